@@ -1,0 +1,94 @@
+"""Aggregates as values, and as functions bound to the columns of their input.
+
+`Sum("air_time")` is a value without types. Bound to a schema it becomes an `AggregateFunction` with
+the Arrow types of its accumulator and result, and several of them become one function whose result
+is a row.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windowing.errors import IllegalArgument
+from windowing.functions.aggregate import AggregateFunction
+from windowing.functions.timed import TimedAggregateFunction
+from windowing.time import Millis
+
+
+class Aggregate(ABC):
+    """One result column of a window. Subclasses are frozen dataclasses."""
+
+    @abstractmethod
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        """The function for elements that are mappings with these columns (None: types unknown).
+
+        Raises:
+            IllegalArgument: a column is missing, or has a type that this aggregate can't take.
+        """
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """The input columns it reads."""
+
+
+def column_type(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+    """The type of an input column, None where types are unknown.
+
+    Raises:
+        IllegalArgument: there is no such column.
+    """
+    if schema is None:
+        return None
+    if column not in schema.names:
+        raise IllegalArgument(aggregate, column, f"the input has no such column; it has {schema.names}")
+    return schema.field(column).type
+
+
+class AggregateColumns(TimedAggregateFunction):
+    """Several aggregates as one: the accumulator is a list, the result a dict by column name."""
+
+    def __init__(self, functions: Mapping[str, AggregateFunction]) -> None:
+        self.names = tuple(functions)
+        self.functions = tuple(functions.values())
+        self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not isinstance(f, TimedAggregateFunction)]
+        self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if isinstance(f, TimedAggregateFunction)]
+        self._merges = [f.merge for f in self.functions]
+        if all(f.accumulator_type is not None for f in self.functions):
+            self.accumulator_type = pa.struct(
+                [(name, f.accumulator_type) for name, f in zip(self.names, self.functions, strict=True)]
+            )
+        if all(f.result_type is not None for f in self.functions):
+            self.result_type = pa.struct(
+                [(name, f.result_type) for name, f in zip(self.names, self.functions, strict=True)]
+            )
+
+    @classmethod
+    def of(cls, aggregates: Mapping[str, Aggregate], schema: pa.Schema | None = None) -> AggregateColumns:
+        """Bind every aggregate to the columns of its input."""
+        return cls({name: aggregate.bind(schema) for name, aggregate in aggregates.items()})
+
+    def create_accumulator(self) -> list[Any]:
+        return [function.create_accumulator() for function in self.functions]
+
+    def add_at(self, value: Any, timestamp: Millis | None, accumulator: list[Any]) -> list[Any]:
+        for i, add in self._plain:
+            accumulator[i] = add(value, accumulator[i])
+        for i, add_at in self._timed:
+            accumulator[i] = add_at(value, timestamp, accumulator[i])
+        return accumulator
+
+    def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
+        for i, merge in enumerate(self._merges):
+            accumulator[i] = merge(accumulator[i], other[i])
+        return accumulator
+
+    def get_result(self, accumulator: list[Any]) -> dict[str, Any]:
+        return {
+            name: function.get_result(part)
+            for name, function, part in zip(self.names, self.functions, accumulator, strict=True)
+        }

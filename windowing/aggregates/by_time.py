@@ -1,0 +1,86 @@
+"""First and last value of a column by event time.
+
+Equal times are told apart by the value itself, so the result does not depend on the order of
+arrival, nor on how the input was cut into epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windowing.aggregates.bound import Aggregate, column_type
+from windowing.aggregates.order import order_key
+from windowing.errors import IllegalArgument, MissingTimestamp
+from windowing.functions.aggregate import AggregateFunction
+from windowing.functions.timed import TimedAggregateFunction
+from windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class First(Aggregate):
+    """The value of the earliest element, the smallest of them where times are equal; may be null."""
+
+    column: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _ByTime(self.column, _comparable(schema, self.column, "First.column"), last=False)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class Last(Aggregate):
+    """The value of the latest element, the largest of them where times are equal; may be null."""
+
+    column: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _ByTime(self.column, _comparable(schema, self.column, "Last.column"), last=True)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+def _comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+    kind = column_type(schema, column, aggregate)
+    if kind is not None and pa.types.is_nested(kind):
+        raise IllegalArgument(aggregate, column, f"it has type {kind}, which can't tell equal times apart")
+    return kind
+
+
+class _ByTime(TimedAggregateFunction):
+    def __init__(self, column: str, kind: pa.DataType | None, last: bool) -> None:
+        self._column = column
+        self._last = last
+        self.result_type = kind
+        if kind is not None:
+            self.accumulator_type = pa.struct([("at", pa.int64()), ("value", kind)])
+
+    def create_accumulator(self) -> None:
+        return None
+
+    def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
+        if timestamp is None:
+            raise MissingTimestamp
+        if accumulator is None or (timestamp > accumulator["at"]) == self._last or timestamp == accumulator["at"]:
+            return self.merge(accumulator, {"at": timestamp, "value": value[self._column]})
+        return accumulator
+
+    def merge(self, accumulator: Any, other: Any) -> Any:
+        if accumulator is None or other is None:
+            return other if accumulator is None else accumulator
+        return other if (_order(other) > _order(accumulator)) == self._last else accumulator
+
+    def get_result(self, accumulator: Any) -> Any:
+        return None if accumulator is None else accumulator["value"]
+
+
+def _order(entry: dict[str, Any]) -> tuple[Millis, tuple[int, Any]]:
+    return entry["at"], order_key(entry["value"])

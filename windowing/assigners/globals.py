@@ -1,0 +1,45 @@
+"""One window for everything: use it with a trigger that fires, or at the end of input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windowing.assigners.base import AssignerContext, WindowAssigner
+from windowing.time import Millis
+from windowing.triggers import EndOfStreamTrigger, NeverTrigger, Trigger
+from windowing.windows import GLOBAL_WINDOW, GlobalWindow
+
+_ONE = (GLOBAL_WINDOW,)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalWindows(WindowAssigner):
+    """Puts every element of a key into the one global window. Source: Flink's `GlobalWindows`.
+
+    Args:
+        end_of_stream: whether the default trigger fires at the end of input (else never).
+    """
+
+    end_of_stream: bool = False
+
+    @classmethod
+    def create(cls) -> GlobalWindows:
+        """The assigner that never fires by itself; Flink's spelling."""
+        return cls()
+
+    @classmethod
+    def create_with_end_of_stream_trigger(cls) -> GlobalWindows:
+        """The assigner that fires at the end of input; Flink's spelling."""
+        return cls(end_of_stream=True)
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[GlobalWindow]:
+        return _ONE
+
+    def get_default_trigger(self) -> Trigger:
+        return EndOfStreamTrigger() if self.end_of_stream else NeverTrigger()
+
+    @property
+    def is_event_time(self) -> bool:
+        return False

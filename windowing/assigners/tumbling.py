@@ -1,0 +1,129 @@
+"""Windows of one size, side by side: each element is in exactly one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windowing.assigners.base import AssignerContext, WindowAssigner
+from windowing.assigners.stagger import WindowStagger
+from windowing.errors import IllegalArgument, MissingTimestamp
+from windowing.time import Duration, Millis, millis, positive_millis
+from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from windowing.windows import TimeWindow
+
+
+def checked_size_and_offset(size: Duration, offset: Duration, what: str = "size") -> tuple[Millis, Millis]:
+    """Both in milliseconds, if |offset| < size."""
+    whole, shift = positive_millis(size, what), millis(offset, "offset")
+    if abs(shift) >= whole:
+        raise IllegalArgument("offset", offset, f"give an offset of less than the {what} ({whole} ms), either way")
+    return whole, shift
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingEventTimeWindows(WindowAssigner):
+    """Windows `[n * size + offset, (n + 1) * size + offset)` of event time.
+
+    Args:
+        size: of a window, milliseconds (`of` takes a timedelta).
+        offset: shifts all windows, |offset| < size.
+        stagger: shifts them once more, by an amount drawn when the first element comes.
+        stagger_seed: makes a random stagger repeatable.
+        stagger_offset: the amount that was drawn; None until then.
+
+    Raises:
+        IllegalArgument: size <= 0 or |offset| >= size.
+
+    Source: Flink's `TumblingEventTimeWindows`.
+    """
+
+    size: Millis
+    offset: Millis = 0
+    stagger: WindowStagger = WindowStagger.ALIGNED
+    stagger_seed: int | None = None
+    stagger_offset: Millis | None = None
+
+    def __post_init__(self) -> None:
+        size, offset = checked_size_and_offset(self.size, self.offset)
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "offset", offset)
+
+    @classmethod
+    def of(
+        cls,
+        size: Duration,
+        offset: Duration = 0,
+        stagger: WindowStagger = WindowStagger.ALIGNED,
+        stagger_seed: int | None = None,
+    ) -> TumblingEventTimeWindows:
+        """The assigner; Flink's spelling."""
+        return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        if timestamp is None:
+            raise MissingTimestamp
+        start = timestamp - (timestamp - self.offset - (self.stagger_offset or 0)) % self.size
+        return (TimeWindow(start, start + self.size),)
+
+    def get_default_trigger(self) -> Trigger:
+        return EventTimeTrigger()
+
+    @property
+    def is_event_time(self) -> bool:
+        return True
+
+    def staggered(self, clock: Millis) -> TumblingEventTimeWindows:
+        """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
+        if self.stagger is WindowStagger.ALIGNED or self.stagger_offset is not None:
+            return self
+        return replace(self, stagger_offset=self.stagger.draw(clock, self.size, self.stagger_seed))
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingProcessingTimeWindows(WindowAssigner):
+    """Windows `[n * size + offset, (n + 1) * size + offset)` of processing time.
+
+    Arguments and errors as `TumblingEventTimeWindows`. Source: Flink's `TumblingProcessingTimeWindows`.
+    """
+
+    size: Millis
+    offset: Millis = 0
+    stagger: WindowStagger = WindowStagger.ALIGNED
+    stagger_seed: int | None = None
+    stagger_offset: Millis | None = None
+
+    def __post_init__(self) -> None:
+        size, offset = checked_size_and_offset(self.size, self.offset)
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "offset", offset)
+
+    @classmethod
+    def of(
+        cls,
+        size: Duration,
+        offset: Duration = 0,
+        stagger: WindowStagger = WindowStagger.ALIGNED,
+        stagger_seed: int | None = None,
+    ) -> TumblingProcessingTimeWindows:
+        """The assigner; Flink's spelling."""
+        return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        now = ctx.current_processing_time
+        start = now - (now - self.offset - (self.stagger_offset or 0)) % self.size
+        return (TimeWindow(start, start + self.size),)
+
+    def get_default_trigger(self) -> Trigger:
+        return ProcessingTimeTrigger()
+
+    @property
+    def is_event_time(self) -> bool:
+        return False
+
+    def staggered(self, clock: Millis) -> TumblingProcessingTimeWindows:
+        """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
+        if self.stagger is WindowStagger.ALIGNED or self.stagger_offset is not None:
+            return self
+        return replace(self, stagger_offset=self.stagger.draw(clock, self.size, self.stagger_seed))

@@ -1,0 +1,91 @@
+"""What a pipeline computes: windows, or a process function. Values, checked when they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windowing.aggregates.bound import Aggregate, AggregateColumns
+from windowing.assigners import MergingWindowAssigner, WindowAssigner
+from windowing.errors import IllegalArgument, UnsupportedOperation
+from windowing.evictors import Evictor
+from windowing.functions import AggregateFunction, ProcessWindowFunction
+from windowing.panes import Accumulation
+from windowing.time import Duration, Millis, millis, non_negative_millis
+from windowing.triggers import Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows over keyed elements, and what comes out of them.
+
+    Args:
+        assigner: which windows an element belongs to.
+        trigger: when a window fires; None takes the assigner's default, another one replaces it.
+        evictor: which elements the function sees; it needs all of them, so only with `process`.
+        allowed_lateness: how long after its end a window still takes elements (event time).
+        accumulation: how the panes of a window relate.
+        aggregate: result columns by name, `{"flights": Count()}`, or one AggregateFunction.
+        reduce: `(a, b) -> c` over elements.
+        process: a ProcessWindowFunction over all elements, or over the aggregated or reduced value.
+
+    Raises:
+        IllegalArgument: a value or a mix that can't be; UnsupportedOperation: a trigger that can't
+            merge on windows that do.
+    """
+
+    assigner: WindowAssigner
+    trigger: Trigger | None = None
+    evictor: Evictor | None = None
+    allowed_lateness: Duration = 0
+    accumulation: Accumulation = Accumulation.ACCUMULATING
+    aggregate: Mapping[str, Aggregate] | AggregateFunction | None = None
+    reduce: Callable[[Any, Any], Any] | None = None
+    process: ProcessWindowFunction | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (("assigner", WindowAssigner), ("trigger", Trigger), ("evictor", Evictor)):
+            value = getattr(self, name)
+            if not isinstance(value, kind) and (name == "assigner" or value is not None):
+                raise IllegalArgument(name, value, f"give a {kind.__name__}")
+        object.__setattr__(self, "allowed_lateness", non_negative_millis(self.allowed_lateness, "allowed_lateness"))
+        if isinstance(self.assigner, MergingWindowAssigner) and self.trigger and not self.trigger.can_merge():
+            raise UnsupportedOperation(
+                f"trigger = {self.trigger!r}: windows of {type(self.assigner).__name__} merge, and this trigger does "
+                "not support that: use one whose can_merge() is true, such as EventTimeTrigger or CountTrigger"
+            )
+        if self.aggregate is not None and self.reduce is not None:
+            raise IllegalArgument("reduce", self.reduce, "give aggregate or reduce, not both")
+        if self.aggregate is None and self.reduce is None and self.process is None:
+            raise IllegalArgument("aggregate", None, "say what to compute: give aggregate=, reduce= or process=")
+        if self.evictor is not None and (self.aggregate is not None or self.reduce is not None):
+            raise IllegalArgument(
+                "evictor",
+                self.evictor,
+                "an evictor needs every element, so nothing can be aggregated before: use process= "
+                "(functions.ReduceElements or functions.AggregateElements do the same at the firing)",
+            )
+
+    @property
+    def lateness(self) -> Millis:
+        """Allowed lateness in milliseconds; 0 in processing time, where nothing is ever late."""
+        return millis(self.allowed_lateness, "allowed_lateness") if self.assigner.is_event_time else 0
+
+    @property
+    def result_type(self) -> pa.DataType | None:
+        """Type of one result, None where it is not declared."""
+        if self.process is not None:
+            return self.process.result_type
+        return self.bound_aggregate.result_type if self.aggregate is not None else None
+
+    @property
+    def bound_aggregate(self) -> AggregateFunction:
+        """The aggregate as one function, for elements of any type."""
+        if isinstance(self.aggregate, AggregateFunction):
+            return self.aggregate
+        if self.aggregate is None:
+            raise IllegalArgument("aggregate", None, "these windows have no aggregate")
+        return AggregateColumns.of(self.aggregate)

@@ -1,0 +1,43 @@
+"""Which elements of a window its function sees, and which stay: the evictor's contract.
+
+An evictor needs every element, so a window with one can't be aggregated incrementally. Evicted
+elements are gone for the next firing too. Source: Flink's `Evictor`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Protocol
+
+from windowing.time import Millis
+from windowing.windows import Window
+
+
+class TimestampedValue(NamedTuple):
+    """An element as windows with an evictor keep it; `timestamp` None if it has none."""
+
+    value: Any
+    timestamp: Millis | None
+
+
+class EvictorContext(Protocol):
+    """The clocks."""
+
+    current_watermark: Millis
+    current_processing_time: Millis
+
+
+class Evictor(ABC):
+    """Takes elements out before or after the window's function. Subclasses are frozen dataclasses."""
+
+    @abstractmethod
+    def evict_before(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """The elements (in arrival order) that the function shall see."""
+
+    @abstractmethod
+    def evict_after(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """The elements that stay in the window after its function ran."""

@@ -1,0 +1,15 @@
+"""What a user subclasses: aggregate, process window, keyed process and co-process functions."""
+
+from windowing.functions.aggregate import AggregateFunction
+from windowing.functions.elements import AggregateElements, ReduceElements
+from windowing.functions.process_window import ProcessWindowContext, ProcessWindowFunction
+from windowing.functions.timed import TimedAggregateFunction
+
+__all__ = [
+    "AggregateElements",
+    "AggregateFunction",
+    "ProcessWindowContext",
+    "ProcessWindowFunction",
+    "ReduceElements",
+    "TimedAggregateFunction",
+]

@@ -1,0 +1,1 @@
+"""Operators: windows and process functions over keyed elements."""

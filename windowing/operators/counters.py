@@ -1,0 +1,35 @@
+"""What an operator counts, so that nothing disappears silently.
+
+elements in = on time + late + no_window; a pipeline adds rejected rows to the right-hand side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windowing.panes import Timing
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the operator was made. Counts add up over shards and epochs.
+
+    on_time counts every element that a window took, within its lateness too; no_window those that
+    their assigner put nowhere while they were not late.
+    """
+
+    elements: int = 0
+    late: int = 0
+    late_dropped: int = 0
+    no_window: int = 0
+    fired: dict[Timing, int] = field(default_factory=lambda: dict.fromkeys(Timing, 0))
+    withdrawn: int = 0
+    timers_registered: int = 0
+    timers_fired: int = 0
+    timers_deleted: int = 0
+    open_windows: int = 0
+
+    @property
+    def on_time(self) -> int:
+        """Elements that at least one window took."""
+        return self.elements - self.late - self.no_window

@@ -1,0 +1,58 @@
+"""What every keyed operator offers to whoever drives it: a pipeline's task, or a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from windowing.operators.counters import Counters
+from windowing.operators.records import Record
+from windowing.state.rows import StateRow
+from windowing.time import Millis
+
+
+class KeyedOperator(Protocol):
+    """An operator over the keys of a key-group range. Times are int64 epoch milliseconds."""
+
+    counters: Counters
+
+    @property
+    def current_watermark(self) -> Millis:
+        """The watermark."""
+
+    @property
+    def current_processing_time(self) -> Millis:
+        """The clock."""
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        """Take in one element; `side` names the input where there are two (`left`, `right`)."""
+
+    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
+        """Move event time, never back, and fire what is due."""
+
+    def process_processing_time(self, clock: Millis) -> None:
+        """Move the clock, never back, and fire what is due."""
+
+    def end_commit(self) -> None:
+        """The source commit is complete."""
+
+    def take_output(self) -> list[Record]:
+        """What came out since the last call."""
+
+    def state_rows(self) -> Iterator[StateRow]:
+        """Everything the operator remembers."""
+
+    def restore_state(self, rows: Iterable[StateRow]) -> None:
+        """Take in rows; the operator must be new."""
+
+    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
+        """Set both clocks without firing; what is overdue fires at the next move."""
+
+    def num_event_time_timers(self) -> int:
+        """Number of event-time timers."""
+
+    def num_processing_time_timers(self) -> int:
+        """Number of processing-time timers."""
+
+    def num_state_entries(self) -> int:
+        """Number of non-empty state cells."""

@@ -1,0 +1,122 @@
+"""How a window keeps its elements: as a list, as one reduced value, or as an accumulator.
+
+Contents are None while a window holds nothing. The function of the window gets what `values` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from windowing.evictors import TimestampedValue
+from windowing.functions.aggregate import AggregateFunction
+from windowing.functions.timed import TimedAggregateFunction
+from windowing.time import Millis
+
+
+class Contents(Protocol):
+    """A way to keep the elements of a window."""
+
+    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
+        """The contents with one element more."""
+
+    def merge(self, contents: Any, other: Any) -> Any:
+        """The contents of both, neither of them None."""
+
+    def values(self, contents: Any) -> Sequence[Any]:
+        """What the window's function gets to see."""
+
+
+class ListContents:
+    """All elements, in arrival order."""
+
+    __slots__ = ()
+
+    def add(self, contents: list[Any] | None, value: Any, timestamp: Millis | None) -> list[Any]:
+        if contents is None:
+            return [value]
+        contents.append(value)
+        return contents
+
+    def merge(self, contents: list[Any], other: list[Any]) -> list[Any]:
+        return contents + other
+
+    def values(self, contents: list[Any]) -> Sequence[Any]:
+        return contents
+
+
+class TimestampedContents:
+    """All elements with their timestamps, for an evictor."""
+
+    __slots__ = ()
+
+    def add(self, contents: list[Any] | None, value: Any, timestamp: Millis | None) -> list[Any]:
+        element = TimestampedValue(value, timestamp)
+        if contents is None:
+            return [element]
+        contents.append(element)
+        return contents
+
+    def merge(self, contents: list[Any], other: list[Any]) -> list[Any]:
+        return contents + other
+
+    def values(self, contents: list[TimestampedValue]) -> Sequence[Any]:
+        return [element.value for element in contents]
+
+
+class ReducedContents:
+    """One value that every element is reduced into."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(self, reduce: Callable[[Any, Any], Any]) -> None:
+        self._reduce = reduce
+
+    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
+        return value if contents is None else self._reduce(contents, value)
+
+    def merge(self, contents: Any, other: Any) -> Any:
+        return self._reduce(contents, other)
+
+    def values(self, contents: Any) -> Sequence[Any]:
+        return (contents,)
+
+
+class AggregatedContents:
+    """An accumulator that every element goes into."""
+
+    __slots__ = ("_aggregate", "merge")
+
+    def __init__(self, aggregate: AggregateFunction) -> None:
+        self._aggregate = aggregate
+        self.merge = aggregate.merge
+
+    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
+        aggregate = self._aggregate
+        return aggregate.add(value, aggregate.create_accumulator() if contents is None else contents)
+
+    def values(self, contents: Any) -> Sequence[Any]:
+        return (self._aggregate.get_result(contents),)
+
+
+class TimedAggregatedContents:
+    """An accumulator that every element goes into together with its timestamp."""
+
+    __slots__ = ("_add", "_aggregate", "_create", "merge")
+
+    def __init__(self, aggregate: TimedAggregateFunction) -> None:
+        self._aggregate = aggregate
+        self._create, self._add, self.merge = aggregate.create_accumulator, aggregate.add_at, aggregate.merge
+
+    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
+        return self._add(value, timestamp, self._create() if contents is None else contents)
+
+    def values(self, contents: Any) -> Sequence[Any]:
+        return (self._aggregate.get_result(contents),)
+
+
+def aggregated(aggregate: AggregateFunction) -> Contents:
+    """The contents that an aggregate function keeps."""
+    if isinstance(aggregate, TimedAggregateFunction):
+        return TimedAggregatedContents(aggregate)
+    return AggregatedContents(aggregate)

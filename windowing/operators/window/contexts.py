@@ -1,0 +1,147 @@
+"""What triggers and window functions of the operator get to see, reused from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windowing.errors import UnsupportedOperation
+from windowing.operators.records import SideOutput
+from windowing.operators.window.cells import WindowCell
+from windowing.state.descriptors import StateDescriptor
+from windowing.time import MIN_TIMESTAMP, Millis
+from windowing.timers import InternalTimerService, Slot
+from windowing.windows import GLOBAL_WINDOW, Window
+
+
+class WindowTriggerContext:
+    """The trigger's context, for the (key, window) that `slot` names; its clocks serve evictors too."""
+
+    __slots__ = (
+        "_event_timers",
+        "_processing_timers",
+        "cell",
+        "current_processing_time",
+        "current_watermark",
+        "merged",
+        "slot",
+    )
+
+    def __init__(self, timers: InternalTimerService) -> None:
+        self._event_timers = timers.event_time
+        self._processing_timers = timers.processing_time
+        self.current_watermark: Millis = MIN_TIMESTAMP
+        self.current_processing_time: Millis = 0
+        self.slot: Slot = (None, None)
+        self.cell = WindowCell()
+        self.merged: list[WindowCell] = []
+
+    def register_event_time_timer(self, time: Millis) -> None:
+        self._event_timers.add(time, self.slot)
+
+    def delete_event_time_timer(self, time: Millis) -> None:
+        self._event_timers.remove(time, self.slot)
+
+    def register_processing_time_timer(self, time: Millis) -> None:
+        self._processing_timers.add(time, self.slot)
+
+    def delete_processing_time_timer(self, time: Millis) -> None:
+        self._processing_timers.remove(time, self.slot)
+
+    def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
+        state = self.cell.trigger_state
+        if state is None:
+            state = self.cell.trigger_state = {}
+        return descriptor.bind(state, self._clock)
+
+    def merge_partitioned_state(self, descriptor: StateDescriptor) -> None:
+        target = self.cell.trigger_state
+        if target is None:
+            target = self.cell.trigger_state = {}
+        for source in self.merged:
+            if source is not self.cell and source.trigger_state:
+                descriptor.merge(target, source.trigger_state)
+
+    def _clock(self) -> Millis:
+        return self.current_processing_time
+
+
+class StateStore:
+    """Declared state of one cell, for user functions."""
+
+    __slots__ = ("_cell", "_clock", "_declared", "_owner")
+
+    def __init__(
+        self, cell: dict[str, Any], clock: Callable[[], Millis], declared: frozenset[str], owner: object
+    ) -> None:
+        self._cell, self._clock, self._declared, self._owner = cell, clock, declared, owner
+
+    def get_state(self, descriptor: StateDescriptor) -> Any:
+        """A handle on the state that `descriptor` declares."""
+        if descriptor.name not in self._declared:
+            raise UnsupportedOperation(
+                f"state {descriptor.name!r} of {type(self._owner).__name__} is not declared: "
+                "return its descriptor from states() (or global_states()), so that a snapshot can hold it"
+            )
+        return descriptor.bind(self._cell, self._clock)
+
+
+class WindowFunctionContext:
+    """The context of a process window function, for the (key, window) that `slot` names."""
+
+    __slots__ = ("_emit", "_globals", "_merging", "_names", "_trigger_context", "cell", "function", "slot")
+
+    def __init__(
+        self,
+        function: Any,
+        trigger_context: WindowTriggerContext,
+        global_cells: dict[Any, dict[str, Any]],
+        merging: bool,
+        emit: Callable[[SideOutput], None],
+    ) -> None:
+        self.function = function
+        self.cell = WindowCell()
+        self.slot: Slot = (None, GLOBAL_WINDOW)
+        self._trigger_context = trigger_context
+        self._globals = global_cells
+        self._merging = merging
+        self._emit = emit
+        self._names = (
+            frozenset(state.name for state in function.states()),
+            frozenset(state.name for state in function.global_states()),
+        )
+
+    @property
+    def window(self) -> Window:
+        window: Window = self.slot[1]
+        return window
+
+    @property
+    def current_watermark(self) -> Millis:
+        return self._trigger_context.current_watermark
+
+    @property
+    def current_processing_time(self) -> Millis:
+        return self._trigger_context.current_processing_time
+
+    @property
+    def window_state(self) -> StateStore:
+        if self._merging:
+            raise UnsupportedOperation(
+                "per-window state is not allowed with windows that merge: use ctx.global_state, "
+                "or keep what you need in an aggregate"
+            )
+        if self.cell.function_state is None:
+            self.cell.function_state = {}
+        return StateStore(self.cell.function_state, self._clock, self._names[0], self.function)
+
+    @property
+    def global_state(self) -> StateStore:
+        cell = self._globals.setdefault(self.slot[0], {})
+        return StateStore(cell, self._clock, self._names[1], self.function)
+
+    def output(self, tag: str, value: Any) -> None:
+        self._emit(SideOutput(tag, value, self.window.max_timestamp))
+
+    def _clock(self) -> Millis:
+        return self._trigger_context.current_processing_time

@@ -1,0 +1,179 @@
+"""What happens when a window fires, is purged or merges: evictors, functions, panes, withdrawals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from windowing.functions import ProcessWindowFunction
+from windowing.operators.records import WindowResult
+from windowing.operators.window.cells import WindowCell
+from windowing.operators.window.contents import Contents
+from windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
+from windowing.panes import Accumulation, EmittedPane, Timing
+from windowing.time import MAX_TIMESTAMP, Millis
+from windowing.timers import Slot
+from windowing.windows import TimeWindow, Window
+
+if TYPE_CHECKING:
+    from windowing.operators.window.operator import WindowOperator
+
+
+class Firing:
+    """Turns the contents of cells into results of one window operator."""
+
+    __slots__ = (
+        "_accumulation",
+        "_contents",
+        "_context",
+        "_event_time",
+        "_evictor",
+        "_function",
+        "_function_context",
+        "_lateness",
+        "_merging_sets",
+        "_operator",
+        "_retract",
+        "_withdraw_merged",
+    )
+
+    def __init__(
+        self,
+        operator: WindowOperator,
+        context: WindowTriggerContext,
+        contents: Contents,
+        function: ProcessWindowFunction | None,
+        function_context: WindowFunctionContext | None,
+    ) -> None:
+        windows, panes = operator.windows, operator.panes
+        self._operator = operator
+        self._context = context
+        self._contents = contents
+        self._function = function
+        self._function_context = function_context
+        self._evictor = windows.evictor
+        self._event_time = windows.assigner.is_event_time
+        self._lateness = windows.lateness
+        self._merging_sets = operator.merging_sets
+        self._accumulation = panes.accumulation
+        self._retract = panes.accumulation is Accumulation.RETRACTING
+        self._withdraw_merged = panes.withdraw_merged and operator.merging
+
+    def fire(self, slot: Slot, cell: WindowCell, timer: Millis | None, event_timer: bool) -> None:
+        """Put out a pane with the contents of a cell, after the withdrawals that it brings."""
+        key, window = slot
+        values = self._results(slot, cell)
+        state_window = self._state_window(slot)
+        if cell.emitted:
+            self._withdraw(key, cell, lambda pane: self._retract or _replaced(pane, window, state_window))
+        if not values:
+            return
+        timing = self._timing(window, timer, event_timer)
+        timestamp, watermark = window.max_timestamp, self._context.current_watermark
+        output = self._operator.output
+        for value in values:
+            output.append(
+                WindowResult(key, window, value, timestamp, timer, state_window, cell.pane, timing, "+", watermark)
+            )
+        self._operator.counters.fired[timing] += 1
+        if self._retract or self._withdraw_merged:
+            panes = [EmittedPane(state_window, window, cell.pane, timing, value) for value in values]
+            if self._accumulation is Accumulation.DISCARDING and cell.emitted:
+                panes = cell.emitted + panes
+            cell.emitted = panes
+        cell.pane += 1
+
+    def purge(self, cell: WindowCell) -> None:
+        """Empty a cell; in discarding mode keep what may have to come back."""
+        if self._withdraw_merged and self._accumulation is Accumulation.DISCARDING:
+            cell.discarded = self._both(cell.discarded, cell.contents)
+        cell.contents = None
+
+    def merge(self, slot: Slot, target: WindowCell, cells: Sequence[tuple[Window, WindowCell]]) -> None:
+        """Move contents and panes of merged windows into the cell of the window they are now."""
+        key, window = slot
+        for _, cell in cells:
+            target.contents = self._both(target.contents, cell.contents)
+            target.discarded = self._both(target.discarded, cell.discarded)
+            target.pane = max(target.pane, cell.pane)
+            if cell.emitted:
+                target.emitted = (target.emitted or []) + cell.emitted
+            if cell.late_firing is not None and window.max_timestamp <= self._context.current_watermark:
+                target.late_firing = bool(target.late_firing) or cell.late_firing
+                self._operator.late_firings[slot] = None
+        if target.emitted:
+            # These panes are taken back when the window fires, so what they held counts again.
+            target.contents = self._both(target.discarded, target.contents)
+            target.discarded = None
+            # A pane must not look final while its window goes on: it is taken back at once.
+            self._withdraw(key, target, lambda pane: self._cleanup_time(pane.window) < window.max_timestamp)
+
+    def _results(self, slot: Slot, cell: WindowCell) -> Sequence[Any]:
+        contents = cell.contents
+        evictor = self._evictor
+        if evictor is None:
+            values = self._contents.values(contents)
+            return values if self._function is None else self._apply(slot, cell, values)
+        window: Window = slot[1]
+        kept = evictor.evict_before(contents, window, self._context)
+        results = self._apply(slot, cell, self._contents.values(kept))
+        cell.contents = evictor.evict_after(kept, window, self._context) or None
+        return results
+
+    def _apply(self, slot: Slot, cell: WindowCell, values: Sequence[Any]) -> Sequence[Any]:
+        function, context = self._function, self._function_context
+        if function is None or context is None:
+            return values
+        context.slot, context.cell = slot, cell
+        return list(function.process(slot[0], context, values))
+
+    def _timing(self, window: Window, timer: Millis | None, event_timer: bool) -> Timing:
+        """By the time of the timer that fired, else by the clock of the window's domain."""
+        end = window.max_timestamp
+        if timer is not None and event_timer == (self._event_time or end == MAX_TIMESTAMP):
+            return Timing.EARLY if timer < end else Timing.ON_TIME if timer == end else Timing.LATE
+        now = self._context.current_watermark if self._event_time else self._context.current_processing_time
+        return Timing.EARLY if now < end else Timing.LATE
+
+    def _withdraw(self, key: Any, cell: WindowCell, which: Any) -> None:
+        kept: list[EmittedPane] = []
+        watermark = self._context.current_watermark
+        for pane in cell.emitted or ():
+            if not which(pane):
+                kept.append(pane)
+                continue
+            self._operator.output.append(
+                WindowResult(
+                    key,
+                    pane.window,
+                    pane.value,
+                    pane.window.max_timestamp,
+                    None,
+                    pane.state_window,
+                    pane.pane,
+                    pane.timing,
+                    "-",
+                    watermark,
+                )
+            )
+            self._operator.counters.withdrawn += 1
+        cell.emitted = kept or None
+
+    def _state_window(self, slot: Slot) -> Window:
+        merging_set = self._merging_sets.get(slot[0])
+        if merging_set is None:
+            window: Window = slot[1]
+            return window
+        return merging_set.state_window(slot[1]) or slot[1]
+
+    def _both(self, contents: Any, other: Any) -> Any:
+        if contents is None:
+            return other
+        return contents if other is None else self._contents.merge(contents, other)
+
+    def _cleanup_time(self, window: TimeWindow | Window) -> Millis:
+        return min(window.max_timestamp + self._lateness, MAX_TIMESTAMP)
+
+
+def _replaced(pane: EmittedPane, window: Window, state_window: Window) -> bool:
+    return pane.window != window or pane.state_window != state_window

@@ -1,0 +1,395 @@
+"""The window operator, one element at a time: any assigner, trigger, evictor and function.
+
+It is the reference that the columnar operator must equal. Elements come in by `process_element`,
+event time by `process_watermark`, the clock by `process_processing_time`; what comes out is taken
+from `output`. Source: Flink's `WindowOperator` and `EvictingWindowOperator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from windowing.assigners import MergingWindowAssigner
+from windowing.compute import Windows
+from windowing.errors import UnsupportedOperation
+from windowing.functions import ProcessWindowFunction
+from windowing.keys import ALL_IN_ONE, KeyGroupRange
+from windowing.merging import Addition, MergingWindowSet
+from windowing.operators.counters import Counters
+from windowing.operators.records import LateElement, Record, WatermarkRecord
+from windowing.operators.window.cells import WindowCell
+from windowing.operators.window.contents import ListContents, ReducedContents, TimestampedContents, aggregated
+from windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
+from windowing.operators.window.firing import Firing
+from windowing.operators.window.snapshot import from_rows, to_rows
+from windowing.panes import Accumulation, PanePolicy
+from windowing.state.rows import StateRow
+from windowing.time import MAX_TIMESTAMP, Millis
+from windowing.timers import InternalTimerService, KeyContext, Slot
+from windowing.triggers import TriggerResult
+from windowing.windows import TimeWindow, Window
+
+CONTINUE = TriggerResult.CONTINUE
+
+LATE = "late"
+MERGED_WINDOW_LATE = "merged_window_late"
+WINDOWS_PASSED = "windows_passed"
+
+
+class WindowOperator:
+    """Windows of keyed elements, in event time and in processing time.
+
+    Args:
+        windows: what to compute, with a bound aggregate.
+        panes: what the operator does beyond Flink's plain firing.
+        late_output: whether late elements are put out; else they are counted as dropped.
+        account_for_all: whether elements that Flink raises on or drops without a trace are put out as
+            late: those that would make a passed window by merging, and those that are not late
+            themselves while all their windows are.
+        key_groups: the range this operator owns.
+        key_group_of: the key group of a key; needed to rescale.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        *,
+        panes: PanePolicy | None = None,
+        late_output: bool = True,
+        account_for_all: bool = False,
+        key_groups: KeyGroupRange = ALL_IN_ONE,
+        key_group_of: Any = lambda key: 0,
+    ) -> None:
+        self.windows = windows
+        self.panes = panes or PanePolicy(accumulation=windows.accumulation)
+        self.output: list[Record] = []
+        self.counters = Counters()
+        self.cells: dict[Slot, WindowCell] = {}
+        self.merging_sets: dict[Any, MergingWindowSet] = {}
+        self.global_cells: dict[Any, dict[str, Any]] = {}
+        self.late_firings: dict[Slot, None] = {}
+        self.timers = InternalTimerService(KeyContext(), key_groups, key_group_of)
+        self.timers.start("key", "window", self)
+        self.assigner = windows.assigner
+        self._assign = windows.assigner.assign_windows
+        self._undrawn_stagger = getattr(windows.assigner, "staggered", None)
+        self.merging = isinstance(windows.assigner, MergingWindowAssigner)
+        self._event_time = windows.assigner.is_event_time
+        self._lateness = windows.lateness
+        self._trigger = windows.trigger or windows.assigner.get_default_trigger()
+        self._late_output = late_output
+        self._account_for_all = account_for_all
+        self._contents = _contents_of(windows)
+        self._add = self._contents.add
+        self._context = WindowTriggerContext(self.timers)
+        self._function = windows.process if isinstance(windows.process, ProcessWindowFunction) else None
+        self._function_context = (
+            None
+            if self._function is None
+            else WindowFunctionContext(
+                self._function, self._context, self.global_cells, self.merging, self.output.append
+            )
+        )
+        self._firing = Firing(self, self._context, self._contents, self._function, self._function_context)
+        self._coalesce = self.panes.coalesce_late and self._event_time
+        self._discard = self.panes.accumulation is Accumulation.DISCARDING
+
+    # --- input -------------------------------------------------------------------------------
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        """Take in one element.
+
+        Args:
+            key: any hashable value.
+            value: the element.
+            timestamp: int64 epoch milliseconds, None if it has none.
+            side: not used: windows have one input.
+
+        Raises:
+            MissingTimestamp: the assigner needs a timestamp.
+            UnsupportedOperation: merging would end a window before the present (see `account_for_all`).
+        """
+        self.counters.elements += 1
+        context = self._context
+        if self._undrawn_stagger is not None:
+            self._draw_stagger()
+        windows = self._assign(value, timestamp, context)
+        accepted, reason = False, LATE
+        for window in windows:
+            if self.merging:
+                merged = self._merge(key, window)
+                if merged is None:
+                    reason = MERGED_WINDOW_LATE
+                    continue
+                window = merged
+            cleanup = window.max_timestamp + self._lateness
+            if self._event_time and min(cleanup, MAX_TIMESTAMP) <= context.current_watermark:
+                if self.merging:
+                    self._retire(key, window)
+                continue
+            accepted = True
+            slot = (key, window)
+            cell = self.cells.get(slot)
+            if cell is None:
+                cell = self.cells[slot] = WindowCell()
+            cell.contents = self._add(cell.contents, value, timestamp)
+            context.slot, context.cell = slot, cell
+            result = self._trigger.on_element(value, timestamp, window, context)  # type: ignore[arg-type]
+            if result is not CONTINUE:
+                if self._coalesce and result.is_fire and window.max_timestamp <= context.current_watermark:
+                    cell.late_firing = bool(cell.late_firing) or result.is_purge
+                    self.late_firings[slot] = None
+                else:
+                    self._act(slot, cell, result, None)
+            if cleanup < MAX_TIMESTAMP:
+                self._set_cleanup_timer(cleanup, slot)
+        if not accepted:
+            self._skipped(key, value, timestamp, reason, windows[0] if windows else None)
+
+    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
+        """Move event time, never back: fire what is due, then forward the watermark."""
+        context = self._context
+        context.current_watermark = max(context.current_watermark, watermark)
+        self.timers.advance_watermark(watermark)
+        self.output.append(WatermarkRecord(context.current_watermark))
+
+    def process_processing_time(self, clock: Millis) -> None:
+        """Move the clock, never back: fire what is due."""
+        self._context.current_processing_time = max(self._context.current_processing_time, clock)
+        self.timers.advance_processing_time(clock)
+
+    def end_commit(self) -> None:
+        """The source commit is complete: fire the windows that late elements of it changed, once each."""
+        firings, self.late_firings = self.late_firings, {}
+        for slot in firings:
+            cell = self.cells.get(slot)
+            if cell is not None and cell.late_firing is not None:
+                purge, cell.late_firing = cell.late_firing, None
+                self._act(slot, cell, TriggerResult.of(fire=True, purge=purge), None)
+
+    # --- timers ------------------------------------------------------------------------------
+
+    def on_event_time(self, time: Millis, slot: Slot) -> None:
+        """Called back by the timer service."""
+        cell = self._cell_at_timer(slot)
+        if cell is None:
+            return
+        result = self._trigger.on_event_time(time, slot[1], self._context)
+        if result is not CONTINUE:
+            self._act(slot, cell, result, time, event_timer=True)
+        if self._event_time and time == self._cleanup_time(slot[1]):
+            self._clear_all(slot, cell)
+        else:
+            self._keep_if_used(slot, cell)
+
+    def on_processing_time(self, time: Millis, slot: Slot) -> None:
+        """Called back by the timer service."""
+        cell = self._cell_at_timer(slot)
+        if cell is None:
+            return
+        result = self._trigger.on_processing_time(time, slot[1], self._context)
+        if result is not CONTINUE:
+            self._act(slot, cell, result, time)
+        if not self._event_time and time == self._cleanup_time(slot[1]):
+            self._clear_all(slot, cell)
+        else:
+            self._keep_if_used(slot, cell)
+
+    def _cell_at_timer(self, slot: Slot) -> WindowCell | None:
+        """The cell a timer is for, set as the context's; None if its window was merged away."""
+        cell = self.cells.get(slot)
+        if self.merging:
+            merging_set = self.merging_sets.get(slot[0])
+            if merging_set is None or merging_set.state_window(slot[1]) is None:
+                return None
+        if cell is None:
+            # The window was cleaned, and a timer of its trigger outlived it: the hook still runs.
+            cell = WindowCell()
+        self._context.slot, self._context.cell = slot, cell
+        return cell
+
+    def _keep_if_used(self, slot: Slot, cell: WindowCell) -> None:
+        if cell.trigger_state and slot not in self.cells:
+            self.cells[slot] = cell
+
+    def _cleanup_time(self, window: Window) -> Millis:
+        return min(window.max_timestamp + self._lateness, MAX_TIMESTAMP)
+
+    def _set_cleanup_timer(self, cleanup: Millis, slot: Slot) -> None:
+        if self._event_time:
+            self.timers.event_time.add(cleanup, slot)
+        else:
+            self.timers.processing_time.add(cleanup, slot)
+
+    def _delete_cleanup_timer(self, slot: Slot) -> None:
+        cleanup = self._cleanup_time(slot[1])
+        if cleanup < MAX_TIMESTAMP:
+            (self.timers.event_time if self._event_time else self.timers.processing_time).remove(cleanup, slot)
+
+    # --- firing and cleaning -----------------------------------------------------------------
+
+    def _act(
+        self, slot: Slot, cell: WindowCell, result: TriggerResult, timer: Millis | None, event_timer: bool = False
+    ) -> None:
+        purge = result.is_purge
+        if result.is_fire and cell.contents is not None:
+            self._firing.fire(slot, cell, timer, event_timer)
+            purge = purge or self._discard
+        if purge:
+            self._firing.purge(cell)
+
+    def _clear_all(self, slot: Slot, cell: WindowCell) -> None:
+        cell.contents = None
+        self._context.slot, self._context.cell = slot, cell
+        self._trigger.clear(slot[1], self._context)
+        if self._function is not None and self._function_context is not None:
+            self._function_context.slot, self._function_context.cell = slot, cell
+            self._function.clear(self._function_context)
+        self.cells.pop(slot, None)
+        if self.merging:
+            self._retire(*slot)
+
+    # --- merging -----------------------------------------------------------------------------
+
+    def _merge(self, key: Any, window: Window) -> TimeWindow | None:
+        """Add a window to the key's windows in flight, merging cells; the window it is now part of.
+
+        None if that can't be: the merged window's time has passed.
+        """
+        if not isinstance(window, TimeWindow):
+            raise UnsupportedOperation(f"a merging assigner gave {window!r}: only time windows can merge")
+        merging_set = self.merging_sets.get(key)
+        if merging_set is None:
+            merging_set = self.merging_sets[key] = MergingWindowSet(self.assigner)  # type: ignore[arg-type]
+        addition = merging_set.plan(window)
+        if addition.merges:
+            if self._merges_behind_time(addition):
+                return None
+            for merge in addition.merges:
+                self._merge_cells(key, merge.result, merge.sources, merge.state_window, merging_set)
+        merging_set.apply(window, addition)
+        return addition.window
+
+    def _merges_behind_time(self, addition: Addition) -> bool:
+        now = self._context.current_watermark if self._event_time else self._context.current_processing_time
+        for merge in addition.merges:
+            if merge.result.max_timestamp + self._lateness <= now:
+                if self._account_for_all and self._event_time:
+                    return True
+                clock = "watermark" if self._event_time else "processing time"
+                raise UnsupportedOperation(
+                    f"merging windows {[tuple(w) for w in merge.sources]} gives {tuple(merge.result)}, whose end lies "
+                    f"before the current {clock} ({now}) already: a merge must not end a window earlier than now"
+                )
+        return False
+
+    def _merge_cells(
+        self,
+        key: Any,
+        result: TimeWindow,
+        sources: list[TimeWindow],
+        state_window: TimeWindow,
+        merging_set: MergingWindowSet,
+    ) -> None:
+        context = self._context
+        cells: list[tuple[TimeWindow, WindowCell]] = [
+            (window, self.cells.pop((key, window), WindowCell())) for window in sources
+        ]
+        # The contents of the kept state window come first, the others follow by start.
+        cells.sort(key=lambda pair: merging_set.state_window(pair[0]) != state_window)
+        target = WindowCell()
+        slot = (key, result)
+        context.slot, context.cell = slot, target
+        context.merged = [cell for _, cell in cells]
+        self._trigger.on_merge(result, context)
+        for window, cell in cells:
+            context.slot, context.cell = (key, window), cell
+            self._trigger.clear(window, context)
+            self._delete_cleanup_timer(context.slot)
+        self._firing.merge(slot, target, cells)
+        self.cells[slot] = target
+
+    def _retire(self, key: Any, window: Window) -> None:
+        merging_set = self.merging_sets[key]
+        merging_set.retire(window)
+        if not merging_set:
+            del self.merging_sets[key]
+
+    # --- elements that no window takes ---------------------------------------------------------
+
+    def _skipped(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
+        watermark = self._context.current_watermark
+        late = self._event_time and timestamp is not None and timestamp + self._lateness <= watermark
+        if window is None and not late:
+            self.counters.no_window += 1
+            return
+        self.counters.late += 1
+        if not late and reason is LATE:
+            reason = WINDOWS_PASSED
+        if self._late_output and (late or self._account_for_all):
+            self.output.append(LateElement(key, value, timestamp, reason, window, watermark))
+        elif late:
+            self.counters.late_dropped += 1
+
+    # --- state -------------------------------------------------------------------------------
+
+    @property
+    def current_watermark(self) -> Millis:
+        """The watermark."""
+        return self._context.current_watermark
+
+    @property
+    def current_processing_time(self) -> Millis:
+        """The clock."""
+        return self._context.current_processing_time
+
+    def take_output(self) -> list[Record]:
+        """What came out since the last call."""
+        records = self.output[:]
+        self.output.clear()
+        return records
+
+    def state_rows(self) -> Iterator[StateRow]:
+        """Everything the operator remembers, one row for each key and namespace."""
+        return to_rows(self)
+
+    def restore_state(self, rows: Iterable[StateRow]) -> None:
+        """Take in rows; the operator must be new."""
+        from_rows(self, rows)
+
+    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
+        """Set both clocks without firing; what is overdue fires at the next move."""
+        self.timers.current_watermark = self._context.current_watermark = watermark
+        self.timers.current_processing_time = self._context.current_processing_time = processing_time
+
+    def num_event_time_timers(self) -> int:
+        """Number of event-time timers, those that clean windows included."""
+        return len(self.timers.event_time)
+
+    def num_processing_time_timers(self) -> int:
+        """Number of processing-time timers, those that clean windows included."""
+        return len(self.timers.processing_time)
+
+    def num_state_entries(self) -> int:
+        """Number of non-empty state cells: contents, trigger and function state, merging sets."""
+        cells = sum(
+            (cell.contents is not None) + len(cell.trigger_state or ()) + len(cell.function_state or ())
+            for cell in self.cells.values()
+        )
+        return cells + len(self.merging_sets) + sum(len(cell) for cell in self.global_cells.values())
+
+    def _draw_stagger(self) -> None:
+        self.assigner = self._undrawn_stagger(self._context.current_processing_time)  # type: ignore[misc]
+        self._assign = self.assigner.assign_windows
+        self._undrawn_stagger = None
+
+
+def _contents_of(windows: Windows) -> Any:
+    if windows.evictor is not None:
+        return TimestampedContents()
+    if windows.reduce is not None:
+        return ReducedContents(windows.reduce)
+    if windows.aggregate is not None:
+        return aggregated(windows.bound_aggregate)
+    return ListContents()

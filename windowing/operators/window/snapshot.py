@@ -1,0 +1,159 @@
+"""The window operator's state as rows, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windowing.aggregates.bound import AggregateColumns
+from windowing.assigners import MergingWindowAssigner
+from windowing.compute import Windows
+from windowing.evictors import TimestampedValue
+from windowing.keys import KeySchema
+from windowing.merging import MergingWindowSet
+from windowing.operators.window.cells import WindowCell
+from windowing.panes import Accumulation, PanePolicy
+from windowing.state.rows import DISCARDED, KEY, WINDOW, StateRow, StateSchema
+from windowing.timers import Slot
+from windowing.windows import TimeWindow, Window
+
+if TYPE_CHECKING:
+    from windowing.operators.window.operator import WindowOperator
+
+_FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
+
+
+def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | None, panes: PanePolicy) -> StateSchema:
+    """The columns of the state rows of such windows."""
+    trigger = windows.trigger or windows.assigner.get_default_trigger()
+    function = windows.process
+    declared = () if function is None else (*function.states(), *function.global_states())
+    result = None
+    if panes.accumulation is Accumulation.RETRACTING or (
+        panes.withdraw_merged and isinstance(windows.assigner, MergingWindowAssigner)
+    ):
+        result = windows.result_type
+    return StateSchema(
+        key,
+        contents_columns(windows, value_type),
+        result,
+        tuple((state.name, state.arrow_type) for state in trigger.states()),
+        tuple((state.name, state.arrow_type) for state in declared),
+    )
+
+
+def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
+    """Name and type of each column that holds a window's contents."""
+    if windows.aggregate is not None:
+        aggregate = windows.bound_aggregate
+        if isinstance(aggregate, AggregateColumns):
+            parts = zip(aggregate.names, aggregate.functions, strict=True)
+            return tuple((f"acc_{name}", function.accumulator_type) for name, function in parts)
+        return (("acc", aggregate.accumulator_type),)
+    if windows.reduce is not None:
+        return (("reduced", value_type),)
+    if value_type is None:
+        return (("elements", None),)
+    return (("elements", pa.list_(pa.struct([("timestamp", pa.int64()), ("value", value_type)]))),)
+
+
+def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
+    """Everything the operator remembers, one row for each key and namespace."""
+    encode = _codec(operator.windows)[0]
+    event_timers = _timers_by_slot(operator.timers.event_time)
+    processing_timers = _timers_by_slot(operator.timers.processing_time)
+    for slot in {**operator.cells, **event_timers, **processing_timers}:
+        key, window = slot
+        cell = operator.cells.get(slot) or WindowCell()
+        yield StateRow(
+            key,
+            WINDOW,
+            window,
+            _state_window(operator, slot),
+            event_time_timers=event_timers.get(slot, []),
+            processing_time_timers=processing_timers.get(slot, []),
+            contents=None if cell.contents is None else encode(cell.contents),
+            pane=cell.pane,
+            late_firing=None if cell.late_firing is None else _FIRE_AND_PURGE if cell.late_firing else _FIRE,
+            emitted=cell.emitted,
+            trigger_state=cell.trigger_state,
+            user_state=cell.function_state,
+        )
+        if cell.discarded is not None:
+            yield StateRow(key, DISCARDED, window, contents=encode(cell.discarded))
+    for key, merging_set in operator.merging_sets.items():
+        for window, state_window in merging_set.mapping.items():
+            if (key, window) not in operator.cells:
+                yield StateRow(key, WINDOW, window, state_window)
+    for key, state in operator.global_cells.items():
+        if state:
+            yield StateRow(key, KEY, user_state=state)
+
+
+def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
+    """Take in rows; the operator must be new."""
+    decode = _codec(operator.windows)[1]
+    pairs: dict[Any, list[tuple[TimeWindow, TimeWindow]]] = {}
+    for row in rows:
+        if row.namespace == KEY:
+            operator.global_cells[row.key] = dict(row.user_state or {})
+            continue
+        slot = (row.key, row.window)
+        contents = None if row.contents is None else decode(row.contents)
+        if row.namespace == DISCARDED:
+            operator.cells.setdefault(slot, WindowCell()).discarded = contents
+            continue
+        for time in row.event_time_timers:
+            operator.timers.event_time.add(time, slot)
+        for time in row.processing_time_timers:
+            operator.timers.processing_time.add(time, slot)
+        if row.state_window is None:
+            continue
+        if operator.merging:
+            pairs.setdefault(row.key, []).append((row.window, row.state_window))  # type: ignore[arg-type]
+        cell = operator.cells.setdefault(slot, WindowCell())
+        cell.contents = contents
+        cell.pane = row.pane
+        cell.emitted = row.emitted
+        cell.trigger_state = row.trigger_state
+        cell.function_state = row.user_state
+        if row.late_firing is not None:
+            cell.late_firing = row.late_firing == _FIRE_AND_PURGE
+            operator.late_firings[slot] = None
+    for key, windows in pairs.items():
+        operator.merging_sets[key] = MergingWindowSet(operator.assigner, windows)  # type: ignore[arg-type]
+
+
+def _state_window(operator: WindowOperator, slot: Slot) -> Window | None:
+    if operator.merging:
+        merging_set = operator.merging_sets.get(slot[0])
+        return None if merging_set is None else merging_set.state_window(slot[1])
+    return slot[1] if slot in operator.cells else None
+
+
+def _timers_by_slot(timers: Iterable[tuple[int, Slot]]) -> dict[Slot, list[int]]:
+    slots: dict[Slot, list[int]] = {}
+    for time, slot in timers:
+        slots.setdefault(slot, []).append(time)
+    return slots
+
+
+def _codec(windows: Windows) -> tuple[Any, Any]:
+    """How contents in memory become column values, and back."""
+    if windows.aggregate is not None:
+        if isinstance(windows.bound_aggregate, AggregateColumns):
+            return list, list
+        return (lambda accumulator: [accumulator]), (lambda columns: columns[0])
+    if windows.reduce is not None:
+        return (lambda value: [value]), (lambda columns: columns[0])
+    if windows.evictor is not None:
+        return (
+            lambda elements: [[{"timestamp": e.timestamp, "value": e.value} for e in elements]],
+            lambda columns: [TimestampedValue(e["value"], e["timestamp"]) for e in columns[0]],
+        )
+    return (
+        lambda elements: [[{"timestamp": None, "value": value} for value in elements]],
+        lambda columns: [element["value"] for element in columns[0]],
+    )

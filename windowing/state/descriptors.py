@@ -1,0 +1,336 @@
+"""State that user code declares: a name, a type, and how the value is kept.
+
+A cell is a dict of raw values by state name, one cell for each (key, namespace); an empty state has
+no entry. Descriptors bind a cell to the handles that user code works with. Every state is typed,
+because a snapshot is a table that any engine can read: nothing is pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from windowing.errors import IllegalArgument
+from windowing.state.ttl import StateTtl, StateTtlConfig
+from windowing.time import Millis
+
+Cell: TypeAlias = dict[str, Any]
+Clock: TypeAlias = Callable[[], Millis]
+
+
+class StateDescriptor(Protocol):
+    """What every descriptor offers to operators and snapshots."""
+
+    @property
+    def name(self) -> str:
+        """Name within the function or trigger that declares it."""
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """Type of the column that holds it in a snapshot."""
+
+    def bind(self, cell: Cell, clock: Clock) -> Any:
+        """A handle on this state in one cell."""
+
+    def merge(self, target: Cell, source: Cell) -> None:
+        """Move what `source` holds into `target`; for windows that merge."""
+
+
+class Accumulating(Protocol):
+    """What aggregating state needs of an `AggregateFunction`."""
+
+    accumulator_type: pa.DataType | None
+
+    def create_accumulator(self) -> Any:
+        """A new accumulator."""
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with one value more."""
+
+    def merge(self, accumulator: Any, other: Any) -> Any:
+        """The accumulator of both."""
+
+    def get_result(self, accumulator: Any) -> Any:
+        """The result of an accumulator."""
+
+
+class ValueState:
+    """One value, or None."""
+
+    __slots__ = ("_cell", "_name", "_ttl")
+
+    def __init__(self, cell: Cell, name: str, ttl: StateTtl | None) -> None:
+        self._cell, self._name, self._ttl = cell, name, ttl
+
+    def value(self) -> Any:
+        """The value, or None when there is none (or it has expired)."""
+        raw = self._cell.get(self._name)
+        return raw if self._ttl is None or raw is None else self._ttl.read(raw)
+
+    def update(self, value: Any) -> None:
+        """Set the value; None clears it."""
+        if value is None:
+            self.clear()
+        else:
+            self._cell[self._name] = value if self._ttl is None else self._ttl.write(value)
+
+    def clear(self) -> None:
+        """Forget the value."""
+        self._cell.pop(self._name, None)
+
+
+class ListState:
+    """Values in the order in which they were added."""
+
+    __slots__ = ("_cell", "_name", "_ttl")
+
+    def __init__(self, cell: Cell, name: str, ttl: StateTtl | None) -> None:
+        self._cell, self._name, self._ttl = cell, name, ttl
+
+    def get(self) -> list[Any]:
+        """The values, empty when there are none."""
+        raw = self._cell.get(self._name, [])
+        return list(raw) if self._ttl is None else self._ttl.read_all(raw)
+
+    def add(self, value: Any) -> None:
+        """Append one value."""
+        self._cell.setdefault(self._name, []).append(value if self._ttl is None else self._ttl.write(value))
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Put `values` in place of what is there."""
+        self.clear()
+        for value in values:
+            self.add(value)
+
+    def clear(self) -> None:
+        """Forget all values."""
+        self._cell.pop(self._name, None)
+
+
+class MapState:
+    """Values by key."""
+
+    __slots__ = ("_cell", "_name", "_ttl")
+
+    def __init__(self, cell: Cell, name: str, ttl: StateTtl | None) -> None:
+        self._cell, self._name, self._ttl = cell, name, ttl
+
+    def get(self, key: Any) -> Any:
+        """The value of `key`, or None."""
+        raw = self._cell.get(self._name, {}).get(key)
+        return raw if self._ttl is None or raw is None else self._ttl.read(raw)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key`."""
+        self._cell.setdefault(self._name, {})[key] = value if self._ttl is None else self._ttl.write(value)
+
+    def remove(self, key: Any) -> None:
+        """Forget the value of `key`."""
+        entries = self._cell.get(self._name)
+        if entries is not None:
+            entries.pop(key, None)
+            if not entries:
+                self.clear()
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """All (key, value) pairs, in the order in which keys were first put."""
+        entries = self._cell.get(self._name, {})
+        if self._ttl is None:
+            return list(entries.items())
+        return [(key, value) for key, raw in entries.items() if (value := self._ttl.read(raw)) is not None]
+
+    def keys(self) -> list[Any]:
+        """All keys."""
+        return [key for key, _ in self.items()]
+
+    def values(self) -> list[Any]:
+        """All values."""
+        return [value for _, value in self.items()]
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self._cell.pop(self._name, None)
+
+
+class MergingState:
+    """A value that additions are folded into: reducing and aggregating state."""
+
+    __slots__ = ("_add", "_cell", "_name", "_result", "_ttl")
+
+    def __init__(
+        self,
+        cell: Cell,
+        name: str,
+        ttl: StateTtl | None,
+        add: Callable[[Any, Any], Any],
+        result: Callable[[Any], Any],
+    ) -> None:
+        self._cell, self._name, self._ttl, self._add, self._result = cell, name, ttl, add, result
+
+    def get(self) -> Any:
+        """The folded value, or None when nothing was added."""
+        raw = self._raw()
+        return None if raw is None else self._result(raw)
+
+    def add(self, value: Any) -> None:
+        """Fold one value in."""
+        folded = self._add(self._raw(), value)
+        self._cell[self._name] = folded if self._ttl is None else self._ttl.write(folded)
+
+    def clear(self) -> None:
+        """Forget the value."""
+        self._cell.pop(self._name, None)
+
+    def _raw(self) -> Any:
+        raw = self._cell.get(self._name)
+        return raw if self._ttl is None or raw is None else self._ttl.read(raw)
+
+
+def _check(name: str, **types: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise IllegalArgument("name", name, "give the state a name that is a Python identifier: it names a column")
+    for field_name, kind in types.items():
+        if not isinstance(kind, pa.DataType):
+            raise IllegalArgument(field_name, kind, "give a pyarrow type, such as pyarrow.int64()")
+
+
+def _stamped(kind: pa.DataType, ttl: StateTtlConfig | None) -> pa.DataType:
+    return kind if ttl is None else pa.struct([("value", kind), ("at", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStateDescriptor:
+    """One value for each key and namespace."""
+
+    name: str
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.name, type=self.type)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return _stamped(self.type, self.ttl)
+
+    def bind(self, cell: Cell, clock: Clock) -> ValueState:
+        return ValueState(cell, self.name, StateTtl.of(self.ttl, clock))
+
+    def merge(self, target: Cell, source: Cell) -> None:
+        raise IllegalArgument("state", self.name, "value state can't merge: use reducing, aggregating or list state")
+
+
+@dataclass(frozen=True, slots=True)
+class ListStateDescriptor:
+    """A list for each key and namespace."""
+
+    name: str
+    element_type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.name, element_type=self.element_type)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return pa.list_(_stamped(self.element_type, self.ttl))
+
+    def bind(self, cell: Cell, clock: Clock) -> ListState:
+        return ListState(cell, self.name, StateTtl.of(self.ttl, clock))
+
+    def merge(self, target: Cell, source: Cell) -> None:
+        if self.name in source:
+            target.setdefault(self.name, []).extend(source.pop(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class MapStateDescriptor:
+    """A map for each key and namespace."""
+
+    name: str
+    key_type: pa.DataType
+    value_type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.name, key_type=self.key_type, value_type=self.value_type)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return pa.map_(self.key_type, _stamped(self.value_type, self.ttl))
+
+    def bind(self, cell: Cell, clock: Clock) -> MapState:
+        return MapState(cell, self.name, StateTtl.of(self.ttl, clock))
+
+    def merge(self, target: Cell, source: Cell) -> None:
+        raise IllegalArgument("state", self.name, "map state can't merge: use reducing, aggregating or list state")
+
+
+@dataclass(frozen=True, slots=True)
+class ReducingStateDescriptor:
+    """One value that additions are reduced into."""
+
+    name: str
+    reduce: Callable[[Any, Any], Any]
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.name, type=self.type)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return _stamped(self.type, self.ttl)
+
+    def bind(self, cell: Cell, clock: Clock) -> MergingState:
+        return MergingState(cell, self.name, StateTtl.of(self.ttl, clock), self._fold, _identity)
+
+    def merge(self, target: Cell, source: Cell) -> None:
+        if self.name in source:
+            target[self.name] = self._fold(target.get(self.name), source.pop(self.name))
+
+    def _fold(self, folded: Any, value: Any) -> Any:
+        return value if folded is None else self.reduce(folded, value)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatingStateDescriptor:
+    """An accumulator that additions go into; reads give the aggregate's result."""
+
+    name: str
+    aggregate: Accumulating
+    ttl: StateTtlConfig | None = None
+    type: pa.DataType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", self.aggregate.accumulator_type)
+        _check(self.name, accumulator_type=self.type)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return _stamped(self.type, self.ttl)
+
+    def bind(self, cell: Cell, clock: Clock) -> MergingState:
+        return MergingState(cell, self.name, StateTtl.of(self.ttl, clock), self._fold, self.aggregate.get_result)
+
+    def merge(self, target: Cell, source: Cell) -> None:
+        if self.name in source:
+            there = target.get(self.name)
+            here = source.pop(self.name)
+            target[self.name] = here if there is None else self.aggregate.merge(there, here)
+
+    def _fold(self, folded: Any, value: Any) -> Any:
+        return self.aggregate.add(value, self.aggregate.create_accumulator() if folded is None else folded)
+
+
+def _identity(value: Any) -> Any:
+    return value

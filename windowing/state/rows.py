@@ -1,0 +1,208 @@
+"""State rows: what an operator remembers, one row for each key and namespace, in typed columns.
+
+A snapshot is a table of these rows. Every engine can read it, and a restore at another parallelism
+takes the rows of its key groups. Format version 1: columns may be added, never renamed or retyped
+(docs/decisions/0005-state-format.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from windowing.keys import KeySchema
+from windowing.panes import EmittedPane, Timing
+from windowing.time import Millis
+from windowing.windows import GLOBAL_WINDOW, TimeWindow, Window
+
+FORMAT_VERSION = 1
+
+TIME = pa.timestamp("ms", tz="UTC")
+
+WINDOW = "window"
+"""Namespace of windows; null bounds are the global window."""
+DISCARDED = "discarded"
+"""Namespace of contents that left a window in discarding mode and may come back."""
+KEY = "key"
+"""Namespace of what belongs to a key alone: keyed process functions, and state over all windows."""
+BUCKET = "bucket"
+"""Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
+
+
+@dataclass(slots=True)
+class StateRow:
+    """What is remembered of one key and namespace.
+
+    `contents` holds one value for each contents column, or None where there are none.
+    `state_window` is None for a window that is no longer in flight and only has timers left.
+    """
+
+    key: Any
+    namespace: str
+    window: Window | None = None
+    state_window: Window | None = None
+    side: str | None = None
+    event_time_timers: list[Millis] = field(default_factory=list)
+    processing_time_timers: list[Millis] = field(default_factory=list)
+    contents: Sequence[Any] | None = None
+    missing: list[str] | None = None
+    pane: int = 0
+    late_firing: str | None = None
+    emitted: list[EmittedPane] | None = None
+    trigger_state: dict[str, Any] | None = None
+    user_state: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class StateSchema:
+    """The columns of an operator's state rows. A type of None is inferred from the values.
+
+    Args:
+        key: names and types of the key columns.
+        contents: name and type of each contents column.
+        result: type of a result where panes may have to be withdrawn, else None.
+        trigger_state: name and type of each state that the trigger declares.
+        user_state: name and type of each state that user functions declare.
+    """
+
+    key: KeySchema
+    contents: tuple[tuple[str, pa.DataType | None], ...] = ()
+    result: pa.DataType | None = None
+    trigger_state: tuple[tuple[str, pa.DataType], ...] = ()
+    user_state: tuple[tuple[str, pa.DataType], ...] = ()
+
+    def to_table(self, rows: Iterable[StateRow], max_parallelism: int) -> pa.Table:
+        """Rows as a table, sorted by key group."""
+        keyed = sorted(
+            ((self.key.key_group_of(row.key, max_parallelism), row) for row in rows), key=lambda pair: pair[0]
+        )
+        groups, ordered = [group for group, _ in keyed], [row for _, row in keyed]
+        keys = [self.key.columns_of(row.key) for row in ordered]
+        columns: dict[str, pa.Array] = {"key_group": pa.array(groups, pa.int32())}
+        for i, (name, kind) in enumerate(zip(self.key.names, self.key.types, strict=True)):
+            columns[name] = pa.array([key[i] for key in keys], kind)
+        columns["namespace"] = pa.array([row.namespace for row in ordered], pa.string())
+        columns["side"] = pa.array([row.side for row in ordered], pa.string())
+        for prefix, windows in (
+            ("window", [row.window for row in ordered]),
+            ("state_window", [row.state_window for row in ordered]),
+        ):
+            for i, bound in enumerate(("start", "end")):
+                columns[f"{prefix}_{bound}"] = pa.array([_bound(window, i) for window in windows], pa.int64()).cast(
+                    TIME
+                )
+        columns["in_flight"] = pa.array([row.state_window is not None for row in ordered], pa.bool_())
+        columns["event_time_timers"] = _timers(row.event_time_timers for row in ordered)
+        columns["processing_time_timers"] = _timers(row.processing_time_timers for row in ordered)
+        columns["filled"] = pa.array([row.contents is not None for row in ordered], pa.bool_())
+        for i, (name, contents_type) in enumerate(self.contents):
+            values = [None if row.contents is None else row.contents[i] for row in ordered]
+            columns[name] = pa.array(values, contents_type)
+        columns["missing"] = pa.array([row.missing for row in ordered], pa.list_(pa.string()))
+        columns["pane"] = pa.array([row.pane for row in ordered], pa.int32())
+        columns["late_firing"] = pa.array([row.late_firing for row in ordered], pa.string())
+        if any(row.emitted for row in ordered) or self.result is not None:
+            columns["emitted"] = self._emitted([row.emitted for row in ordered])
+        # A struct needs a field to be stored, so a column stands only where state is declared.
+        if self.trigger_state:
+            columns["trigger_state"] = _cells([row.trigger_state for row in ordered], self.trigger_state)
+        if self.user_state:
+            columns["user_state"] = _cells([row.user_state for row in ordered], self.user_state)
+        return pa.table(columns)
+
+    def from_table(self, table: pa.Table) -> Iterator[StateRow]:
+        """The rows of a table."""
+        names = [name for name, _ in self.contents]
+        for prefix in ("window", "state_window"):
+            for bound in ("start", "end"):
+                index = table.schema.get_field_index(f"{prefix}_{bound}")
+                table = table.set_column(index, f"{prefix}_{bound}", table.column(index).cast(TIME).cast(pa.int64()))
+        for batch in table.to_batches(max_chunksize=65536):
+            for raw in batch.to_pylist(maps_as_pydicts="strict"):
+                yield StateRow(
+                    key=self.key.key_of([raw[name] for name in self.key.names]),
+                    namespace=raw["namespace"],
+                    side=raw["side"],
+                    window=None if raw["namespace"] == KEY else _window(raw, "window"),
+                    state_window=_window(raw, "state_window") if raw["in_flight"] else None,
+                    event_time_timers=raw["event_time_timers"] or [],
+                    processing_time_timers=raw["processing_time_timers"] or [],
+                    contents=[raw[name] for name in names] if raw["filled"] else None,
+                    missing=raw["missing"],
+                    pane=raw["pane"],
+                    late_firing=raw["late_firing"],
+                    emitted=_panes(raw.get("emitted")),
+                    trigger_state=_cell(raw.get("trigger_state")),
+                    user_state=_cell(raw.get("user_state")),
+                )
+
+    def _emitted(self, panes: list[list[EmittedPane] | None]) -> pa.Array:
+        raw = [
+            None
+            if not emitted
+            else [
+                {
+                    "state_window_start": _bound(pane.state_window, 0),
+                    "state_window_end": _bound(pane.state_window, 1),
+                    "window_start": _bound(pane.window, 0),
+                    "window_end": _bound(pane.window, 1),
+                    "pane": pane.pane,
+                    "timing": pane.timing.value,
+                    "value": pane.value,
+                }
+                for pane in emitted
+            ]
+            for emitted in panes
+        ]
+        result = self.result
+        if result is None:
+            values = [pane["value"] for emitted in raw if emitted for pane in emitted]
+            result = pa.array(values).type
+        return pa.array(raw, emitted_type(result))
+
+
+def emitted_type(result: pa.DataType) -> pa.DataType:
+    """Type of the column of panes that may have to be withdrawn."""
+    bounds = ("state_window_start", "state_window_end", "window_start", "window_end")
+    return pa.list_(
+        pa.struct(
+            [(name, pa.int64()) for name in bounds] + [("pane", pa.int32()), ("timing", pa.string()), ("value", result)]
+        )
+    )
+
+
+def _bound(window: Window | None, index: int) -> Millis | None:
+    return window[index] if isinstance(window, TimeWindow) else None
+
+
+def _window(raw: dict[str, Any], prefix: str) -> Window:
+    start, end = raw[f"{prefix}_start"], raw[f"{prefix}_end"]
+    return GLOBAL_WINDOW if start is None else TimeWindow(start, end)
+
+
+def _timers(timers: Iterable[list[Millis]]) -> pa.Array:
+    return pa.array([sorted(times) or None for times in timers], pa.list_(pa.int64()))
+
+
+def _panes(raw: list[dict[str, Any]] | None) -> list[EmittedPane] | None:
+    if not raw:
+        return None
+    return [
+        EmittedPane(
+            _window(pane, "state_window"), _window(pane, "window"), pane["pane"], Timing(pane["timing"]), pane["value"]
+        )
+        for pane in raw
+    ]
+
+
+def _cells(cells: list[dict[str, Any] | None], declared: Sequence[tuple[str, pa.DataType]]) -> pa.Array:
+    return pa.array([cell or None for cell in cells], pa.struct(list(declared)))
+
+
+def _cell(raw: dict[str, Any] | None) -> dict[str, Any] | None:
+    if raw is None:
+        return None
+    return {name: value for name, value in raw.items() if value is not None} or None

@@ -1,0 +1,179 @@
+"""A harness for tests of operators: feed, move time, snapshot, restore, rescale, look inside.
+
+No Spark and no clock of its own: time is what the test says it is. A snapshot always passes through
+state rows in an Arrow table, as it does in a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from windowing.keys import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema, key_group_range, subtask_of
+from windowing.operators.protocol import KeyedOperator
+from windowing.operators.records import LateElement, Record, SideOutput, WatermarkRecord, WindowResult
+from windowing.state.rows import StateSchema
+from windowing.time import MIN_TIMESTAMP, Millis
+
+MakeOperator = Callable[[KeyGroupRange, Callable[[Any], int]], KeyedOperator]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """State rows, and the clocks they were taken at."""
+
+    rows: pa.Table
+    max_parallelism: int
+    watermark: Millis
+    processing_time: Millis
+
+
+@dataclass
+class OperatorHarness:
+    """Runs one logical operator at any parallelism.
+
+    Args:
+        make: makes the operator of one subtask, from its key-group range and the key-group function.
+        key: the key columns; None infers them from the first key.
+        schema: columns of the state rows for a key schema.
+        max_parallelism: number of key groups.
+
+    Example:
+        >>> from windowing import Count, EventTimeSessionWindows, Windows
+        >>> from windowing.testing import window_harness
+        >>> harness = window_harness(Windows(EventTimeSessionWindows.with_gap(10), aggregate={"n": Count()}))
+        >>> harness.element("a", {}, 5)
+        >>> harness.element("a", {}, 12)
+        >>> harness.restore(harness.snapshot(), parallelism=3)
+        >>> harness.watermark(21)
+        >>> [(tuple(r.window), r.value) for r in harness.results()]
+        [((5, 22), {'n': 2})]
+    """
+
+    make: MakeOperator
+    schema: Callable[[KeySchema], StateSchema]
+    key: KeySchema | None = None
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    subtasks: list[KeyedOperator] = field(default_factory=list)
+    late_dropped_before: int = 0
+    _records: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._start(1)
+
+    def element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        """Feed one element to the subtask that owns its key group."""
+        if self.key is None:
+            self.key = KeySchema.inferred(key)
+        subtask = self.subtasks[
+            subtask_of(self.key.key_group_of(key, self.max_parallelism), len(self.subtasks), self.max_parallelism)
+        ]
+        subtask.process_element(key, value, timestamp, side)
+        self._collect(subtask)
+
+    def end_commit(self) -> None:
+        """End a source commit: late firings that waited for it go out."""
+        for subtask in self.subtasks:
+            subtask.end_commit()
+            self._collect(subtask)
+
+    def watermark(self, watermark: Millis, side: str | None = None) -> None:
+        """Move event time in every subtask."""
+        for subtask in self.subtasks:
+            subtask.process_watermark(watermark, side)
+            self._collect(subtask)
+
+    def processing_time(self, clock: Millis) -> None:
+        """Move the clock of every subtask."""
+        for subtask in self.subtasks:
+            subtask.process_processing_time(clock)
+            self._collect(subtask)
+
+    def snapshot(self) -> Snapshot:
+        """Everything the operator remembers. Taking it changes nothing."""
+        schema = self.schema(self.key or KeySchema(("key",), (pa.string(),)))
+        rows = [row for subtask in self.subtasks for row in subtask.state_rows()]
+        return Snapshot(
+            schema.to_table(rows, self.max_parallelism),
+            self.max_parallelism,
+            max(subtask.current_watermark for subtask in self.subtasks),
+            max(subtask.current_processing_time for subtask in self.subtasks),
+        )
+
+    def restore(self, snapshot: Snapshot, parallelism: int = 1, restore_watermark: bool = True) -> None:
+        """Throw the operator away and make a new one from a snapshot.
+
+        Args:
+            snapshot: what `snapshot` gave.
+            parallelism: number of subtasks to spread the rows over.
+            restore_watermark: False starts both clocks at their minimum, as Flink does.
+        """
+        self.late_dropped_before = self.late_dropped
+        schema = self.schema(self.key or KeySchema(("key",), (pa.string(),)))
+        self._start(parallelism)
+        for subtask, operator in enumerate(self.subtasks):
+            groups = key_group_range(subtask, parallelism, self.max_parallelism)
+            owned = [groups.first <= group <= groups.last for group in snapshot.rows["key_group"].to_pylist()]
+            if restore_watermark:
+                operator.restore_time(snapshot.watermark, snapshot.processing_time)
+            operator.restore_state(schema.from_table(snapshot.rows.filter(pa.array(owned, pa.bool_()))))
+
+    def records(self) -> list[Record]:
+        """Everything that came out since the last call, in order."""
+        records, self._records = self._records, []
+        return records
+
+    def results(self) -> list[WindowResult]:
+        """The window results that came out since the last call; drops the other records."""
+        return [record for record in self.records() if isinstance(record, WindowResult)]
+
+    def late(self) -> list[LateElement]:
+        """The late elements that came out since the last call; drops the other records."""
+        return [record for record in self.records() if isinstance(record, LateElement)]
+
+    def side_outputs(self) -> list[SideOutput]:
+        """The side outputs that came out since the last call; drops the other records."""
+        return [record for record in self.records() if isinstance(record, SideOutput)]
+
+    @property
+    def event_time_timers(self) -> int:
+        """Number of event-time timers."""
+        return sum(subtask.num_event_time_timers() for subtask in self.subtasks)
+
+    @property
+    def processing_time_timers(self) -> int:
+        """Number of processing-time timers."""
+        return sum(subtask.num_processing_time_timers() for subtask in self.subtasks)
+
+    @property
+    def state_entries(self) -> int:
+        """Number of non-empty state cells: contents, trigger and function state, merging sets."""
+        return sum(subtask.num_state_entries() for subtask in self.subtasks)
+
+    @property
+    def late_dropped(self) -> int:
+        """Late elements that were dropped because there is no output for them."""
+        return self.late_dropped_before + sum(subtask.counters.late_dropped for subtask in self.subtasks)
+
+    @property
+    def current_watermark(self) -> Millis:
+        """The watermark of the operator."""
+        return max((subtask.current_watermark for subtask in self.subtasks), default=MIN_TIMESTAMP)
+
+    def _start(self, parallelism: int) -> None:
+        def key_group_of(key: Any) -> int:
+            return (self.key or KeySchema.inferred(key)).key_group_of(key, self.max_parallelism)
+
+        self.subtasks = [
+            self.make(key_group_range(subtask, parallelism, self.max_parallelism), key_group_of)
+            for subtask in range(parallelism)
+        ]
+
+    def _collect(self, subtask: KeyedOperator) -> None:
+        # Every subtask forwards the watermark; one operator does it once.
+        for record in subtask.take_output():
+            if not (isinstance(record, WatermarkRecord) and subtask is not self.subtasks[-1]):
+                self._records.append(record)

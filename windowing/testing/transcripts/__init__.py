@@ -1,0 +1,5 @@
+"""The transcript runner: conformance cases as data, run against the public classes.
+
+The format is tests/conformance/FORMAT.md. The runner holds no semantics: it builds what a case
+describes, feeds its steps, and compares what came with what was expected.
+"""

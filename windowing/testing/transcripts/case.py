@@ -1,0 +1,91 @@
+"""One case at work: strict reading of its fields, expected errors, and how a difference is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from windowing.errors import (
+    IllegalArgument,
+    IllegalState,
+    IncompatibleSnapshot,
+    MissingTimestamp,
+    UnsupportedOperation,
+    WindowingError,
+)
+
+ERROR_NAMES: dict[str, tuple[type[Exception], ...]] = {
+    "illegal_argument": (IllegalArgument,),
+    "unsupported_operation": (UnsupportedOperation,),
+    "missing_timestamp": (MissingTimestamp,),
+    "illegal_state": (IllegalState, IncompatibleSnapshot),
+}
+
+CASE_FIELDS = {"id", "source", "kind", "note", "tags"}
+
+
+class Mismatch(Exception):
+    """A case that does not hold: what was expected and what came."""
+
+    def __init__(self, where: str, expected: object, came: object) -> None:
+        super().__init__(f"{where}: expected {expected}, came {came}")
+
+
+class Skipped(Exception):
+    """A case that an operator doesn't support by design; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How cases are run.
+
+    Args:
+        operator: `row` or `columnar`.
+        restore_every_step: whether the operator is snapshot and restored after every step.
+        rescale: parallelism of those restores; None keeps it.
+    """
+
+    operator: str = "row"
+    restore_every_step: bool = False
+    rescale: int | None = None
+
+
+def check_fields(what: str, given: dict[str, Any], known: Iterable[str]) -> None:
+    """Raise Mismatch for a field that the runner does not know: it must not pass unread."""
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise Mismatch(what, f"fields the runner knows ({sorted(known)})", f"unknown fields {unknown}")
+
+
+def only_field(what: str, step: dict[str, Any], known: Iterable[str]) -> str:
+    """The one field of a step that says what it does."""
+    names = [name for name in step if name in set(known)]
+    if len(names) != 1:
+        raise Mismatch(what, f"one of {sorted(known)}", sorted(step))
+    return names[0]
+
+
+def expect_equal(where: str, expected: Any, came: Any) -> None:
+    """Raise Mismatch unless the two are equal."""
+    if expected != came:
+        raise Mismatch(where, expected, came)
+
+
+def run_expecting(error: dict[str, Any] | None, at: object, act: Callable[[], None]) -> bool:
+    """Run one step; whether it raised the error the case expects there.
+
+    Raises:
+        Mismatch: an error came that was not expected, or the expected one did not.
+    """
+    expected = error is not None and error["at"] == at
+    try:
+        act()
+    except WindowingError as raised:
+        if error is not None and expected and isinstance(raised, ERROR_NAMES[error["error"]]):
+            return True
+        wanted = error["error"] if error is not None and expected else "no error"
+        raise Mismatch(f"step {at}", wanted, f"{type(raised).__name__}: {raised}") from raised
+    if error is not None and expected:
+        raise Mismatch(f"step {at}", f"error {error['error']}", "no error")
+    return False

@@ -1,0 +1,24 @@
+"""Timers: a set per key and namespace, in event time and in processing time."""
+
+from windowing.timers.queue import Slot, TimerQueue
+from windowing.timers.service import (
+    VOID_NAMESPACE,
+    InternalTimerService,
+    KeyContext,
+    Timer,
+    TimerService,
+    TimersSnapshot,
+    Triggerable,
+)
+
+__all__ = [
+    "VOID_NAMESPACE",
+    "InternalTimerService",
+    "KeyContext",
+    "Slot",
+    "Timer",
+    "TimerQueue",
+    "TimerService",
+    "TimersSnapshot",
+    "Triggerable",
+]

@@ -1,0 +1,28 @@
+"""Triggers: when a window fires."""
+
+from windowing.triggers.base import OnMergeContext, Trigger, TriggerContext, TriggerResult
+from windowing.triggers.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
+from windowing.triggers.count import CountTrigger
+from windowing.triggers.delta import DeltaTrigger
+from windowing.triggers.event_time import EventTimeTrigger
+from windowing.triggers.limits import EndOfStreamTrigger, NeverTrigger
+from windowing.triggers.processing_time import ProcessingTimeTrigger
+from windowing.triggers.purging import PurgingTrigger
+from windowing.triggers.timeout import ProcessingTimeoutTrigger
+
+__all__ = [
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountTrigger",
+    "DeltaTrigger",
+    "EndOfStreamTrigger",
+    "EventTimeTrigger",
+    "NeverTrigger",
+    "OnMergeContext",
+    "ProcessingTimeTrigger",
+    "ProcessingTimeoutTrigger",
+    "PurgingTrigger",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+]

@@ -1,0 +1,103 @@
+"""When a window fires: the trigger's contract.
+
+A trigger is a value without state of its own: what it must remember lives in the context, in one
+cell for each key and window, and in timers. The hooks return what to do with the window. Source:
+Flink's `Trigger`, `TriggerResult` and `Trigger.TriggerContext`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from windowing.errors import UnsupportedOperation
+from windowing.state.descriptors import StateDescriptor
+from windowing.time import Millis
+from windowing.windows import Window
+
+
+class TriggerResult(Enum):
+    """What a hook asks the operator to do."""
+
+    CONTINUE = (False, False)
+    FIRE = (True, False)
+    PURGE = (False, True)
+    FIRE_AND_PURGE = (True, True)
+
+    def __init__(self, fire: bool, purge: bool) -> None:
+        self.is_fire = fire
+        self.is_purge = purge
+
+    @staticmethod
+    def of(*, fire: bool, purge: bool) -> TriggerResult:
+        """The result with these two parts."""
+        return FIRE_AND_PURGE if fire and purge else FIRE if fire else PURGE if purge else CONTINUE
+
+
+CONTINUE = TriggerResult.CONTINUE
+FIRE = TriggerResult.FIRE
+PURGE = TriggerResult.PURGE
+FIRE_AND_PURGE = TriggerResult.FIRE_AND_PURGE
+
+
+class TriggerContext(Protocol):
+    """What a hook may read and change, all of it for the current key and window."""
+
+    current_watermark: Millis
+    current_processing_time: Millis
+
+    def register_event_time_timer(self, time: Millis) -> None:
+        """Call `on_event_time` when the watermark reaches `time`."""
+
+    def delete_event_time_timer(self, time: Millis) -> None:
+        """Forget such a timer."""
+
+    def register_processing_time_timer(self, time: Millis) -> None:
+        """Call `on_processing_time` when the clock reaches `time`."""
+
+    def delete_processing_time_timer(self, time: Millis) -> None:
+        """Forget such a timer."""
+
+    def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
+        """A handle on declared state."""
+
+
+class OnMergeContext(TriggerContext, Protocol):
+    """The context of `on_merge`: the current window is the result of the merge."""
+
+    def merge_partitioned_state(self, descriptor: StateDescriptor) -> None:
+        """Fold the state of the merged windows into the result's."""
+
+
+class Trigger(ABC):
+    """Decides when a window fires. Subclasses are frozen dataclasses: equal settings, equal triggers."""
+
+    @abstractmethod
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """An element was added to the window."""
+
+    def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """An event-time timer of the window fired, or its cleanup time came."""
+        return CONTINUE
+
+    def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        """A processing-time timer of the window fired, or its cleanup time came."""
+        return CONTINUE
+
+    def can_merge(self) -> bool:
+        """Whether the trigger works on windows that merge, such as sessions."""
+        return False
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        """Windows merged into `window`: take over their state and set the timers that it needs."""
+        raise UnsupportedOperation(f"{self!r} does not support merging windows: override can_merge and on_merge")
+
+    @abstractmethod
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """The window goes away: drop its state and timers."""
+
+    def states(self) -> Sequence[StateDescriptor]:
+        """The state this trigger keeps for a window, for the snapshot's schema."""
+        return ()

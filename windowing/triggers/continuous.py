@@ -1,0 +1,138 @@
+"""Fire again and again at an interval, and at the end of the window.
+
+Firings align to multiples of the interval, not to the window, and the next one is capped at the
+window's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
+from windowing.time import Duration, Millis, aligned_before, positive_millis
+from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from windowing.windows import Window
+
+# Windows that merge go on with the earliest of their next firings.
+_NEXT_FIRING = ReducingStateDescriptor("next_firing", min, pa.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousEventTimeTrigger(Trigger):
+    """Fires each time the watermark passes a multiple of `interval`. Source: Flink's `ContinuousEventTimeTrigger`.
+
+    Raises:
+        IllegalArgument: the interval is not greater than zero.
+    """
+
+    interval: Millis
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "interval", positive_millis(self.interval, "interval"))
+
+    @classmethod
+    def of(cls, interval: Duration) -> ContinuousEventTimeTrigger:
+        """The trigger; Flink's spelling."""
+        return cls(positive_millis(interval, "interval"))
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        if window.max_timestamp <= ctx.current_watermark:
+            return FIRE
+        ctx.register_event_time_timer(window.max_timestamp)
+        if ctx.get_partitioned_state(_NEXT_FIRING).get() is None:
+            self._schedule(aligned_before(timestamp, self.interval), window, ctx)
+        return CONTINUE
+
+    def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        if time == window.max_timestamp:
+            return FIRE
+        state = ctx.get_partitioned_state(_NEXT_FIRING)
+        if state.get() != time:
+            return CONTINUE
+        state.clear()
+        self._schedule(time, window, ctx)
+        return FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_NEXT_FIRING)
+        firing = ctx.get_partitioned_state(_NEXT_FIRING).get()
+        if firing is not None:
+            ctx.register_event_time_timer(firing)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        state = ctx.get_partitioned_state(_NEXT_FIRING)
+        firing = state.get()
+        if firing is not None:
+            ctx.delete_event_time_timer(firing)
+            state.clear()
+
+    def states(self) -> Sequence[StateDescriptor]:
+        return (_NEXT_FIRING,)
+
+    def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
+        firing = min(after + self.interval, window.max_timestamp)
+        ctx.get_partitioned_state(_NEXT_FIRING).add(firing)
+        ctx.register_event_time_timer(firing)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousProcessingTimeTrigger(Trigger):
+    """Fires each time the clock passes a multiple of `interval`. Source: Flink's `ContinuousProcessingTimeTrigger`.
+
+    Raises:
+        IllegalArgument: the interval is not greater than zero.
+    """
+
+    interval: Millis
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "interval", positive_millis(self.interval, "interval"))
+
+    @classmethod
+    def of(cls, interval: Duration) -> ContinuousProcessingTimeTrigger:
+        """The trigger; Flink's spelling."""
+        return cls(positive_millis(interval, "interval"))
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        if ctx.get_partitioned_state(_NEXT_FIRING).get() is None:
+            self._schedule(aligned_before(ctx.current_processing_time, self.interval), window, ctx)
+        return CONTINUE
+
+    def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        state = ctx.get_partitioned_state(_NEXT_FIRING)
+        if state.get() != time:
+            return CONTINUE
+        state.clear()
+        self._schedule(time, window, ctx)
+        return FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_NEXT_FIRING)
+        firing = ctx.get_partitioned_state(_NEXT_FIRING).get()
+        if firing is not None:
+            ctx.register_processing_time_timer(firing)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        state = ctx.get_partitioned_state(_NEXT_FIRING)
+        firing = state.get()
+        if firing is not None:
+            ctx.delete_processing_time_timer(firing)
+            state.clear()
+
+    def states(self) -> Sequence[StateDescriptor]:
+        return (_NEXT_FIRING,)
+
+    def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
+        firing = min(after + self.interval, window.max_timestamp)
+        ctx.get_partitioned_state(_NEXT_FIRING).add(firing)
+        ctx.register_processing_time_timer(firing)

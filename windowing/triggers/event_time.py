@@ -1,0 +1,41 @@
+"""Fire once when the watermark passes the end of the window: the default in event time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windowing.time import Millis
+from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from windowing.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeTrigger(Trigger):
+    """Fires at the window's end, and at once for each element that comes after. Source: Flink's `EventTimeTrigger`."""
+
+    @classmethod
+    def create(cls) -> EventTimeTrigger:
+        """The trigger; Flink's spelling."""
+        return cls()
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        end = window.max_timestamp
+        if end <= ctx.current_watermark:
+            return FIRE
+        ctx.register_event_time_timer(end)
+        return CONTINUE
+
+    def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return FIRE if time == window.max_timestamp else CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        # A merged end that has passed waits for its element, which fires at once.
+        if window.max_timestamp > ctx.current_watermark:
+            ctx.register_event_time_timer(window.max_timestamp)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp)

@@ -1,0 +1,48 @@
+"""The triggers of the global window: never, and at the end of input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windowing.time import Millis
+from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from windowing.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class NeverTrigger(Trigger):
+    """Never fires: the default of `GlobalWindows`. Source: Flink's `GlobalWindows.NeverTrigger`."""
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        """Nothing to take over."""
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        """Nothing to drop."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStreamTrigger(Trigger):
+    """Fires when the watermark says that input has ended. Source: Flink's `GlobalWindows.EndOfStreamTrigger`."""
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp)
+        return CONTINUE
+
+    def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return FIRE if time == window.max_timestamp else CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        ctx.register_event_time_timer(window.max_timestamp)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp)

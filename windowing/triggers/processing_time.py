@@ -1,0 +1,37 @@
+"""Fire once when the clock passes the end of the window: the default in processing time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windowing.time import Millis
+from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from windowing.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingTimeTrigger(Trigger):
+    """Fires when processing time reaches the window's end. Source: Flink's `ProcessingTimeTrigger`."""
+
+    @classmethod
+    def create(cls) -> ProcessingTimeTrigger:
+        """The trigger; Flink's spelling."""
+        return cls()
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(window.max_timestamp)
+        return CONTINUE
+
+    def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        if window.max_timestamp > ctx.current_processing_time:
+            ctx.register_processing_time_timer(window.max_timestamp)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp)

@@ -1,0 +1,52 @@
+"""Turn any trigger into one that empties the window when it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windowing.state.descriptors import StateDescriptor
+from windowing.time import Millis
+from windowing.triggers.base import FIRE_AND_PURGE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from windowing.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class PurgingTrigger(Trigger):
+    """Fires with `nested`, and purges. Purging drops contents only: trigger state and timers stay.
+
+    Source: Flink's `PurgingTrigger`.
+    """
+
+    nested: Trigger
+
+    @classmethod
+    def of(cls, nested: Trigger) -> PurgingTrigger:
+        """The trigger; Flink's spelling."""
+        return cls(nested)
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return _purging(self.nested.on_element(element, timestamp, window, ctx))
+
+    def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return _purging(self.nested.on_event_time(time, window, ctx))
+
+    def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return _purging(self.nested.on_processing_time(time, window, ctx))
+
+    def can_merge(self) -> bool:
+        return self.nested.can_merge()
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        self.nested.on_merge(window, ctx)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        self.nested.clear(window, ctx)
+
+    def states(self) -> Sequence[StateDescriptor]:
+        return self.nested.states()
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return FIRE_AND_PURGE if result.is_fire else result
