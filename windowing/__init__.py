@@ -11,9 +11,15 @@ from windowing.assigners import (
     TumblingProcessingTimeWindows,
     WindowStagger,
 )
-from windowing.compute import Windows
+from windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from windowing.functions import AggregateFunction, ProcessWindowFunction
+from windowing.functions import (
+    AggregateFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessWindowFunction,
+    TimeDomain,
+)
 from windowing.panes import Accumulation
 from windowing.triggers import (
     ContinuousEventTimeTrigger,
@@ -25,12 +31,14 @@ from windowing.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
+from windowing.watermarks import WatermarkStrategy
 from windowing.windows import GlobalWindow, TimeWindow
 
 __all__ = [
     "Accumulation",
     "Aggregate",
     "AggregateFunction",
+    "CoProcess",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "Count",
@@ -43,6 +51,10 @@ __all__ = [
     "First",
     "GlobalWindow",
     "GlobalWindows",
+    "IntervalJoin",
+    "KeyedCoProcessFunction",
+    "KeyedProcess",
+    "KeyedProcessFunction",
     "Last",
     "Max",
     "Mean",
@@ -55,10 +67,12 @@ __all__ = [
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "Sum",
+    "TimeDomain",
     "TimeEvictor",
     "TimeWindow",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
+    "WatermarkStrategy",
     "WindowStagger",
     "Windows",
 ]

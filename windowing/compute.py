@@ -1,4 +1,4 @@
-"""What a pipeline computes: windows, or a process function. Values, checked when they are made."""
+"""What a pipeline computes: windows, a process function, a join. Values, checked when they are made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windowing.aggregates.bound import Aggregate, AggregateColumns
 from windowing.assigners import MergingWindowAssigner, WindowAssigner
 from windowing.errors import IllegalArgument, UnsupportedOperation
 from windowing.evictors import Evictor
-from windowing.functions import AggregateFunction, ProcessWindowFunction
+from windowing.functions import AggregateFunction, KeyedCoProcessFunction, KeyedProcessFunction, ProcessWindowFunction
 from windowing.panes import Accumulation
 from windowing.time import Duration, Millis, millis, non_negative_millis
 from windowing.triggers import Trigger
@@ -89,3 +89,95 @@ class Windows:
         if self.aggregate is None:
             raise IllegalArgument("aggregate", None, "these windows have no aggregate")
         return AggregateColumns.of(self.aggregate)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedProcess:
+    """A process function over keyed elements.
+
+    Raises:
+        IllegalArgument: it is something else, or declares two states of one name.
+    """
+
+    function: KeyedProcessFunction
+
+    def __post_init__(self) -> None:
+        _check_function(self.function, KeyedProcessFunction)
+
+    @property
+    def result_type(self) -> pa.DataType | None:
+        """Type of one result, None where it is not declared."""
+        return self.function.result_type
+
+
+@dataclass(frozen=True, slots=True)
+class CoProcess:
+    """A process function over two keyed inputs, `left` and `right`.
+
+    Raises:
+        IllegalArgument: it is something else, or declares two states of one name.
+    """
+
+    function: KeyedCoProcessFunction
+
+    def __post_init__(self) -> None:
+        _check_function(self.function, KeyedCoProcessFunction)
+
+    @property
+    def result_type(self) -> pa.DataType | None:
+        """Type of one result, None where it is not declared."""
+        return self.function.result_type
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalJoin:
+    """Pairs of two keyed inputs whose times are near: `left.ts + lower <= right.ts <= left.ts + upper`.
+
+    Args:
+        lower: how far right may be from left at least; negative where right comes earlier.
+        upper: how far at most.
+        lower_inclusive: whether a right element at exactly the lower bound joins.
+        upper_inclusive: whether one at exactly the upper bound does.
+        join: `(left, right) -> result`; None gives the pair.
+        result_type: Arrow struct type of a result, where results go to a table.
+
+    Raises:
+        IllegalArgument: lower > upper, or a bound that is no duration.
+
+    Source: Flink's `KeyedStream.IntervalJoin`.
+    """
+
+    lower: Duration
+    upper: Duration
+    lower_inclusive: bool = True
+    upper_inclusive: bool = True
+    join: Callable[[Any, Any], Any] | None = None
+    result_type: pa.DataType | None = None
+
+    def __post_init__(self) -> None:
+        lower, upper = millis(self.lower, "lower"), millis(self.upper, "upper")
+        if lower > upper:
+            raise IllegalArgument("lower", self.lower, f"give a lower bound of at most the upper one ({upper} ms)")
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
+
+    @classmethod
+    def between(cls, lower: Duration, upper: Duration) -> IntervalJoin:
+        """The join with both bounds inclusive; Flink's spelling."""
+        return cls(lower, upper)
+
+    @property
+    def bounds(self) -> tuple[Millis, Millis]:
+        """The smallest and largest `right.ts - left.ts` that join, both included; none if out of order."""
+        return (
+            millis(self.lower, "lower") + (not self.lower_inclusive),
+            millis(self.upper, "upper") - (not self.upper_inclusive),
+        )
+
+
+def _check_function(function: KeyedProcessFunction | KeyedCoProcessFunction, kind: type) -> None:
+    if not isinstance(function, kind):
+        raise IllegalArgument("function", function, f"give an instance of a {kind.__name__}")
+    names = [state.name for state in function.states()]
+    if len(set(names)) < len(names):
+        raise IllegalArgument("states", names, "give each state of the function a name of its own")

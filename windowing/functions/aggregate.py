@@ -13,8 +13,8 @@ class AggregateFunction(ABC):
 
     Source: Flink's `AggregateFunction`.
 
-    A subclass names the Arrow type of its accumulator, and of its result where
-    results go to a table, so that snapshots are typed. Accumulators are values of those types: numbers, text, lists, dicts.
+    A subclass names the Arrow type of its accumulator, and of its result where results go to a
+    table, so that snapshots are typed. Accumulators are values of those types: numbers, text, lists, dicts.
     """
 
     accumulator_type: pa.DataType | None = None

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from windowing.compute import Windows
+from windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
+from windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
+from windowing.operators import co_process, interval_join, keyed_process
 from windowing.operators.window import WindowOperator
 from windowing.operators.window.snapshot import state_schema
 from windowing.panes import PanePolicy
 from windowing.testing.harness import OperatorHarness, Snapshot
+from windowing.testing.watermarks import ManualClock, RecordingOutput
 
-__all__ = ["OperatorHarness", "Snapshot", "window_harness"]
+__all__ = [
+    "ManualClock",
+    "OperatorHarness",
+    "RecordingOutput",
+    "Snapshot",
+    "co_process_harness",
+    "interval_join_harness",
+    "keyed_process_harness",
+    "window_harness",
+]
 
 
 def window_harness(
@@ -46,6 +58,87 @@ def window_harness(
             key_group_of=key_group_of,
         ),
         lambda schema: state_schema(windows, schema, value_type, policy),
+        key,
+        max_parallelism,
+    )
+
+
+def keyed_process_harness(
+    function: KeyedProcessFunction,
+    *,
+    key: KeySchema | None = None,
+    keyed: bool = True,
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+) -> OperatorHarness:
+    """A harness around the operator of a keyed process function.
+
+    Args:
+        function: the function.
+        key: the key columns; None infers them from the first key.
+        keyed: see `KeyedProcessOperator`.
+        max_parallelism: number of key groups.
+    """
+    process = KeyedProcess(function)
+    return OperatorHarness(
+        lambda key_groups, key_group_of: keyed_process.KeyedProcessOperator(
+            process, keyed=keyed, key_groups=key_groups, key_group_of=key_group_of
+        ),
+        lambda schema: keyed_process.state_schema(process, schema),
+        key,
+        max_parallelism,
+    )
+
+
+def co_process_harness(
+    function: KeyedCoProcessFunction,
+    *,
+    key: KeySchema | None = None,
+    keyed: bool = True,
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+) -> OperatorHarness:
+    """A harness around the operator of a keyed co-process function; inputs are `left` and `right`.
+
+    Args:
+        function: the function.
+        key: the key columns; None infers them from the first key.
+        keyed: see `KeyedCoProcessOperator`.
+        max_parallelism: number of key groups.
+    """
+    process = CoProcess(function)
+    return OperatorHarness(
+        lambda key_groups, key_group_of: co_process.KeyedCoProcessOperator(
+            process, keyed=keyed, key_groups=key_groups, key_group_of=key_group_of
+        ),
+        lambda schema: co_process.state_schema(process, schema),
+        key,
+        max_parallelism,
+    )
+
+
+def interval_join_harness(
+    join: IntervalJoin,
+    *,
+    key: KeySchema | None = None,
+    left_type: pa.DataType | None = None,
+    right_type: pa.DataType | None = None,
+    late_output: bool = True,
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+) -> OperatorHarness:
+    """A harness around the interval join; inputs are `left` and `right`.
+
+    Args:
+        join: what to join.
+        key: the key columns; None infers them from the first key.
+        left_type: Arrow type of the left elements; None infers it.
+        right_type: Arrow type of the right elements; None infers it.
+        late_output: see `IntervalJoinOperator`.
+        max_parallelism: number of key groups.
+    """
+    return OperatorHarness(
+        lambda key_groups, key_group_of: interval_join.IntervalJoinOperator(
+            join, late_output=late_output, key_groups=key_groups, key_group_of=key_group_of
+        ),
+        lambda schema: interval_join.state_schema(join, schema, left_type, right_type),
         key,
         max_parallelism,
     )

@@ -14,21 +14,32 @@ import pyarrow as pa
 
 from windowing.keys import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema, key_group_range, subtask_of
 from windowing.operators.protocol import KeyedOperator
-from windowing.operators.records import LateElement, Record, SideOutput, WatermarkRecord, WindowResult
+from windowing.operators.records import (
+    ElementResult,
+    IdleRecord,
+    LateElement,
+    Record,
+    SideOutput,
+    WatermarkRecord,
+    WindowResult,
+)
+from windowing.operators.two_inputs import TwoInputOperator
 from windowing.state.rows import StateSchema
 from windowing.time import MIN_TIMESTAMP, Millis
+from windowing.watermarks.snapshot import WatermarkSnapshot
 
 MakeOperator = Callable[[KeyGroupRange, Callable[[Any], int]], KeyedOperator]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State rows, and the clocks they were taken at."""
+    """State rows, and the clocks they were taken at; `inputs` is known of operators with two inputs."""
 
     rows: pa.Table
     max_parallelism: int
     watermark: Millis
     processing_time: Millis
+    inputs: WatermarkSnapshot | None = None
 
 
 @dataclass
@@ -86,6 +97,13 @@ class OperatorHarness:
             subtask.process_watermark(watermark, side)
             self._collect(subtask)
 
+    def idle(self, side: str | None = None, idle: bool = True) -> None:
+        """Change the status of an input (of both if `side` is None) in every subtask with two inputs."""
+        for subtask in self.subtasks:
+            if isinstance(subtask, TwoInputOperator):
+                subtask.process_idle(idle, side)
+                self._collect(subtask)
+
     def processing_time(self, clock: Millis) -> None:
         """Move the clock of every subtask."""
         for subtask in self.subtasks:
@@ -96,11 +114,13 @@ class OperatorHarness:
         """Everything the operator remembers. Taking it changes nothing."""
         schema = self.schema(self.key or KeySchema(("key",), (pa.string(),)))
         rows = [row for subtask in self.subtasks for row in subtask.state_rows()]
+        first = self.subtasks[0]
         return Snapshot(
             schema.to_table(rows, self.max_parallelism),
             self.max_parallelism,
             max(subtask.current_watermark for subtask in self.subtasks),
             max(subtask.current_processing_time for subtask in self.subtasks),
+            first.snapshot_inputs() if isinstance(first, TwoInputOperator) else None,
         )
 
     def restore(self, snapshot: Snapshot, parallelism: int = 1, restore_watermark: bool = True) -> None:
@@ -119,6 +139,8 @@ class OperatorHarness:
             owned = [groups.first <= group <= groups.last for group in snapshot.rows["key_group"].to_pylist()]
             if restore_watermark:
                 operator.restore_time(snapshot.watermark, snapshot.processing_time)
+                if isinstance(operator, TwoInputOperator) and snapshot.inputs is not None:
+                    operator.restore_inputs(snapshot.inputs)
             operator.restore_state(schema.from_table(snapshot.rows.filter(pa.array(owned, pa.bool_()))))
 
     def records(self) -> list[Record]:
@@ -129,6 +151,10 @@ class OperatorHarness:
     def results(self) -> list[WindowResult]:
         """The window results that came out since the last call; drops the other records."""
         return [record for record in self.records() if isinstance(record, WindowResult)]
+
+    def element_results(self) -> list[ElementResult]:
+        """The results of process functions and joins since the last call; drops the other records."""
+        return [record for record in self.records() if isinstance(record, ElementResult)]
 
     def late(self) -> list[LateElement]:
         """The late elements that came out since the last call; drops the other records."""
@@ -173,7 +199,7 @@ class OperatorHarness:
         ]
 
     def _collect(self, subtask: KeyedOperator) -> None:
-        # Every subtask forwards the watermark; one operator does it once.
+        # Every subtask forwards watermark and status; one operator does it once.
         for record in subtask.take_output():
-            if not (isinstance(record, WatermarkRecord) and subtask is not self.subtasks[-1]):
+            if not (isinstance(record, WatermarkRecord | IdleRecord) and subtask is not self.subtasks[-1]):
                 self._records.append(record)

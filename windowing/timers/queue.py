@@ -23,13 +23,14 @@ _STALE_BUCKETS = 64
 class TimerQueue:
     """A set of (time, key, namespace) that is drained in time order."""
 
-    __slots__ = ("_buckets", "_empty", "_size", "_times", "deleted", "fired")
+    __slots__ = ("_buckets", "_empty", "_size", "_times", "added", "deleted", "fired")
 
     def __init__(self) -> None:
         self._times: list[Millis] = []
         self._buckets: dict[Millis, dict[Slot, None]] = {}
         self._size = 0
         self._empty = 0
+        self.added = 0
         self.fired = 0
         self.deleted = 0
 
@@ -46,6 +47,7 @@ class TimerQueue:
                 self._empty -= 1
             bucket[slot] = None
         self._size += 1
+        self.added += 1
         return True
 
     def remove(self, time: Millis, slot: Slot) -> bool:

@@ -122,6 +122,8 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         if row.late_firing is not None:
             cell.late_firing = row.late_firing == _FIRE_AND_PURGE
             operator.late_firings[slot] = None
+    # Timers that come back were counted when they were set.
+    operator.timers.event_time.added = operator.timers.processing_time.added = 0
     for key, windows in pairs.items():
         operator.merging_sets[key] = MergingWindowSet(operator.assigner, windows)  # type: ignore[arg-type]
 

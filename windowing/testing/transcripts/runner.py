@@ -6,11 +6,47 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from windowing.testing.transcripts.assigners import run_assign, run_intersects, run_stagger, run_window_start
 from windowing.testing.transcripts.case import Mismatch, Options, Skipped
+from windowing.testing.transcripts.evictors import run_evictor
+from windowing.testing.transcripts.keygroups import run_key_groups, run_spark_key_groups
+from windowing.testing.transcripts.merging import run_merge_windows, run_merging_window_set
+from windowing.testing.transcripts.process import run_interval_join, run_keyed_co_process, run_keyed_process
+from windowing.testing.transcripts.timers import run_priority_queue, run_timer_service
+from windowing.testing.transcripts.timestamps import run_timestamps_and_watermarks
+from windowing.testing.transcripts.triggers import run_trigger
+from windowing.testing.transcripts.watermarks import (
+    run_generator,
+    run_idleness_timer,
+    run_multiplexer,
+    run_valve,
+    run_watermark_output,
+)
 from windowing.testing.transcripts.windows import run_window_operator
 
 KINDS: dict[str, Callable[[dict[str, Any], Options], None]] = {
+    "assign": run_assign,
+    "evictor": run_evictor,
+    "generator": run_generator,
+    "idleness_timer": run_idleness_timer,
+    "intersects": run_intersects,
+    "interval_join": run_interval_join,
+    "key_groups": run_key_groups,
+    "keyed_co_process": run_keyed_co_process,
+    "keyed_process": run_keyed_process,
+    "merge_windows": run_merge_windows,
+    "merging_window_set": run_merging_window_set,
+    "multiplexer": run_multiplexer,
+    "priority_queue": run_priority_queue,
+    "spark_key_groups": run_spark_key_groups,
+    "stagger": run_stagger,
+    "timer_service": run_timer_service,
+    "timestamps_and_watermarks": run_timestamps_and_watermarks,
+    "trigger": run_trigger,
+    "valve": run_valve,
+    "watermark_output": run_watermark_output,
     "window_operator": run_window_operator,
+    "window_start": run_window_start,
 }
 
 

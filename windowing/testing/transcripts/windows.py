@@ -8,6 +8,7 @@ from typing import Any
 
 from windowing.keys import KeySchema
 from windowing.operators.records import LateElement, SideOutput, WindowResult
+from windowing.state.rows import WINDOW
 from windowing.testing import OperatorHarness, window_harness
 from windowing.testing.transcripts.build import DynamicGap, build_windows
 from windowing.testing.transcripts.case import (
@@ -28,6 +29,7 @@ from windowing.testing.transcripts.doubles import (
     window_of,
     window_text,
 )
+from windowing.testing.transcripts.steps import by_step, expect_same
 
 _STEPS = {
     "element",
@@ -73,20 +75,19 @@ class WindowCase:
         if run_expecting(self.error, "build", self._build):
             return
         assert self.harness is not None
-        expected: dict[int, list[dict[str, Any]]] = {}
-        for output in self.case["expect"]:
-            expected.setdefault(output["after_step"], []).append(output)
+        expected, probes = by_step(self.case, "expect"), by_step(self.case, "probes")
         for index, step in enumerate(self.case["steps"]):
             if run_expecting(self.error, index, partial(self._step, step)):
                 return
             came = [output for record in self.harness.records() if (output := _output(record)) is not None]
             self._compare(index, expected.get(index, []), came)
-            for probe in self.case.get("probes", ()):
-                if probe["after_step"] == index:
-                    self._probe(index, probe)
+            for probe in probes.get(index, ()):
+                self._probe(index, probe)
             if self.options.restore_every_step:
                 parallelism = self.options.rescale or len(self.harness.subtasks)
                 self.harness.restore(self.harness.snapshot(), parallelism)
+        if self.error is not None:
+            raise Mismatch(self.case["id"], f"error {self.error['error']} at {self.error['at']}", "no error")
 
     def _build(self) -> None:
         windows = build_windows(self.operator, self.gap)
@@ -101,7 +102,9 @@ class WindowCase:
     def _step(self, step: dict[str, Any]) -> None:
         harness = self.harness
         assert harness is not None
-        match only_field("step", step, _STEPS):
+        kind = only_field("step", step, _STEPS)
+        check_fields("step", step, {kind})
+        match kind:
             case "element":
                 self._element(step["element"])
             case "watermark":
@@ -147,7 +150,7 @@ class WindowCase:
             expect_equal(f"order of timers of key {key} after step {index}", sorted(timers), timers)
 
     def _probe(self, index: int, probe: dict[str, Any]) -> None:
-        check_fields("probe", probe, _PROBES | {"after_step"})
+        check_fields("probe", probe, _PROBES)
         harness = self.harness
         assert harness is not None
         for name, value in probe.items():
@@ -165,7 +168,24 @@ class WindowCase:
                     calls = self._calls()
                     expect_equal(where, value, {hook: calls[hook] for hook in value})
                 case "contents":
-                    raise Mismatch(where, "a probe the runner knows", value)
+                    self._probe_contents(where, value)
+
+    def _probe_contents(self, where: str, expected: Any) -> None:
+        """The number of windows that hold something; or, given a list, what they hold."""
+        assert self.harness is not None
+        rows = [row for subtask in self.harness.subtasks for row in subtask.state_rows()]
+        held = [
+            {"key": row.key, "window": window_text(row.window), "values": _values(row.contents[0])}
+            for row in rows
+            if row.namespace == WINDOW and row.window is not None and row.contents is not None
+        ]
+        if isinstance(expected, int):
+            expect_equal(where, expected, len(held))
+        elif all(isinstance(entry, dict) for entry in expected):
+            expect_same(where, expected, held)
+        else:
+            held.sort(key=lambda entry: (repr(entry["key"]), entry["window"]))
+            expect_equal(where, expected, [value for entry in held for value in entry["values"]])
 
     def _calls(self) -> Counter[str]:
         calls: Counter[str] = Counter()
@@ -200,5 +220,10 @@ def _output(record: object) -> dict[str, Any] | None:
     return None
 
 
+def _values(contents: Any) -> list[Any]:
+    """Elements of a state row's contents, or the one value that they were reduced to."""
+    return [element["value"] for element in contents] if isinstance(contents, list) else [contents]
+
+
 def _frozen(output: dict[str, Any]) -> str:
-    return repr(sorted((name, value) for name, value in output.items() if name != "after_step"))
+    return repr(sorted((name, value) for name, value in output.items()))

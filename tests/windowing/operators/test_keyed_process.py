@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windowing import KeyedProcess, KeyedProcessFunction, TimeDomain
+from windowing.errors import IllegalArgument, IllegalState, UnsupportedOperation
+from windowing.functions import OnTimerContext, ProcessContext
+from windowing.operators.records import ElementResult, SideOutput, WatermarkRecord
+from windowing.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from windowing.state.descriptors import StateDescriptor
+from windowing.testing import OperatorHarness, keyed_process_harness
+
+COUNT = ValueStateDescriptor("count", pa.int64())
+SEEN = ListStateDescriptor("seen", pa.string())
+BY_KIND = MapStateDescriptor("by_kind", pa.string(), pa.int64())
+
+
+class SetTimers(KeyedProcessFunction):
+    """An element is a list of (domain, time, delete); timers tell when and by which clock they fired."""
+
+    def process_element(self, value: list[tuple[str, int, bool]], ctx: ProcessContext) -> None:
+        timers = ctx.timer_service()
+        for domain, time, delete in value:
+            getattr(timers, f"{'delete' if delete else 'register'}_{domain}_time_timer")(time)
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        event = ctx.time_domain is TimeDomain.EVENT_TIME
+        now = timers.current_watermark() if event else timers.current_processing_time()
+        yield (ctx.current_key, ctx.time_domain.value, timestamp, now)
+
+
+class Counting(KeyedProcessFunction):
+    """Counts elements of a key, and forgets the key when its timer fires."""
+
+    def process_element(self, value: Any, ctx: ProcessContext) -> Iterator[Any]:
+        count = ctx.get_state(COUNT)
+        count.update((count.value() or 0) + 1)
+        ctx.get_state(SEEN).add(str(value))
+        kinds = ctx.get_state(BY_KIND)
+        kinds.put(type(value).__name__, (kinds.get(type(value).__name__) or 0) + 1)
+        if ctx.timestamp is not None:
+            ctx.timer_service().register_event_time_timer(ctx.timestamp + 10)
+        yield count.value()
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> list[Any]:
+        result = [ctx.get_state(COUNT).value(), ctx.get_state(SEEN).get(), sorted(ctx.get_state(BY_KIND).items())]
+        for state in self.states():
+            ctx.get_state(state).clear()
+        return [result]
+
+    def states(self) -> Sequence[StateDescriptor]:
+        return (COUNT, SEEN, BY_KIND)
+
+
+class Hooks(KeyedProcessFunction):
+    """Runs what the element says."""
+
+    def process_element(self, value: Any, ctx: ProcessContext) -> Any:
+        return value(ctx)
+
+    def states(self) -> Sequence[StateDescriptor]:
+        return (COUNT,)
+
+
+def values(harness: OperatorHarness) -> list[Any]:
+    return [record.value for record in harness.element_results()]
+
+
+def test_results_and_side_outputs_come_out_in_the_order_in_which_they_were_made() -> None:
+    def interleaved(ctx: ProcessContext) -> Iterator[Any]:
+        yield 1
+        ctx.output("side", "between")
+        yield 2
+
+    harness = keyed_process_harness(Hooks())
+    harness.element("k", interleaved, 5)
+    assert harness.records() == [ElementResult(1, 5, "k"), SideOutput("side", "between", 5), ElementResult(2, 5, "k")]
+
+
+@pytest.mark.parametrize("results", [None, [], ()])
+def test_a_hook_may_have_no_results(results: Any) -> None:
+    harness = keyed_process_harness(Hooks())
+    harness.element("k", lambda ctx: results, 5)
+    assert harness.records() == []
+
+
+def test_an_element_without_a_timestamp_is_processed_all_the_same() -> None:
+    harness = keyed_process_harness(Hooks())
+    harness.element("k", lambda ctx: [ctx.timestamp], None)
+    assert harness.records() == [ElementResult(None, None, "k")]
+
+
+def test_output_of_timers_carries_the_timestamp_of_event_time_only() -> None:
+    harness = keyed_process_harness(SetTimers())
+    harness.element("k", [("event", 7, False), ("processing", 3, False)], 1)
+    harness.processing_time(5)
+    harness.watermark(9)
+    assert harness.records() == [
+        ElementResult(("k", "processing", 3, 5), None, "k"),
+        ElementResult(("k", "event", 7, 9), 7, "k"),
+        WatermarkRecord(9),
+    ]
+
+
+def test_a_side_output_of_a_timer_carries_its_timestamp_in_both_domains() -> None:
+    class Telling(SetTimers):
+        def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+            ctx.output("fired", ctx.time_domain.value)
+
+    harness = keyed_process_harness(Telling())
+    harness.element("k", [("event", 7, False), ("processing", 3, False)], 1)
+    harness.processing_time(5)
+    harness.watermark(9)
+    assert harness.side_outputs() == [SideOutput("fired", "processing", 3), SideOutput("fired", "event", 7)]
+
+
+def test_a_watermark_that_does_not_advance_is_forwarded_at_the_present_time() -> None:
+    harness = keyed_process_harness(SetTimers())
+    for watermark in (5, 5, 3):
+        harness.watermark(watermark)
+    assert harness.records() == [WatermarkRecord(5)] * 3
+
+
+def test_state_is_kept_for_each_key_through_snapshots() -> None:
+    harness = keyed_process_harness(Counting())
+    for key, value in (("a", 1), ("b", 2), ("a", "x")):
+        harness.element(key, value, 0)
+        harness.restore(harness.snapshot(), parallelism=2)
+    assert values(harness) == [1, 1, 2]
+    harness.watermark(10)
+    assert sorted(values(harness)) == [[1, ["2"], [("int", 1)]], [2, ["1", "x"], [("int", 1), ("str", 1)]]]
+    assert harness.state_entries == 0
+
+
+def test_a_key_that_holds_nothing_leaves_no_row() -> None:
+    harness = keyed_process_harness(Counting())
+    harness.element("a", 1, 0)
+    assert harness.snapshot().rows.num_rows == 1
+    harness.watermark(10)
+    assert harness.snapshot().rows.num_rows == 0
+
+
+def test_a_snapshot_is_a_typed_row_for_each_key() -> None:
+    harness = keyed_process_harness(Counting())
+    harness.element("a", 1, 0)
+    (row,) = harness.snapshot().rows.to_pylist()
+    assert (row["key"], row["namespace"], row["event_time_timers"]) == ("a", "key", [10])
+    assert row["user_state"] == {"count": 1, "seen": ["1"], "by_kind": [("int", 1)]}
+
+
+def test_state_expires_by_the_clock_of_the_job() -> None:
+    brief = ValueStateDescriptor("brief", pa.int64(), StateTtlConfig(10))
+
+    class Brief(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: ProcessContext) -> Iterator[Any]:
+            yield ctx.get_state(brief).value()
+            ctx.get_state(brief).update(value)
+
+        def states(self) -> Sequence[StateDescriptor]:
+            return (brief,)
+
+    harness = keyed_process_harness(Brief())
+    for clock, value in ((0, 1), (9, 2), (19, 3)):
+        harness.processing_time(clock)
+        harness.element("k", value, None)
+        harness.restore(harness.snapshot())
+    assert values(harness) == [None, 1, None]
+
+
+@pytest.mark.parametrize("results", ["text", {"a": 1}, 7])
+def test_a_single_result_must_be_yielded_or_listed(results: Any) -> None:
+    with pytest.raises(IllegalArgument, match="yield results, or return them in a list"):
+        keyed_process_harness(Hooks()).element("k", lambda ctx: results, 5)
+
+
+@pytest.mark.parametrize("tag", [None, "", 3])
+def test_a_side_output_needs_a_name(tag: Any) -> None:
+    harness = keyed_process_harness(Hooks())
+    with pytest.raises(IllegalArgument, match="tag = "):
+        harness.element("k", lambda ctx: ctx.output(tag, 1), 5)
+
+
+def test_undeclared_state_is_refused_with_the_way_out() -> None:
+    harness = keyed_process_harness(Hooks())
+    with pytest.raises(UnsupportedOperation, match="'seen' of Hooks is not declared: return its descriptor"):
+        harness.element("k", lambda ctx: ctx.get_state(SEEN), 5)
+
+
+def test_the_time_domain_is_known_in_timers_only() -> None:
+    harness = keyed_process_harness(Hooks())
+    with pytest.raises(IllegalState, match="on_timer only"):
+        harness.element("k", lambda ctx: [ctx.time_domain], 5)
+
+
+@pytest.mark.parametrize("domain", ["event", "processing"])
+@pytest.mark.parametrize("delete", [False, True])
+def test_timers_need_a_key(domain: str, delete: bool) -> None:
+    harness = keyed_process_harness(SetTimers(), keyed=False)
+    with pytest.raises(UnsupportedOperation, match="only supported on keyed streams"):
+        harness.element("all", [(domain, 5, delete)], 1)
+
+
+def test_state_needs_a_key() -> None:
+    harness = keyed_process_harness(Hooks(), keyed=False)
+    with pytest.raises(UnsupportedOperation, match="only supported on keyed streams"):
+        harness.element("all", lambda ctx: ctx.get_state(COUNT), 1)
+
+
+def test_clocks_can_be_read_without_a_key() -> None:
+    harness = keyed_process_harness(Hooks(), keyed=False)
+    harness.watermark(4)
+    harness.element("all", lambda ctx: [ctx.timer_service().current_watermark()], 1)
+    assert values(harness) == [4]
+
+
+@pytest.mark.parametrize("function", [None, print, SetTimers])
+def test_a_process_function_is_an_instance(function: Any) -> None:
+    with pytest.raises(IllegalArgument, match=r"function = .*KeyedProcessFunction"):
+        KeyedProcess(function)
+
+
+def test_states_of_one_name_are_refused() -> None:
+    class Twice(Hooks):
+        def states(self) -> Sequence[StateDescriptor]:
+            return (COUNT, ListStateDescriptor("count", pa.string()))
+
+    with pytest.raises(IllegalArgument, match=r"states = .*name of its own"):
+        KeyedProcess(Twice())
+
+
+STEP = st.one_of(
+    st.tuples(
+        st.just("element"),
+        st.sampled_from("abc"),
+        st.lists(st.tuples(st.sampled_from(["event", "processing"]), st.integers(0, 40), st.booleans()), max_size=3),
+    ),
+    st.tuples(st.sampled_from(["event", "processing"]), st.integers(0, 40)),
+    st.tuples(st.just("restore"), st.integers(1, 4)),
+)
+
+
+@given(st.lists(STEP, max_size=25))
+def test_timers_fire_once_none_early_and_none_lost_across_restores(steps: list[Any]) -> None:
+    harness = keyed_process_harness(SetTimers())
+    pending: set[tuple[str, str, int]] = set()
+    clocks = {"event": -(2**63), "processing": 0}
+    for step in steps:
+        due: list[tuple[str, str, int, int]] = []
+        match step:
+            case ("element", key, timers):
+                harness.element(key, timers, 0)
+                for domain, time, delete in timers:
+                    (pending.discard if delete else pending.add)((key, domain, time))
+            case ("restore", parallelism):
+                harness.restore(harness.snapshot(), parallelism)
+            case (domain, time):
+                clocks[domain] = max(clocks[domain], time)
+                (harness.watermark if domain == "event" else harness.processing_time)(time)
+                fired = {timer for timer in pending if timer[1] == domain and timer[2] <= clocks[domain]}
+                pending -= fired
+                due = [(*timer, clocks[domain]) for timer in fired]
+        came = values(harness)
+        assert sorted(came) == sorted(due)
+        for key in "abc":
+            times = [time for of_key, _, time, _ in came if of_key == key]
+            assert times == sorted(times)
+    assert harness.event_time_timers + harness.processing_time_timers == len(pending)

@@ -1,0 +1,115 @@
+"""The operator of a keyed co-process function. Source: Flink's `KeyedCoProcessOperator`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from windowing.compute import CoProcess
+from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from windowing.operators.process import ProcessCore, process_schema
+from windowing.operators.records import Record
+from windowing.operators.two_inputs import LEFT, RIGHT, TwoInputs, checked_side
+from windowing.state.rows import StateRow, StateSchema
+from windowing.time import Millis
+from windowing.watermarks.snapshot import WatermarkSnapshot
+
+
+def state_schema(process: CoProcess, key: KeySchema) -> StateSchema:
+    """The columns of the state rows of such a function."""
+    return process_schema(process.function, key)
+
+
+class KeyedCoProcessOperator:
+    """Runs a `KeyedCoProcessFunction` over the inputs `left` and `right`.
+
+    The watermark is the smaller of both, idle inputs left out; it is forwarded when it advances.
+
+    Args:
+        process: what to compute.
+        keyed: False for a stream without a key, on which state and timers are refused.
+        key_groups: the range this operator owns.
+        key_group_of: the key group of a key; needed to rescale.
+    """
+
+    def __init__(
+        self,
+        process: CoProcess,
+        *,
+        keyed: bool = True,
+        key_groups: KeyGroupRange = ALL_IN_ONE,
+        key_group_of: Callable[[Any], int] = lambda key: 0,
+    ) -> None:
+        self._core = ProcessCore(process.function, keyed, key_groups, key_group_of)
+        self._hooks = {LEFT: process.function.process_element1, RIGHT: process.function.process_element2}
+        self._inputs = TwoInputs(self._core.timers, self._core.output)
+        self.counters = self._core.counters
+        self.timers = self._core.timers
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        """Take in one element of the input `side`.
+
+        Args:
+            key: any hashable value.
+            value: the element.
+            timestamp: int64 epoch milliseconds, None if it has none.
+            side: `left` or `right`.
+
+        Raises:
+            IllegalArgument: `side` names no input.
+        """
+        self._core.process(self._hooks[checked_side(side)], key, value, timestamp)
+
+    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
+        """Move event time of one input (of both if `side` is None), and fire what is due by the smaller."""
+        self._inputs.watermark(watermark, side)
+
+    def process_idle(self, idle: bool, side: str | None = None) -> None:
+        """An input went idle, or resumed; a watermark on it makes it active, too."""
+        self._inputs.idle(idle, side)
+
+    def process_processing_time(self, clock: Millis) -> None:
+        """Move the clock, never back: fire what is due."""
+        self.timers.advance_processing_time(clock)
+
+    def end_commit(self) -> None:
+        """Nothing waits for the end of a source commit."""
+
+    @property
+    def current_watermark(self) -> Millis:
+        """The combined watermark."""
+        return self.timers.current_watermark
+
+    @property
+    def current_processing_time(self) -> Millis:
+        """The clock."""
+        return self.timers.current_processing_time
+
+    def take_output(self) -> list[Record]:
+        return self._core.take_output()
+
+    def state_rows(self) -> Iterator[StateRow]:
+        return self._core.state_rows()
+
+    def restore_state(self, rows: Iterable[StateRow]) -> None:
+        self._core.restore_state(rows)
+
+    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
+        """Set both clocks without firing; both inputs are taken to be at the watermark."""
+        self._core.restore_time(watermark, processing_time)
+        self._inputs.start_at(watermark)
+
+    def snapshot_inputs(self) -> WatermarkSnapshot:
+        return self._inputs.snapshot()
+
+    def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
+        self._inputs.restore(snapshot)
+
+    def num_event_time_timers(self) -> int:
+        return len(self.timers.event_time)
+
+    def num_processing_time_timers(self) -> int:
+        return len(self.timers.processing_time)
+
+    def num_state_entries(self) -> int:
+        return self._core.num_state_entries()

@@ -1,0 +1,245 @@
+"""The interval join: pairs of two inputs whose times are near. Source: Flink's `IntervalJoinOperator`.
+
+Each side keeps its elements in buckets of one millisecond. An element joins the other side's
+buckets in reach, and stays until the watermark says that no partner can come any more.
+
+    lower -1, upper 2       left at t joins right from t - 1 to t + 2
+    left bucket t           goes at watermark t + 2, after the last right one it could meet
+    right bucket t          goes at watermark t + 1
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from windowing.compute import IntervalJoin
+from windowing.errors import IllegalState, MissingTimestamp
+from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from windowing.operators.counters import Counters
+from windowing.operators.process import times_by_slot
+from windowing.operators.records import ElementResult, LateElement, Record
+from windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputs, checked_side
+from windowing.operators.window import LATE
+from windowing.state.rows import BUCKET, StateRow, StateSchema
+from windowing.time import MIN_TIMESTAMP, Millis, saturating_add
+from windowing.timers import InternalTimerService, KeyContext, Slot
+from windowing.watermarks.snapshot import WatermarkSnapshot
+from windowing.windows import TimeWindow
+
+
+def state_schema(
+    join: IntervalJoin, key: KeySchema, left_type: pa.DataType | None = None, right_type: pa.DataType | None = None
+) -> StateSchema:
+    """The columns of the state rows of a join.
+
+    Args:
+        join: which join.
+        key: the key columns.
+        left_type: Arrow type of the left elements; None infers it.
+        right_type: Arrow type of the right elements.
+    """
+    types = {LEFT: left_type, RIGHT: right_type}
+    return StateSchema(key, tuple((side, None if types[side] is None else pa.list_(types[side])) for side in SIDES))
+
+
+class JoinBuffer:
+    """The elements of one key and side, by time, in arrival order within a millisecond."""
+
+    __slots__ = ("buckets", "times")
+
+    def __init__(self) -> None:
+        self.times: list[Millis] = []
+        self.buckets: dict[Millis, list[Any]] = {}
+
+    def add(self, time: Millis, values: Iterable[Any]) -> None:
+        """Append elements of one millisecond."""
+        bucket = self.buckets.get(time)
+        if bucket is None:
+            bucket = self.buckets[time] = []
+            insort(self.times, time)
+        bucket.extend(values)
+
+    def remove(self, time: Millis) -> None:
+        """Forget a bucket; nothing happens if there is none."""
+        if self.buckets.pop(time, None) is not None:
+            del self.times[bisect_left(self.times, time)]
+
+    def between(self, first: Millis, last: Millis) -> Iterator[tuple[Millis, Any]]:
+        """Elements from `first` to `last`, both included, with their times."""
+        for time in self.times[bisect_left(self.times, first) : bisect_right(self.times, last)]:
+            for value in self.buckets[time]:
+                yield time, value
+
+
+class IntervalJoinOperator:
+    """Joins the inputs `left` and `right`. A result has the larger timestamp of its two elements.
+
+    An element is late when its timestamp lies before the watermark: strictly, unlike in windows.
+
+    Args:
+        join: bounds, and what to make of a pair.
+        late_output: whether late elements are put out; else they are counted as dropped.
+        key_groups: the range this operator owns.
+        key_group_of: the key group of a key; needed to rescale.
+    """
+
+    def __init__(
+        self,
+        join: IntervalJoin,
+        *,
+        late_output: bool = True,
+        key_groups: KeyGroupRange = ALL_IN_ONE,
+        key_group_of: Callable[[Any], int] = lambda key: 0,
+    ) -> None:
+        self.output: list[Record] = []
+        self.counters = Counters()
+        self.timers = InternalTimerService(KeyContext(), key_groups, key_group_of)
+        self.timers.start("key", "bucket", self)
+        self._inputs = TwoInputs(self.timers, self.output)
+        self._buffers: dict[str, dict[Any, JoinBuffer]] = {LEFT: {}, RIGHT: {}}
+        lower, upper = join.bounds
+        self._reach = {LEFT: (lower, upper), RIGHT: (-upper, -lower)}
+        self._join = join.join
+        self._late_output = late_output
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        """Take in one element of the input `side`, and join it with what is there.
+
+        Args:
+            key: any hashable value.
+            value: the element.
+            timestamp: int64 epoch milliseconds.
+            side: `left` or `right`.
+
+        Raises:
+            IllegalArgument: `side` names no input.
+            MissingTimestamp: the element has no timestamp.
+        """
+        side = checked_side(side)
+        self.counters.elements += 1
+        if timestamp is None or timestamp == MIN_TIMESTAMP:
+            raise MissingTimestamp
+        if timestamp < self.timers.current_watermark:
+            self._late(key, value, timestamp, side)
+            return
+        self._buffer(side, key).add(timestamp, (value,))
+        lower, upper = self._reach[side]
+        other = self._buffers[RIGHT if side == LEFT else LEFT].get(key)
+        if other is not None:
+            for time, partner in other.between(timestamp + lower, timestamp + upper):
+                pair = (value, partner) if side == LEFT else (partner, value)
+                result = pair if self._join is None else self._join(*pair)
+                self.output.append(ElementResult(result, max(timestamp, time), key))
+        self.timers.event_time.add(saturating_add(timestamp, max(0, upper)), (key, (side, timestamp)))
+
+    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
+        """Move event time of one input (of both if `side` is None), and drop what can meet nobody any more."""
+        self._inputs.watermark(watermark, side)
+
+    def process_idle(self, idle: bool, side: str | None = None) -> None:
+        """An input went idle, or resumed; a watermark on it makes it active, too."""
+        self._inputs.idle(idle, side)
+
+    def process_processing_time(self, clock: Millis) -> None:
+        """Move the clock, never back; a join does nothing by it."""
+        self.timers.advance_processing_time(clock)
+
+    def end_commit(self) -> None:
+        """Nothing waits for the end of a source commit."""
+
+    def on_event_time(self, time: Millis, slot: Slot) -> None:
+        """Called back by the timer service: the bucket that the slot names can meet nobody any more."""
+        key, (side, bucket) = slot
+        buffer = self._buffers[side].get(key)
+        if buffer is not None:
+            buffer.remove(bucket)
+            if not buffer.times:
+                del self._buffers[side][key]
+
+    def on_processing_time(self, time: Millis, slot: Slot) -> None:
+        """Never called: a join sets no such timers."""
+
+    @property
+    def current_watermark(self) -> Millis:
+        """The combined watermark."""
+        return self.timers.current_watermark
+
+    @property
+    def current_processing_time(self) -> Millis:
+        """The clock."""
+        return self.timers.current_processing_time
+
+    def take_output(self) -> list[Record]:
+        """What came out since the last call."""
+        records = self.output[:]
+        self.output.clear()
+        return records
+
+    def state_rows(self) -> Iterator[StateRow]:
+        """One row for each key, side and millisecond, with the timer that drops it."""
+        timers = times_by_slot(self.timers.event_time)
+        for position, side in enumerate(SIDES):
+            for key, buffer in self._buffers[side].items():
+                for time in buffer.times:
+                    contents: list[Any] = [None] * len(SIDES)
+                    contents[position] = buffer.buckets[time]
+                    yield StateRow(
+                        key,
+                        BUCKET,
+                        TimeWindow(time, saturating_add(time, 1)),
+                        side=side,
+                        event_time_timers=timers.get((key, (side, time)), []),
+                        contents=contents,
+                    )
+
+    def restore_state(self, rows: Iterable[StateRow]) -> None:
+        """Take in rows; the operator must be new."""
+        for row in rows:
+            side = checked_side(row.side)
+            if not isinstance(row.window, TimeWindow) or row.contents is None:
+                raise IllegalState(
+                    f"a state row of a join needs the time and elements of a bucket; it has {row.window!r}"
+                )
+            self._buffer(side, row.key).add(row.window.start, row.contents[SIDES.index(side)])
+            for time in row.event_time_timers:
+                self.timers.event_time.add(time, (row.key, (side, row.window.start)))
+        # Timers that come back were counted when they were set.
+        self.timers.event_time.added = 0
+
+    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
+        """Set both clocks without firing; both inputs are taken to be at the watermark."""
+        self.timers.current_watermark, self.timers.current_processing_time = watermark, processing_time
+        self._inputs.start_at(watermark)
+
+    def snapshot_inputs(self) -> WatermarkSnapshot:
+        return self._inputs.snapshot()
+
+    def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
+        self._inputs.restore(snapshot)
+
+    def num_event_time_timers(self) -> int:
+        return len(self.timers.event_time)
+
+    def num_processing_time_timers(self) -> int:
+        return len(self.timers.processing_time)
+
+    def num_state_entries(self) -> int:
+        """Number of buckets."""
+        return sum(len(buffer.times) for buffers in self._buffers.values() for buffer in buffers.values())
+
+    def _buffer(self, side: str, key: Any) -> JoinBuffer:
+        buffer = self._buffers[side].get(key)
+        if buffer is None:
+            buffer = self._buffers[side][key] = JoinBuffer()
+        return buffer
+
+    def _late(self, key: Any, value: Any, timestamp: Millis, side: str) -> None:
+        self.counters.late += 1
+        if self._late_output:
+            self.output.append(LateElement(key, value, timestamp, LATE, None, self.timers.current_watermark, side))
+        else:
+            self.counters.late_dropped += 1

@@ -1,0 +1,96 @@
+"""The operator of a keyed process function. Source: Flink's `KeyedProcessOperator`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from windowing.compute import KeyedProcess
+from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from windowing.operators.process import ProcessCore, process_schema
+from windowing.operators.records import Record, WatermarkRecord
+from windowing.state.rows import StateRow, StateSchema
+from windowing.time import Millis
+
+
+def state_schema(process: KeyedProcess, key: KeySchema) -> StateSchema:
+    """The columns of the state rows of such a function."""
+    return process_schema(process.function, key)
+
+
+class KeyedProcessOperator:
+    """Runs a `KeyedProcessFunction`, with the state and timers of each key.
+
+    Args:
+        process: what to compute.
+        keyed: False for a stream without a key, on which state and timers are refused.
+        key_groups: the range this operator owns.
+        key_group_of: the key group of a key; needed to rescale.
+    """
+
+    def __init__(
+        self,
+        process: KeyedProcess,
+        *,
+        keyed: bool = True,
+        key_groups: KeyGroupRange = ALL_IN_ONE,
+        key_group_of: Callable[[Any], int] = lambda key: 0,
+    ) -> None:
+        self._core = ProcessCore(process.function, keyed, key_groups, key_group_of)
+        self._hook = process.function.process_element
+        self.counters = self._core.counters
+        self.timers = self._core.timers
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        """Take in one element.
+
+        Args:
+            key: any hashable value.
+            value: the element.
+            timestamp: int64 epoch milliseconds, None if it has none.
+            side: not used: there is one input.
+        """
+        self._core.process(self._hook, key, value, timestamp)
+
+    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
+        """Move event time, never back: fire what is due, then forward the watermark."""
+        self.timers.advance_watermark(watermark)
+        self._core.output.append(WatermarkRecord(self.timers.current_watermark))
+
+    def process_processing_time(self, clock: Millis) -> None:
+        """Move the clock, never back: fire what is due."""
+        self.timers.advance_processing_time(clock)
+
+    def end_commit(self) -> None:
+        """Nothing waits for the end of a source commit."""
+
+    @property
+    def current_watermark(self) -> Millis:
+        """The watermark."""
+        return self.timers.current_watermark
+
+    @property
+    def current_processing_time(self) -> Millis:
+        """The clock."""
+        return self.timers.current_processing_time
+
+    def take_output(self) -> list[Record]:
+        return self._core.take_output()
+
+    def state_rows(self) -> Iterator[StateRow]:
+        return self._core.state_rows()
+
+    def restore_state(self, rows: Iterable[StateRow]) -> None:
+        self._core.restore_state(rows)
+
+    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
+        self._core.restore_time(watermark, processing_time)
+
+    def num_event_time_timers(self) -> int:
+        return len(self.timers.event_time)
+
+    def num_processing_time_timers(self) -> int:
+        return len(self.timers.processing_time)
+
+    def num_state_entries(self) -> int:
+        return self._core.num_state_entries()

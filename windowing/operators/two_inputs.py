@@ -1,0 +1,96 @@
+"""Event time of an operator with two inputs: the smaller of their watermarks, idle ones left out.
+
+Source: Flink's `AbstractStreamOperator.processWatermark1` and `processWatermarkStatus1`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from windowing.errors import IllegalArgument
+from windowing.operators.records import IdleRecord, Record, WatermarkRecord
+from windowing.time import Millis
+from windowing.timers import InternalTimerService
+from windowing.watermarks.combined import CombinedWatermark
+from windowing.watermarks.snapshot import WatermarkSnapshot
+
+LEFT = "left"
+RIGHT = "right"
+SIDES = (LEFT, RIGHT)
+
+
+@runtime_checkable
+class TwoInputOperator(Protocol):
+    """What an operator with two inputs offers beyond `KeyedOperator`."""
+
+    def process_idle(self, idle: bool, side: str | None = None) -> None:
+        """An input went idle, or resumed; both if `side` is None."""
+
+    def snapshot_inputs(self) -> WatermarkSnapshot:
+        """Watermark and status of each input, as plain JSON values."""
+
+    def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
+        """Take in what `snapshot_inputs` gave, after `restore_time`."""
+
+
+def checked_side(side: str | None) -> str:
+    """`side` if it names an input.
+
+    Raises:
+        IllegalArgument: it is neither `left` nor `right`.
+    """
+    if side not in SIDES:
+        raise IllegalArgument("side", side, f"say which input: {LEFT!r} or {RIGHT!r}")
+    return side
+
+
+class TwoInputs:
+    """Watermarks and status of two inputs, in front of an operator's timers.
+
+    Args:
+        timers: moved by the combined watermark.
+        output: takes the watermark after what it caused, and changes of the status.
+    """
+
+    def __init__(self, timers: InternalTimerService, output: list[Record]) -> None:
+        self._timers = timers
+        self._output = output
+        self._combined = CombinedWatermark(SIDES)
+
+    def watermark(self, watermark: Millis, side: str | None) -> None:
+        """A watermark of one input (of both if `side` is None), which makes it active."""
+        for name in SIDES if side is None else (checked_side(side),):
+            self._combined[name].advance(watermark)
+        self._update()
+
+    def idle(self, idle: bool, side: str | None) -> None:
+        """The status of one input, or of both."""
+        for name in SIDES if side is None else (checked_side(side),):
+            self._combined[name].idle = idle
+        self._update()
+
+    def start_at(self, watermark: Millis) -> None:
+        """Both inputs active at a watermark, without firing: what is known without `restore`."""
+        self._combined = CombinedWatermark(SIDES)
+        for name in SIDES:
+            self._combined[name].advance(watermark)
+        self._combined.update()
+
+    def snapshot(self) -> WatermarkSnapshot:
+        """Watermark and status of each input, as plain JSON values."""
+        return self._combined.snapshot()
+
+    def restore(self, snapshot: WatermarkSnapshot) -> None:
+        """Take in what `snapshot` gave."""
+        self._combined.restore(snapshot)
+
+    def _update(self) -> None:
+        was_idle = self._combined.idle
+        moved = self._combined.update()
+        if was_idle and not self._combined.idle:
+            self._output.append(IdleRecord(False))
+        if moved:
+            self._timers.advance_watermark(self._combined.watermark)
+            self._output.append(WatermarkRecord(self._combined.watermark))
+        if self._combined.idle and not was_idle:
+            self._output.append(IdleRecord(True))

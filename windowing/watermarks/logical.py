@@ -1,0 +1,70 @@
+"""Bounded disorder, with event time that goes on while no data comes.
+
+With bounded disorder alone, the last windows before a quiet hour wait for the next event. Here a
+logical event time runs on with every periodic call, and pulls the watermark along once it is
+further ahead of the last event than the wait:
+
+    delay 2, wait 10, interval 5      event 100   call   call   call   event 112   call
+    logical event time                      100    105    110    115         115    120
+    watermark                                 -     97     97    112           -    112
+
+Idleness detection (`with_idleness`) stops the periodic calls of a quiet stream, so logical time
+stops with it: choose a timeout longer than the wait, or do without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windowing.time import MAX_TIMESTAMP, Duration, Millis, non_negative_millis, positive_millis, saturating_add
+from windowing.watermarks.bounded import watermark_behind
+from windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
+from windowing.watermarks.snapshot import WatermarkSnapshot, optional_millis_in
+
+
+class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
+    """As `BoundedOutOfOrdernessWatermarks`, and after `wait` without events time goes on by itself.
+
+    Args:
+        delay: how far events may lie behind the largest timestamp.
+        wait: how far logical event time must be ahead of the last event before the watermark
+            follows it; strictly further.
+        interval: by how much each periodic call moves logical event time: the interval at which
+            the strategy makes these calls.
+
+    Raises:
+        IllegalArgument: a negative delay or wait, or an interval that is not greater than zero.
+    """
+
+    def __init__(self, delay: Duration, wait: Duration, interval: Duration = 200) -> None:
+        self._delay = non_negative_millis(delay, "delay")
+        self._wait = non_negative_millis(wait, "wait")
+        self._interval = positive_millis(interval, "interval")
+        self._largest: Millis | None = None
+        self._last_event: Millis | None = None
+        self._logical: Millis | None = None
+
+    def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
+        # An event behind the time that went on by itself starts a new wait there; time never goes back.
+        self._largest = timestamp if self._largest is None else max(self._largest, timestamp)
+        self._last_event = self._logical = self._largest
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        if self._logical is not None and self._last_event is not None:
+            # The end of time is for the end of input alone.
+            self._logical = min(saturating_add(self._logical, self._interval), MAX_TIMESTAMP - 1)
+            if self._logical - self._last_event > self._wait:
+                self._largest = self._logical
+        output.emit_watermark(watermark_behind(self._largest, self._delay))
+
+    def snapshot(self) -> WatermarkSnapshot:
+        return {
+            "largest_timestamp": self._largest,
+            "last_event": self._last_event,
+            "logical_time": self._logical,
+        }
+
+    def restore(self, snapshot: WatermarkSnapshot) -> None:
+        self._largest = optional_millis_in(snapshot, "largest_timestamp")
+        self._last_event = optional_millis_in(snapshot, "last_event")
+        self._logical = optional_millis_in(snapshot, "logical_time")

@@ -1,0 +1,55 @@
+"""Snapshots of watermark state: dicts of plain JSON values, which a pipeline keeps in its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from windowing.errors import IncompatibleSnapshot
+from windowing.time import Millis
+
+WatermarkSnapshot: TypeAlias = dict[str, Any]
+"""Names to numbers, booleans, text, None, and lists and dicts of these."""
+
+_WAY_OUT = "Restore what the same watermark strategy wrote, or start without a snapshot"
+
+
+def millis_in(snapshot: Mapping[str, Any], field: str) -> Millis:
+    """A timestamp or duration of a snapshot.
+
+    Raises:
+        IncompatibleSnapshot: it is not there, or no int.
+    """
+    value = snapshot.get(field)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise IncompatibleSnapshot(field, value, "an int of milliseconds", _WAY_OUT)
+    return value
+
+
+def optional_millis_in(snapshot: Mapping[str, Any], field: str) -> Millis | None:
+    """As `millis_in`; None where None was written."""
+    return None if field in snapshot and snapshot[field] is None else millis_in(snapshot, field)
+
+
+def flag_in(snapshot: Mapping[str, Any], field: str) -> bool:
+    """A boolean of a snapshot.
+
+    Raises:
+        IncompatibleSnapshot: it is not there, or no boolean.
+    """
+    value = snapshot.get(field)
+    if not isinstance(value, bool):
+        raise IncompatibleSnapshot(field, value, "true or false", _WAY_OUT)
+    return value
+
+
+def part_of(snapshot: Mapping[str, Any], field: str) -> WatermarkSnapshot:
+    """A snapshot within a snapshot.
+
+    Raises:
+        IncompatibleSnapshot: it is not there, or no dict.
+    """
+    value = snapshot.get(field)
+    if not isinstance(value, dict):
+        raise IncompatibleSnapshot(field, value, "a snapshot of its own", _WAY_OUT)
+    return value
