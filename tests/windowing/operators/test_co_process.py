@@ -160,13 +160,18 @@ def feed(harness: OperatorHarness, step: Any) -> None:
             harness.idle(side, idle)
 
 
+def by_key(records: list[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: getattr(record, "key", None) or "")
+
+
 @given(st.lists(STEP, max_size=25), st.data())
 def test_a_restore_at_any_point_changes_nothing(steps: list[Any], data: st.DataObject) -> None:
     straight, restored = co_process_harness(Limited()), co_process_harness(Limited())
     for step in steps:
         feed(straight, step)
         feed(restored, step)
-        assert restored.records() == straight.records()
+        # Timers of several keys that are due together fire in any order.
+        assert by_key(restored.records()) == by_key(straight.records())
         if data.draw(st.booleans()):
             restored.restore(restored.snapshot())
     assert restored.event_time_timers == straight.event_time_timers
