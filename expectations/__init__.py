@@ -1,0 +1,1 @@
+"""Quality: expectation suites as code, and the reports that show them."""

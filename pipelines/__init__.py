@@ -1,0 +1,19 @@
+"""Tidegate's Spark side: pipelines as values, run as a backfill or as a stream, on Delta tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.pipeline import DeltaSource, Pipeline
+
+__all__ = ["DeltaSource", "Pipeline"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: Airflow parses DAG files that import this package, and needs none of it.
+    if name in __all__:
+        from pipelines import pipeline
+
+        return getattr(pipeline, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,181 @@
+"""tidegate.toml: the one place that names the warehouse, Spark's settings and the pipelines.
+
+DAG files and the command line read only this, so a project of its own adds its pipelines here and
+changes nothing of ours. Importing this module costs no Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from pipelines.errors import UsageError
+from pipelines.names import check_name
+
+if TYPE_CHECKING:
+    from pipelines.pipeline import Pipeline
+
+FILE_NAME = "tidegate.toml"
+ENVIRONMENT = "TIDEGATE_CONFIG"
+
+
+def _moment(value: object) -> object:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    elif not isinstance(value, datetime) and hasattr(value, "year"):
+        value = datetime(value.year, value.month, value.day)  # type: ignore[attr-defined]
+    if isinstance(value, datetime) and value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+"""A date or date-time of TOML; without a zone it is UTC."""
+
+
+class PipelineEntry(BaseModel):
+    """One `[pipelines.NAME]` of tidegate.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    object: str
+    """Where the Pipeline value is: `package.module:name`."""
+    start: Moment
+    """First event time of the backfill."""
+    schedule: str = "0 0 * * *"
+    """Cron expression of the backfill; the data interval between two ticks is the slice."""
+    stream_schedule: str = "*/15 * * * *"
+    """Cron expression of the scheduled stream."""
+    pool: str = "default_pool"
+    """Airflow pool that its Spark runs take a slot of."""
+    suite: str | None = None
+    """Where the expectation suite is: `package.module:name`."""
+    retries: int = Field(default=1, ge=0)
+    tags: tuple[str, ...] = ()
+
+
+class Config(BaseModel):
+    """The whole of tidegate.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    warehouse: str = "warehouse"
+    """Folder or URI of all tables; a relative path is taken from the file's folder."""
+    work: str = ".work"
+    """Folder for logs, checkpoints and reports; relative as above."""
+    storage_options: dict[str, str] = {}
+    """Options of the object store, in deltalake's spelling."""
+    spark: dict[str, str | int | bool] = {}
+    """Spark settings, on top of those that Tidegate needs."""
+    pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
+    root: Path = Field(default=Path(), exclude=True)
+    """The folder of the file."""
+
+    @property
+    def file(self) -> Path:
+        """The file this came from."""
+        return self.root / FILE_NAME
+
+    @property
+    def warehouse_uri(self) -> str:
+        """The warehouse as an absolute path or URI."""
+        return self.warehouse if "://" in self.warehouse else str((self.root / self.warehouse).absolute())
+
+    @property
+    def work_folder(self) -> Path:
+        """The work folder as an absolute path."""
+        return (self.root / self.work).absolute()
+
+    def entry(self, name: str) -> PipelineEntry:
+        """The entry of a pipeline.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        if name not in self.pipelines:
+            known = ", ".join(sorted(self.pipelines)) or "none"
+            raise UsageError(f"unknown pipeline {name!r}: {self.file} has {known}")
+        return self.pipelines[name]
+
+    def pipeline(self, name: str) -> Pipeline:
+        """The Pipeline value that an entry names.
+
+        Raises:
+            UsageError: there is no such entry, or nothing to import there, or not of that name.
+        """
+        from pipelines.pipeline import Pipeline
+
+        entry = self.entry(name)
+        value = self.load(entry.object, f"pipelines.{name}.object")
+        if not isinstance(value, Pipeline):
+            raise UsageError(f"pipelines.{name}.object = {entry.object!r}: it is a {type(value).__name__}, no Pipeline")
+        if value.name != name:
+            raise UsageError(
+                f"pipelines.{name}.object = {entry.object!r}: that pipeline is named {value.name!r}; "
+                "give the entry the same name"
+            )
+        return value
+
+    def load(self, path: str, field: str) -> object:
+        """Import `package.module:name`, with the project's folder on the path.
+
+        Raises:
+            UsageError: it can't be imported; the error names the field.
+        """
+        module, _, attribute = path.partition(":")
+        if not attribute:
+            raise UsageError(f"{field} = {path!r}: write it as package.module:name")
+        if str(self.root) not in sys.path:
+            sys.path.insert(0, str(self.root))
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            raise UsageError(f"{field} = {path!r}: {error}") from error
+        except AttributeError as error:
+            raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}") from error
+
+
+def find_config(start: Path | None = None) -> Path:
+    """tidegate.toml: what TIDEGATE_CONFIG names, else the nearest one from `start` upwards.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if named := os.environ.get(ENVIRONMENT):
+        return Path(named)
+    folder = (start or Path.cwd()).absolute()
+    for candidate in (folder, *folder.parents):
+        if (candidate / FILE_NAME).is_file():
+            return candidate / FILE_NAME
+    raise UsageError(
+        f"no {FILE_NAME} in {folder} or above: change to your project's folder, give --config, or set {ENVIRONMENT}"
+    )
+
+
+def load_config(file: Path | None = None) -> Config:
+    """Read tidegate.toml.
+
+    Raises:
+        UsageError: it is missing or faulty; the error names file and field.
+    """
+    file = (file or find_config()).absolute()
+    try:
+        raw = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file}: {error}") from error
+    try:
+        return Config.model_validate({**raw, "root": file.parent})
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (given {fault['input']!r})" for fault in error.errors()
+        )
+        raise UsageError(f"{file}: {faults}") from error

@@ -1,0 +1,126 @@
+"""The driver of a pipeline: holds the lease, recovers what a crash left, and runs epochs.
+
+An epoch is four steps (plan, operate, commit, publish), told by name to whoever listens: progress on
+the screen, or a test that stops between any two.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.config import Config
+from pipelines.lease import Lease
+from pipelines.pipeline import Pipeline
+from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.storage import Warehouse
+from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.epoch.plan import EpochPlan
+    from pipelines.snapshots.manifest import Manifest
+
+Tell = Callable[[str], None]
+
+
+def system_clock() -> Millis:
+    """Now, int64 epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def warehouse_of(config: Config) -> Warehouse:
+    """The warehouse that tidegate.toml names."""
+    return Warehouse(config.warehouse_uri, dict(config.storage_options))
+
+
+@dataclass
+class Driver:
+    """One process at work on one pipeline.
+
+    Args:
+        spark: the session.
+        tables: the pipeline's tables.
+        pipeline: what to run.
+        lease: held by this process.
+        clock: int64 epoch milliseconds.
+        tell: hears the name of each step when it is done.
+    """
+
+    spark: SparkSession
+    tables: PipelineTables
+    pipeline: Pipeline
+    lease: Lease
+    clock: Callable[[], Millis] = system_clock
+    tell: Tell = lambda step: None
+
+    @property
+    def shards(self) -> int:
+        """How many shards an epoch has: the pipeline's parallelism, else one for each core."""
+        wanted = self.pipeline.parallelism or self.spark.sparkContext.defaultParallelism
+        return min(wanted, self.pipeline.max_parallelism)
+
+    def recover(self) -> Snapshot | None:
+        """Publish what the newest snapshot lists and the tables lack; that snapshot, or None if there is none.
+
+        Recovery only rolls forward, so it can be done again at any time.
+        """
+        head = read_snapshot(self.tables)
+        if head is not None:
+            self._publish(head.manifest)
+        return head
+
+    def run(self, plan: EpochPlan) -> Manifest:
+        """Run one planned epoch to its end; its manifest."""
+        from pipelines.epoch.commit import commit
+        from pipelines.epoch.operate import operate
+
+        began = time.perf_counter()
+        outcomes = operate(self.spark, plan)
+        self.tell("operated")
+        self.lease.check()
+        manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
+        self.tell("committed")
+        self._publish(manifest)
+        return manifest
+
+    def _publish(self, manifest: Manifest) -> None:
+        from pipelines.epoch.publish import publish_table
+
+        for table in PUBLISHED:
+            self.lease.check()
+            publish_table(self.tables, manifest, table)
+            self.tell(f"published {table}")
+
+
+@contextmanager
+def drive(
+    config: Config,
+    pipeline: Pipeline,
+    command: str,
+    spark: SparkSession | None = None,
+    clock: Callable[[], Millis] = system_clock,
+    tell: Tell = lambda step: None,
+) -> Iterator[Driver]:
+    """A driver with the lease, and a Spark session that ends with it unless one is given.
+
+    Raises:
+        LeaseHeld: another driver is at work on the pipeline.
+    """
+    tables = PipelineTables(warehouse_of(config), pipeline.name)
+    with Lease(tables, command, clock) as lease:
+        session = spark
+        if session is None:
+            from pipelines.session import start_session
+
+            session = start_session(config, f"{command} {pipeline.name}")
+        try:
+            yield Driver(session, tables, pipeline, lease, clock, tell)
+        finally:
+            if spark is None:
+                session.stop()

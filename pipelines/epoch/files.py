@@ -1,0 +1,61 @@
+"""Data files that tasks write: named, described by statistics that readers can trust, not yet committed.
+
+Wrong or partial statistics make readers lose rows, so there are few: the number of rows always, and
+bounds only for key groups, epochs and window bounds. Times are ISO text, the upper one rounded up.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.snapshots.manifest import DataFile
+from pipelines.storage import Warehouse
+
+_DESCRIBED = ("key_group", "epoch", "window_start", "window_end")
+
+
+def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table, **options: Any) -> DataFile | None:
+    """Write rows into a table's folder; None where there are none.
+
+    Args:
+        warehouse: where the table is.
+        path: the table's folder.
+        prefix: beginning of the file's name, for people who look.
+        table: the rows, in the table's schema.
+        options: further options of the Parquet writer.
+    """
+    if not len(table):
+        return None
+    name = f"{prefix}-{uuid.uuid4().hex}.parquet"
+    size = warehouse.write_parquet(path, name, table, **options)
+    return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(statistics(table)))
+
+
+def statistics(table: pa.Table) -> dict[str, Any]:
+    """Delta statistics of a file with these rows."""
+    low, high, nulls = {}, {}, {}
+    for name in _DESCRIBED:
+        if name not in table.schema.names:
+            continue
+        column = table[name]
+        nulls[name] = column.null_count
+        if column.null_count == len(column):
+            continue
+        bounds = pc.min_max(column)
+        if pa.types.is_timestamp(column.type):
+            low[name] = _iso(bounds["min"].value)
+            high[name] = _iso(-(-bounds["max"].value // 1000) * 1000)
+        else:
+            low[name], high[name] = bounds["min"].as_py(), bounds["max"].as_py()
+    return {"numRecords": len(table), "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _iso(micros: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros // 1000 * 1000)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

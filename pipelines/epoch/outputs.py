@@ -1,0 +1,127 @@
+"""What the operator of a shard puts out, gathered into the rows of tables results and late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipelines.sources.columns import ROW
+from pipelines.tables import late, results
+from pipelines.tables.columns import TIMESTAMP
+from windowing.keys import window_identity
+from windowing.operators.records import LateElement, WindowResult
+from windowing.operators.window import WindowOperator
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from windowing.windows import TimeWindow, Window
+
+if TYPE_CHECKING:
+    from pipelines.epoch.shard import ShardJob
+
+_RECORDS_AT_A_TIME = 50_000
+_LAST_REPRESENTABLE = 253_402_300_799_999
+
+
+class Outputs:
+    """Records of one operator, and of each late one the row of the slice it came from."""
+
+    def __init__(self, job: ShardJob, operator: WindowOperator, events: pa.Table) -> None:
+        self._job = job
+        self._operator = operator
+        self._events = events
+        self._results: list[WindowResult] = []
+        self._late: list[LateElement] = []
+        self._late_rows: list[int] = []
+        self._hashes: dict[Any, int] = {}
+
+    def after_element(self, row: int) -> None:
+        """Note whether the element of a row was late."""
+        counters = self._operator.counters
+        if counters.late > len(self._late_rows):
+            self._late_rows.append(row)
+        if len(self._operator.output) > _RECORDS_AT_A_TIME:
+            self.collect()
+
+    def collect(self) -> None:
+        """Take what the operator put out."""
+        for record in self._operator.take_output():
+            if isinstance(record, WindowResult):
+                self._results.append(record)
+            elif isinstance(record, LateElement):
+                self._late.append(record)
+
+    def results(self) -> pa.Table:
+        """Rows of table results."""
+        job, records = self._job, self._results
+        schema = job.schemas[results.NAME]
+        lateness = job.windows.lateness
+        keys = [job.key.columns_of(record.key) for record in records]
+        columns: dict[str, list[Any]] = {name: [key[i] for key in keys] for i, name in enumerate(job.key.names)}
+        columns |= {
+            "window_id": [self._window_id(record.key, record.state_window) for record in records],
+            "window_start": _moments(_bound(record.window, 0) for record in records),
+            "window_end": _moments(_bound(record.window, 1) for record in records),
+            "pane": [record.pane for record in records],
+            "timing": [record.timing.value for record in records],
+            "op": [record.op for record in records],
+            "final_at": _moments(min(record.timestamp + lateness, MAX_TIMESTAMP) for record in records),
+            "watermark": _moments(record.watermark for record in records),
+        }
+        names = {field.name for field in results.LEADING} | set(job.key.names)
+        for field in schema:
+            if field.name not in names:
+                columns[field.name] = [record.value[field.name] for record in records]
+        return self._table(schema, columns, len(records))
+
+    def late(self) -> pa.Table:
+        """Rows of table late."""
+        schema, records = self._job.schemas[late.NAME], self._late
+        columns: dict[str, Any] = {
+            "reason": [record.reason for record in records],
+            "lateness_ms": [
+                None if record.timestamp is None else record.watermark - record.timestamp for record in records
+            ],
+            "watermark": _moments(record.watermark for record in records),
+            "window_start": _moments(_bound(record.window, 0) for record in records),
+            "window_end": _moments(_bound(record.window, 1) for record in records),
+        }
+        if records:
+            rows = self._events.take(self._late_rows)[ROW].combine_chunks()
+            ours = len(late.TRAILING)
+            for field, values in zip(list(schema)[:-ours], rows.flatten(), strict=True):
+                columns[field.name] = values.cast(field.type)
+        return self._table(schema, columns, len(records))
+
+    def _table(self, schema: pa.Schema, columns: Mapping[str, Any], rows: int) -> pa.Table:
+        job = self._job
+        same = {
+            "timeline": [job.timeline] * rows,
+            "epoch": [job.epoch] * rows,
+            "emitted_at": _moments([job.now] * rows),
+            "stale": [False] * rows,
+        }
+        arrays = [_array({**same, **columns}.get(field.name), field.type, rows) for field in schema]
+        return pa.table(arrays, schema=schema)
+
+    def _window_id(self, key: Any, window: Window) -> int:
+        known = self._hashes.get(key)
+        if known is None:
+            known = self._hashes[key] = self._job.key.hash_of(key)
+        return window_identity(known, *window) if isinstance(window, TimeWindow) else window_identity(known, 0, 0)
+
+
+def _bound(window: Window | None, index: int) -> Millis | None:
+    return window[index] if isinstance(window, TimeWindow) else None
+
+
+def _moments(times: Iterable[Millis | None]) -> pa.Array:
+    """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit."""
+    values = [time if time is not None and MIN_TIMESTAMP < time <= _LAST_REPRESENTABLE else None for time in times]
+    return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+
+
+def _array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(rows, kind)
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)

@@ -1,0 +1,153 @@
+"""Step 4 of an epoch: results, late, rejects and epochs get what the manifest lists, one commit each.
+
+Check and commit share one handle. On a harmless conflict (somebody altered the table) it is opened
+anew, the transaction looked at again, and the commit tried again: the next epoch never starts
+unpublished. Recovery is the same code: publish what the newest manifest lists and a table lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from pipelines.epoch.commit import add_action, check_written, remove_action
+from pipelines.epoch.files import write_file
+from pipelines.errors import Refused
+from pipelines.snapshots.manifest import DataFile, Manifest, Publish
+from pipelines.storage import active_files, arrow_schema
+from pipelines.tables import epochs
+from pipelines.tables.columns import TIMESTAMP
+from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+_ATTEMPTS = 10
+
+
+def publish(tables: PipelineTables, manifest: Manifest) -> None:
+    """Publish an epoch to every table; what is published already is left as it is.
+
+    Raises:
+        Refused: a file that the manifest lists is gone, or the table's commits keep failing.
+    """
+    for table in PUBLISHED:
+        publish_table(tables, manifest, table)
+
+
+def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> bool:
+    """Publish an epoch to one table; whether there was anything to do."""
+    for _ in range(_ATTEMPTS):
+        handle = tables.open(table)
+        published = handle.transaction_version(tables.application)
+        if published is not None and published >= manifest.epoch:
+            return False
+        work = manifest.publish[table]
+        # The first commit of a timeline goes to every table: it fences drivers of the old one.
+        begins = manifest.parent is not None and manifest.parent != manifest.epoch - 1
+        if table != epochs.NAME and work.is_empty and not begins:
+            return False
+        try:
+            _commit(tables, manifest, table, handle, work)
+        except CommitFailedError:
+            continue
+        return True
+    raise Refused(
+        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: its commits keep meeting others. Stop "
+        "whatever writes to that table; only tidegate may. Then run again: publishing goes on where it stopped"
+    )
+
+
+def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
+    try:
+        check_written(tables, table, work.files)
+    except Refused as error:
+        raise Refused(
+            f"publishing epoch {manifest.epoch} is impossible: {error}. Its state is committed and its results are "
+            f"lost; restore epoch {manifest.parent} and run again"
+        ) from error
+    files = list(work.files)
+    if table == epochs.NAME:
+        files.append(_write(tables, table, _epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
+    removes, rewritten = _rewritten(tables, table, handle, work, manifest.epoch)
+    handle.create_write_transaction(
+        [*(add_action(file) for file in (*files, *rewritten)), *removes],
+        "append",
+        handle.schema(),
+        commit_properties=CommitProperties(
+            custom_metadata={"tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch}},
+            max_commit_retries=0,
+            app_transactions=[Transaction(tables.application, manifest.epoch)],
+        ),
+        post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+    )
+
+
+def _rewritten(
+    tables: PipelineTables, table: str, handle: DeltaTable, work: Publish, epoch: int
+) -> tuple[list[Any], list[DataFile]]:
+    """Files that hold rows of replaced or stale epochs, and what comes in their place."""
+    if not (work.remove_epochs or work.stale_epochs):
+        return [], []
+    schema = arrow_schema(handle)
+    path = tables.path(table)
+    removes, adds = [], []
+    touched = pa.array([*work.remove_epochs, *work.stale_epochs], pa.int64())
+    for file in _files_with_epochs(handle, [*work.remove_epochs, *work.stale_epochs]):
+        rows = tables.warehouse.read_files(path, [file["path"]], schema)
+        if not pc.any(pc.is_in(rows["epoch"], value_set=touched)).as_py():
+            continue
+        stale = pc.or_(rows["stale"], pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64())))
+        rows = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
+        rows = rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))))
+        removes.append(remove_action(file))
+        if len(rows):
+            adds.append(_write(tables, table, rows, epoch))
+    return removes, adds
+
+
+def _files_with_epochs(handle: DeltaTable, wanted: list[int]) -> Iterator[dict[str, Any]]:
+    """Files that may hold rows of these epochs, by their statistics; none if a file has none of its own."""
+    low, high = min(wanted), max(wanted)
+    for file in active_files(handle):
+        first, last = file.get("min.epoch"), file.get("max.epoch")
+        if first is None or last is None or (first <= high and last >= low):
+            yield file
+
+
+def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> DataFile:
+    file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}", rows)
+    if file is None:
+        raise Refused(f"nothing to write to table {table}")
+    return file
+
+
+def _epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
+    position = next(iter(manifest.positions.values()))
+    values: dict[str, Any] = {
+        **manifest.counters,
+        "timeline": manifest.timeline,
+        "epoch": manifest.epoch,
+        "parent": manifest.parent,
+        "kind": manifest.kind,
+        "interval_start": manifest.interval.start if manifest.interval else None,
+        "interval_end": manifest.interval.end if manifest.interval else None,
+        "source_version": position.version,
+        "watermark": manifest.watermark if MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP else None,
+        "processing_time": manifest.processing_time,
+        "phases": list(manifest.phases.items()),
+        "run_id": manifest.run_id,
+        "started_at": manifest.started_at,
+        "stale": False,
+    }
+    columns = []
+    for field in schema:
+        if field.type == TIMESTAMP:
+            millis = pa.array([values.get(field.name)], pa.int64())
+            columns.append(millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP))
+        else:
+            columns.append(pa.array([values.get(field.name)], field.type))
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,41 @@
+"""The errors of the Spark side, each with the exit code that a command ends with.
+
+0 done, 2 usage, 3 refused, 4 lease held, 5 quality, 1 anything else. Only 1 and 4 are worth a retry:
+the others stay as they are until somebody changes something.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+OTHER, USAGE, REFUSED, LEASE_HELD, QUALITY = 1, 2, 3, 4, 5
+
+
+class TidegateError(Exception):
+    """Base of every error a command reports as one clear message, without a traceback."""
+
+    exit_code: ClassVar[int] = OTHER
+
+
+class UsageError(TidegateError):
+    """What was asked for can't be: an unknown pipeline, a bad option, a faulty tidegate.toml."""
+
+    exit_code = USAGE
+
+
+class Refused(TidegateError):
+    """The tables or the source are not as this run needs them: a gap, a changed key, a stale handle."""
+
+    exit_code = REFUSED
+
+
+class LeaseHeld(TidegateError):
+    """Another driver is at work on the pipeline."""
+
+    exit_code = LEASE_HELD
+
+
+class QualityFailed(TidegateError):
+    """A critical expectation does not hold."""
+
+    exit_code = QUALITY

@@ -1,0 +1,190 @@
+"""The lease: one driver at a time for a pipeline, and a second one is told who the first is.
+
+A row in a small Delta table names host, process and start time, so a driver that died on this host
+is taken over at once; elsewhere its lease runs out. Correctness does not rest on it: the state commit
+is the fence.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+
+import psutil
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from pipelines.epoch.commit import add_action, remove_action
+from pipelines.epoch.files import write_file
+from pipelines.errors import LeaseHeld
+from pipelines.storage import active_files, read_table
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import Millis, show_millis
+
+NAME = "lease"
+TIME_TO_LIVE: Millis = 60_000
+
+_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("command", pa.string()),
+        ("host", pa.string()),
+        ("process", pa.int64()),
+        ("process_started", pa.float64()),
+        ("acquired_at", pa.int64()),
+        ("expires_at", pa.int64()),
+        ("stop_requested", pa.bool_()),
+    ]
+)
+_PROPERTIES = {
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.checkpointInterval": "20",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """Who drives a pipeline. Times: int64 epoch milliseconds; `process_started`: seconds, of the system."""
+
+    run: str
+    command: str
+    host: str
+    process: int
+    process_started: float
+    acquired_at: Millis
+    expires_at: Millis
+    stop_requested: bool = False
+
+    def is_alive(self, now: Millis) -> bool:
+        """Whether its driver may still be at work."""
+        if self.expires_at <= now:
+            return False
+        if self.host != socket.gethostname():
+            return True
+        try:
+            return abs(psutil.Process(self.process).create_time() - self.process_started) < 1
+        except psutil.NoSuchProcess:
+            return False
+
+    def __str__(self) -> str:
+        return (
+            f"process {self.process} on {self.host} ({self.command}), since {show_millis(self.acquired_at)}, "
+            f"lease until {show_millis(self.expires_at)} UTC"
+        )
+
+
+class Lease:
+    """Held while a driver works; renewed in the background.
+
+    Args:
+        tables: the pipeline's tables.
+        command: what the driver does, for people who look.
+        clock: int64 epoch milliseconds.
+
+    Raises:
+        LeaseHeld: another driver holds it; on entering, and from `check` once it was lost.
+    """
+
+    def __init__(self, tables: PipelineTables, command: str, clock: Callable[[], Millis]) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._lost: LeaseRow | None = None
+        self._ended = threading.Event()
+        self._writing = threading.Lock()
+        started = psutil.Process().create_time()
+        now = clock()
+        self.row = LeaseRow(
+            uuid.uuid4().hex, command, socket.gethostname(), os.getpid(), started, now, now + TIME_TO_LIVE
+        )
+
+    def __enter__(self) -> Lease:
+        holder = self._write(replace(self.row, expires_at=self._clock() + TIME_TO_LIVE))
+        if holder is not None:
+            raise LeaseHeld(
+                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first; if it "
+                "is dead, its lease runs out by itself"
+            )
+        self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._renewal.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._renewal.join()
+        if self._lost is None:
+            self._write(replace(self.row, expires_at=self._clock()))
+
+    def check(self) -> None:
+        """Stop before a commit if the lease went to another driver."""
+        if self._lost is not None:
+            raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: the lease went to {self._lost}; this driver stops")
+
+    def _renew(self) -> None:
+        while not self._ended.wait(TIME_TO_LIVE / 3000):
+            self._lost = self._write(replace(self.row, expires_at=self._clock() + TIME_TO_LIVE))
+            if self._lost is not None:
+                return
+
+    def _write(self, row: LeaseRow) -> LeaseRow | None:
+        """Put a row in place unless another driver is alive; that driver's row, or None when it is done."""
+        with self._writing:
+            while True:
+                handle = _open(self._tables)
+                holder = _read(self._tables, handle)
+                if holder is not None and holder.run != row.run and holder.is_alive(self._clock()):
+                    return holder
+                if _replace(self._tables, handle, row):
+                    return None
+
+
+def read_lease(tables: PipelineTables) -> LeaseRow | None:
+    """The lease as it stands, held or not; None if nobody ever took it."""
+    if not tables.warehouse.exists(tables.path(NAME)):
+        return None
+    return _read(tables, tables.warehouse.open(tables.path(NAME)))
+
+
+def _open(tables: PipelineTables) -> DeltaTable:
+    path = tables.path(NAME)
+    if not tables.warehouse.exists(path):
+        DeltaTable.create(
+            path,
+            Schema.from_arrow(_SCHEMA),
+            mode="ignore",
+            name=f"{tables.pipeline}.{NAME}",
+            configuration=_PROPERTIES,
+            storage_options=tables.warehouse.options or None,
+        )
+    return tables.warehouse.open(path)
+
+
+def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
+    rows = read_table(tables.warehouse, handle).to_pylist()
+    return LeaseRow(**rows[0]) if rows else None
+
+
+def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
+    """Whether the row could be committed on top of what the handle saw."""
+    rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
+    file = write_file(tables.warehouse, tables.path(NAME), NAME, rows)
+    actions: list[AddAction | RemoveAction] = [
+        *([] if file is None else [add_action(file)]),
+        *(remove_action(old) for old in active_files(handle)),
+    ]
+    try:
+        handle.create_write_transaction(
+            actions, "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
+        )
+    except CommitFailedError:
+        return False
+    return True

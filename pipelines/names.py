@@ -1,0 +1,18 @@
+"""Names of pipelines, savepoints and tables: they become folders, so they are checked."""
+
+from __future__ import annotations
+
+import re
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+
+
+def check_name(name: str) -> str:
+    """`name`, if it can name a pipeline or savepoint.
+
+    Raises:
+        ValueError: it is empty, too long, or holds anything but letters, digits, `_` and `-`.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"name {name!r}: use a letter, then up to 99 letters, digits, _ or -")
+    return name

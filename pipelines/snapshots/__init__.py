@@ -1,0 +1,1 @@
+"""Snapshots: the manifest, and how one is found, restored and compared."""

@@ -1,0 +1,101 @@
+"""Snapshots in table `state`: the newest one, an older one, and the line they form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from pipelines.errors import Refused
+from pipelines.snapshots.manifest import Manifest
+from pipelines.storage import active_files, arrow_schema
+from pipelines.tables import state
+from pipelines.tables.pipeline_tables import PipelineTables
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One version of table `state` and the manifest in it.
+
+    Args:
+        manifest: what the epoch recorded.
+        version: of the table.
+        handle: the table at that version.
+        files: the state files, without that of the manifest, as deltalake lists them.
+        manifest_files: the file (or, after a compaction by somebody else, files) with the manifest row.
+    """
+
+    manifest: Manifest
+    version: int
+    handle: DeltaTable
+    files: tuple[dict[str, Any], ...]
+    manifest_files: tuple[dict[str, Any], ...]
+
+
+def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot | None:
+    """The snapshot at the head of table `state`, or at a version; None if there is none yet.
+
+    Raises:
+        Refused: the table holds no readable manifest although it holds state.
+    """
+    if not tables.exist:
+        return None
+    handle = tables.open(state.NAME, version)
+    files = active_files(handle)
+    own = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
+    if not own:
+        if files:
+            raise Refused(f"table {tables.path(state.NAME)} at version {handle.version()} has state but no manifest")
+        return None
+    rows = tables.warehouse.read_files(
+        tables.path(state.NAME),
+        [file["path"] for file in own],
+        arrow_schema(handle),
+        ["manifest"],
+        ds.field("key_group") == state.MANIFEST_KEY_GROUP,
+    )
+    if len(rows) != 1:
+        raise Refused(
+            f"table {tables.path(state.NAME)} at version {handle.version()} has {len(rows)} manifests, not one"
+        )
+    shared = [file for file in own if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
+    return Snapshot(
+        Manifest.parse(rows["manifest"][0].as_py()),
+        handle.version(),
+        handle,
+        tuple(file for file in files if file not in own or file in shared),
+        tuple(own),
+    )
+
+
+@dataclass(frozen=True)
+class SnapshotEntry:
+    """What the log tells of a snapshot without opening it."""
+
+    version: int
+    committed_at: int
+    manifest: dict[str, Any]
+
+
+def list_snapshots(tables: PipelineTables) -> list[SnapshotEntry]:
+    """Every snapshot in the log, the newest first. Reads only the log, and starts no JVM."""
+    if not tables.exist:
+        return []
+    history = tables.open(state.NAME).history()
+    return [
+        SnapshotEntry(commit["version"], commit["timestamp"], commit["tidegate"])
+        for commit in history
+        if isinstance(commit.get("tidegate"), dict)
+    ]
+
+
+def lineage(tables: PipelineTables, head: Manifest) -> Iterator[SnapshotEntry]:
+    """The snapshots that `head` came from, itself first, back over restores."""
+    entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
+    epoch: int | None = head.epoch
+    while epoch is not None and epoch in entries:
+        yield entries[epoch]
+        epoch = entries[epoch].manifest["parent"]

@@ -1,0 +1,160 @@
+"""The manifest: what an epoch made, where it stands in the source, and what it still has to publish.
+
+Format version 1, JSON. Fields may be added; a reader refuses a version it does not know. Times are
+int64 epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipelines.errors import Refused
+
+FORMAT_VERSION = 1
+
+Kind = Literal["backfill", "stream", "clock"]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Position(_Value):
+    """How far a source has been read.
+
+    `version` is read completely; `frontier` is the event time before which its rows are taken, None
+    for all of them. `partial` lists the files of the next version that are read already.
+    """
+
+    version: int
+    frontier: int | None = None
+    partial: tuple[str, ...] = ()
+
+
+class Interval(_Value):
+    """A span of event time, `[start, end)`."""
+
+    start: int
+    end: int
+
+
+class DataFile(_Value):
+    """A file that a task wrote and that is to be committed."""
+
+    path: str
+    size: int
+    rows: int
+    stats: str
+
+
+class Publish(_Value):
+    """What one table gets: files to add, and epochs whose rows go away or become stale."""
+
+    files: tuple[DataFile, ...] = ()
+    remove_epochs: tuple[int, ...] = ()
+    stale_epochs: tuple[int, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.files or self.remove_epochs or self.stale_epochs)
+
+
+class Shard(_Value):
+    """A contiguous range of key groups and when it next has something to do by itself."""
+
+    first: int
+    last: int
+    rows: int = 0
+    next_event_time_timer: int | None = None
+    next_processing_time_timer: int | None = None
+
+
+class StaleInterval(_Value):
+    """An interval whose published rows were computed from snapshots that have been replaced."""
+
+    start: int
+    end: int
+    epochs: tuple[int, ...]
+
+
+class Schemas(_Value):
+    """What a restore is checked against, one text for each field."""
+
+    key: dict[str, str]
+    namespace: str
+    contents: dict[str, str]
+    trigger_state: dict[str, str] = {}
+    user_state: dict[str, str] = {}
+
+
+class PartitionWatermark(_Value):
+    """Event time of one source partition."""
+
+    generator: dict[str, int | bool | None] = {}
+    watermark: int
+    idle: bool = False
+    last_commit: int | None = None
+
+
+class Manifest(_Value):
+    """One snapshot."""
+
+    format_version: int = FORMAT_VERSION
+    pipeline: str
+    timeline: int
+    epoch: int
+    parent: int | None
+    kind: Kind
+    order: Literal["event", "arrival"]
+    interval: Interval | None = None
+    positions: dict[str, Position]
+    slice_rows: int = 0
+    watermark: int
+    partitions: dict[str, PartitionWatermark] = {}
+    processing_time: int
+    stagger_offset: int | None = None
+    max_parallelism: int
+    shards: tuple[Shard, ...]
+    fingerprint: str
+    schemas: Schemas
+    counters: dict[str, int]
+    stale: tuple[StaleInterval, ...] = ()
+    publish: dict[str, Publish]
+    phases: dict[str, float] = {}
+    run_id: str
+    started_at: int
+    library_version: str
+    checksums: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """Read a manifest.
+
+        Raises:
+            Refused: it has another format version, or is not a manifest.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise Refused(
+                f"the manifest in table state can't be read by this version of tidegate (format {FORMAT_VERSION}): "
+                f"{error.errors()[0]['msg']} at {error.errors()[0]['loc']}. Install the version that wrote it, "
+                "or restore a snapshot that this one reads"
+            ) from error
+
+    def short(self) -> dict[str, object]:
+        """The part that DESCRIBE HISTORY shows."""
+        return {
+            "pipeline": self.pipeline,
+            "timeline": self.timeline,
+            "epoch": self.epoch,
+            "parent": self.parent,
+            "kind": self.kind,
+            "interval": self.interval.model_dump() if self.interval else None,
+            "watermark": self.watermark,
+            "fingerprint": self.fingerprint,
+            "run_id": self.run_id,
+        }

@@ -1,0 +1,19 @@
+"""Names of the columns that a slice's rows get on their way to the tasks."""
+
+from __future__ import annotations
+
+TIME = "__time"
+"""Event time, int64 epoch milliseconds."""
+STATUS = "__status"
+"""`ok`, `dropped`, or the reason of a reject."""
+COMMIT = "__commit"
+"""Index of the row's source commit within the epoch."""
+ROW = "__row"
+"""The source row as a struct, where it may be needed for the late or rejects table; else null."""
+MARKER = "__marker"
+"""JSON that tells a task its shard and state files; null on events."""
+SHARD = "__shard"
+"""The shard that the row belongs to."""
+
+KEY_PREFIX = "key_"
+VALUE_PREFIX = "value_"

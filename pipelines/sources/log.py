@@ -1,0 +1,151 @@
+"""The source's log: which files each version added, and when it was committed.
+
+Append-only is the contract. OPTIMIZE changes no data and is nothing; whatever removes data stops
+the run with the version named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from pipelines.errors import Refused
+from pipelines.storage import Warehouse, active_files
+from windowing.time import Millis, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A data file of the source.
+
+    Args:
+        path: relative to the table, as the file system knows it.
+        written: when it was written, int64 epoch milliseconds; stays when the log is cleaned up.
+        action: its add action as JSON; empty for files that are only known from a snapshot.
+        newest: the largest event time in it where the log tells, int64 epoch milliseconds.
+    """
+
+    path: str
+    written: Millis
+    action: str = ""
+    newest: Millis | None = None
+
+    @property
+    def name(self) -> str:
+        """Base name."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCommit:
+    """One version of the source that added data.
+
+    Args:
+        version: of the table.
+        time: commit time as the log has it, int64 epoch milliseconds; it may go back between versions.
+        files: what it added.
+    """
+
+    version: int
+    time: Millis
+    files: tuple[SourceFile, ...]
+
+
+class SourceLog:
+    """The log of one source table."""
+
+    def __init__(self, warehouse: Warehouse, path: str) -> None:
+        self._warehouse = warehouse
+        self._path = path
+        self._filesystem, root = warehouse.filesystem(path)
+        self._log = f"{root}/_delta_log" if root else "_delta_log"
+        try:
+            self._table = warehouse.open(path)
+        except TableNotFoundError as error:
+            raise Refused(
+                f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source"
+            ) from error
+        except DeltaError as error:
+            raise Refused(f"source table {path} can't be opened: {error}") from error
+        self.head = self._table.version()
+
+    def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
+        """The versions after `after` up to `until` (the head) that added data.
+
+        Raises:
+            Refused: a version removed or changed data, its log entry is gone, or a file of it is.
+        """
+        commits = []
+        for version in range(after + 1, (self.head if until is None else until) + 1):
+            actions = list(self._actions(version))
+            self._check_append_only(version, actions)
+            files = tuple(
+                SourceFile(unquote(add["path"]), add["modificationTime"], json.dumps({"add": add}))
+                for action in actions
+                if (add := action.get("add")) and add.get("dataChange", True)
+            )
+            if files:
+                self._check_present(version, files)
+                commits.append(SourceCommit(version, _commit_time(actions), files))
+        return commits
+
+    def active(self, timestamp: str) -> list[SourceFile]:
+        """The files of the newest version, with the largest value of a timestamp column where it is known."""
+        return [
+            SourceFile(
+                unquote(file["path"]),
+                to_millis(written) if hasattr(written := file["modification_time"], "year") else int(written),
+                newest=_known_millis(file.get(f"max.{timestamp}")),
+            )
+            for file in active_files(self._table)
+        ]
+
+    def _check_append_only(self, version: int, actions: list[dict[str, Any]]) -> None:
+        if not any("remove" in action and action["remove"].get("dataChange", True) for action in actions):
+            return
+        operation = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)
+        raise Refused(
+            f"source table {self._path} is not append-only: version {version} ({operation or 'unknown operation'}) "
+            "removed or changed rows that may have been read. Write corrections as new rows, or start a new pipeline "
+            "with a backfill of the table as it is now"
+        )
+
+    def _check_present(self, version: int, files: tuple[SourceFile, ...]) -> None:
+        sizes = self._warehouse.sizes(self._path, [file.path for file in files])
+        if gone := [path for path, size in sizes.items() if size is None]:
+            raise Refused(
+                f"source table {self._path}: {len(gone)} file(s) that version {version} added are gone ({gone[0]}): "
+                "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a backfill "
+                "of the table as it is now, and keep the source's files for longer than the pipeline may pause"
+            )
+
+    def _actions(self, version: int) -> Iterator[dict[str, Any]]:
+        try:
+            with self._filesystem.open_input_stream(f"{self._log}/{version:020d}.json") as stream:
+                for line in stream.read().splitlines():
+                    if line:
+                        yield json.loads(line)
+        except FileNotFoundError as error:
+            raise Refused(
+                f"source table {self._path}: the log of version {version} is gone (cleaned up, or the table was "
+                "replaced), so what it added can't be told from other rows. Start a new pipeline with a backfill of "
+                "the table as it is now"
+            ) from error
+
+
+def _commit_time(actions: list[dict[str, Any]]) -> Millis:
+    """The commit's own time; file times are the last resort, since copying a table changes them."""
+    for action in actions:
+        info = action.get("commitInfo", {})
+        if time := info.get("inCommitTimestamp") or info.get("timestamp"):
+            return int(time)
+    return max((action["add"]["modificationTime"] for action in actions if "add" in action), default=0)
+
+
+def _known_millis(value: Any) -> Millis | None:
+    return to_millis(value) if hasattr(value, "year") and hasattr(value, "hour") else None

@@ -1,0 +1,127 @@
+"""Where the tables are: one rule for paths, one way to open, one way to read and write files.
+
+Tasks write through the same store that the driver commits to. Reading goes through pyarrow's own
+file system where there is one: a short process that reads through deltalake's may abort at exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from pipelines.errors import Refused
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A folder or URI that holds tables.
+
+    Args:
+        uri: an absolute path, or a URI of an object store.
+        options: storage options in deltalake's spelling.
+    """
+
+    uri: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def path(self, *parts: str) -> str:
+        """The path of a table below the warehouse; an absolute path or URI stays as it is."""
+        if parts and ("://" in parts[0] or parts[0].startswith("/")):
+            return "/".join(parts)
+        return "/".join((self.uri.rstrip("/"), *parts))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the tables are on a file system of this machine (or a shared mount)."""
+        return "://" not in self.uri or self.uri.startswith("file://")
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a Delta table at a path."""
+        return DeltaTable.is_deltatable(path, self.options or None)
+
+    def open(self, path: str, version: int | None = None) -> DeltaTable:
+        """Open a Delta table, at its head or at a version."""
+        return DeltaTable(path, version=version, storage_options=self.options or None)
+
+    def filesystem(self, path: str) -> tuple[fs.FileSystem, str]:
+        """The file system of a path, and the path's root within it."""
+        if self.is_local:
+            return fs.LocalFileSystem(), path.removeprefix("file://")
+        from deltalake.fs import DeltaStorageHandler
+
+        return fs.PyFileSystem(DeltaStorageHandler(path, self.options)), ""
+
+    def write_parquet(self, path: str, name: str, table: pa.Table, **options: Any) -> int:
+        """Write a Parquet file into a table's folder; its size in bytes. The file is not committed."""
+        filesystem, root = self.filesystem(path)
+        target = f"{root}/{name}" if root else name
+        if isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.create_dir(root, recursive=True)
+        # Statistics of floats mislead readers about NaN, so only plain columns of other types have any.
+        described = [
+            field.name
+            for field in table.schema
+            if not pa.types.is_floating(field.type) and not pa.types.is_nested(field.type)
+        ]
+        pq.write_table(table, target, filesystem=filesystem, compression="zstd", write_statistics=described, **options)
+        return int(filesystem.get_file_info(target).size)
+
+    def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
+        """Size of each file of a table's folder, None where there is no such file."""
+        filesystem, root = self.filesystem(path)
+        infos = filesystem.get_file_info([f"{root}/{name}" if root else name for name in names])
+        return {
+            name: int(info.size) if info.type == fs.FileType.File else None
+            for name, info in zip(names, infos, strict=True)
+        }
+
+    def read_files(
+        self,
+        path: str,
+        names: Sequence[str],
+        schema: pa.Schema,
+        columns: list[str] | None = None,
+        where: ds.Expression | None = None,
+    ) -> pa.Table:
+        """Rows of some files of a table; columns that a file does not have are null.
+
+        Raises:
+            Refused: a file is missing or unreadable; the error names the table.
+        """
+        if not names:
+            wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+            return wanted.empty_table()
+        filesystem, root = self.filesystem(path)
+        paths = [f"{root}/{name}" if root else name for name in names]
+        try:
+            dataset = ds.dataset(paths, schema=schema, format="parquet", filesystem=filesystem)
+            return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise Refused(f"a file of table {path} can't be read: {error}") from error
+
+
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """The table's schema in Arrow's types."""
+    return pa.schema(table.schema().to_arrow())
+
+
+def active_files(table: DeltaTable) -> list[dict[str, Any]]:
+    """The table's files, one dict each: path, size_bytes, num_records, min.<column>, max.<column>."""
+    files: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return files
+
+
+def read_table(
+    warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: ds.Expression | None = None
+) -> pa.Table:
+    """All rows of a table at the version it was opened at. The one way in which we read tables."""
+    path = table.table_uri.rstrip("/").removeprefix("file://")
+    names = [file["path"] for file in active_files(table)]
+    return warehouse.read_files(path, names, arrow_schema(table), columns, where)

@@ -1,0 +1,39 @@
+"""How a table's columns are described: a type and a meaning, which Delta keeps as the comment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) -> pa.Field:
+    """A column with its meaning."""
+    return pa.field(name, kind, nullable, {"comment": meaning})
+
+
+def without_collisions(ours: Iterable[pa.Field], inputs: Iterable[pa.Field]) -> list[pa.Field]:
+    """The input's columns beside ours; one that has the name of one of ours gets the prefix `input_`."""
+    taken = {field.name for field in ours}
+    return [field.with_name(f"input_{field.name}" if field.name in taken else field.name) for field in inputs]
+
+
+def to_delta(kind: pa.DataType) -> pa.DataType:
+    """The type in which Delta can keep a column: UTC microseconds, no large or dictionary variants."""
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP if kind.tz else pa.timestamp("us")
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return to_delta(kind.value_type)
+    if pa.types.is_map(kind):
+        return pa.map_(to_delta(kind.key_type), to_delta(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(to_delta(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(to_delta(field.type)) for field in kind])
+    return kind

@@ -1,0 +1,41 @@
+"""Table `epochs`: one row an epoch, for reports, conservation suites and `tidegate runs`."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipelines.tables.columns import TIMESTAMP, column
+
+NAME = "epochs"
+
+SCHEMA = pa.schema(
+    [
+        column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
+        column("epoch", pa.int64(), "number of the epoch; grows for ever and is never used again", False),
+        column("parent", pa.int64(), "the epoch whose snapshot it started from"),
+        column("kind", pa.string(), "backfill, stream or clock", False),
+        column("interval_start", TIMESTAMP, "first event time of a backfill's interval"),
+        column("interval_end", TIMESTAMP, "end of that interval, not included"),
+        column("source_version", pa.int64(), "newest version of the source that was read"),
+        column("watermark", TIMESTAMP, "watermark after the epoch"),
+        column("processing_time", TIMESTAMP, "clock of the epoch"),
+        column("events_in", pa.int64(), "rows read", False),
+        column("on_time", pa.int64(), "rows that a window took", False),
+        column("late", pa.int64(), "rows in the late table", False),
+        column("no_window", pa.int64(), "rows that their assigner put nowhere", False),
+        column("rejected", pa.int64(), "rows in the rejects table", False),
+        column("dropped", pa.int64(), "rows for which `where` was not true", False),
+        column("fired_early", pa.int64(), "early panes", False),
+        column("fired_on_time", pa.int64(), "on-time panes", False),
+        column("fired_late", pa.int64(), "late panes", False),
+        column("withdrawn", pa.int64(), "panes taken back", False),
+        column("timers_registered", pa.int64(), "timers set", False),
+        column("timers_fired", pa.int64(), "timers that fired", False),
+        column("timers_deleted", pa.int64(), "timers deleted before they fired", False),
+        column("open_windows", pa.int64(), "windows in the snapshot", False),
+        column("phases", pa.map_(pa.string(), pa.float64()), "seconds spent in each phase", False),
+        column("run_id", pa.string(), "the run that made it", False),
+        column("started_at", TIMESTAMP, "clock of the driver when it began", False),
+        column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+    ]
+)

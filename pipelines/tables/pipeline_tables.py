@@ -1,0 +1,94 @@
+"""The tables of one pipeline: where they are, how they are made, and whether they can be trusted.
+
+Only this project commits to them, through deltalake and under the lease. Features that would make
+its commits wrong without an error (column mapping, deletion vectors) are refused on opening.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from pipelines.errors import Refused
+from pipelines.storage import Warehouse
+from pipelines.tables import epochs, late, rejects, results, state
+
+ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
+PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
+
+_ALLOWED_FEATURES = {"appendOnly", "invariants", "timestampNtz", "v2Checkpoint"}
+_FORBIDDEN_PROPERTIES = {
+    "delta.columnMapping.mode": ("none", ""),
+    "delta.enableDeletionVectors": ("false", ""),
+    "delta.enableRowTracking": ("false", ""),
+    "delta.enableChangeDataFeed": ("false", ""),
+    "delta.appendOnly": ("false", ""),
+}
+# Old versions are snapshots: how long they live is ours to say, not the log's default of 30 days.
+_PROPERTIES = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+    "delta.checkpointInterval": "50",
+}
+
+
+@dataclass(frozen=True)
+class PipelineTables:
+    """Paths and handles of one pipeline's tables."""
+
+    warehouse: Warehouse
+    pipeline: str
+
+    def path(self, table: str) -> str:
+        """Where a table is."""
+        return self.warehouse.path(self.pipeline, table)
+
+    @property
+    def application(self) -> str:
+        """The application id of every commit: one for the pipeline, over all timelines."""
+        return f"tidegate/{self.pipeline}"
+
+    @property
+    def exist(self) -> bool:
+        """Whether the pipeline has ever made a snapshot table."""
+        return self.warehouse.exists(self.path(state.NAME))
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable:
+        """Open a table.
+
+        Raises:
+            Refused: it has a protocol feature or property under which our commits would be wrong.
+        """
+        handle = self.warehouse.open(self.path(table), version)
+        protocol = handle.protocol()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        found = {f"feature {feature}" for feature in features - _ALLOWED_FEATURES}
+        configuration = handle.metadata().configuration
+        found |= {
+            f"property {name}={configuration[name]}"
+            for name, allowed in _FORBIDDEN_PROPERTIES.items()
+            if configuration.get(name, "").lower() not in allowed
+        }
+        if found:
+            raise Refused(
+                f"table {self.path(table)} has {', '.join(sorted(found))}: with it, files that tidegate commits would "
+                "be read wrongly. Only tidegate may change its tables; restore the table from before that change"
+            )
+        return handle
+
+    def create(self, schemas: dict[str, pa.Schema]) -> None:
+        """Make the tables that are not there yet."""
+        for table, schema in schemas.items():
+            path = self.path(table)
+            if not self.warehouse.exists(path):
+                DeltaTable.create(
+                    path,
+                    Schema.from_arrow(schema),
+                    mode="ignore",
+                    name=f"{self.pipeline}.{table}",
+                    configuration=_PROPERTIES,
+                    storage_options=self.warehouse.options or None,
+                )

@@ -1,0 +1,31 @@
+"""Table `rejects`: every row that can't be used, with the reason: never to the floor."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipelines.tables.columns import column, to_delta, without_collisions
+
+NAME = "rejects"
+
+NULL_KEY = "null_key"
+NULL_TIMESTAMP = "null_timestamp"
+OUT_OF_RANGE = "timestamp_out_of_range"
+AHEAD = "timestamp_ahead_of_commit"
+
+TRAILING = (
+    column("reason", pa.string(), f"{NULL_KEY}, {NULL_TIMESTAMP}, {OUT_OF_RANGE} or {AHEAD}", False),
+    column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
+    column("epoch", pa.int64(), "the epoch that found it", False),
+    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+)
+
+
+def input_fields(source: pa.Schema) -> list[pa.Field]:
+    """The input's columns as this table names and types them."""
+    return [field.with_type(to_delta(field.type)).with_nullable(True) for field in without_collisions(TRAILING, source)]
+
+
+def schema(source: pa.Schema) -> pa.Schema:
+    """The input's columns, then why the row can't be used."""
+    return pa.schema([*input_fields(source), *TRAILING])

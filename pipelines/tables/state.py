@@ -1,0 +1,73 @@
+"""Table `state`: what the operator remembers, one row for each key and namespace, and the manifest.
+
+A version of this table that an epoch committed is a snapshot. The manifest is a row of its own with
+key group -1, so that it is versioned with the state and outlives the clean-up of the log.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipelines.tables.columns import TIMESTAMP, column, to_delta
+from windowing.state.rows import StateSchema
+
+NAME = "state"
+
+MANIFEST_KEY_GROUP = -1
+
+MANIFEST = column("manifest", pa.string(), "JSON, in the one row with key group -1")
+
+_TIMES = ("window_start", "window_end", "state_window_start", "state_window_end")
+_MEANINGS = {
+    "key_group": "pmod(xxhash64(key columns), max_parallelism); -1 is the manifest",
+    "namespace": "window, discarded, key or bucket",
+    "side": "input, where there are two",
+    "window_start": "null bounds: the global window",
+    "state_window_start": "the window whose id the contents have; see MergingWindowSet",
+    "in_flight": "false where only timers are left of a window",
+    "event_time_timers": "epoch milliseconds",
+    "processing_time_timers": "epoch milliseconds",
+    "filled": "whether the window holds contents",
+    "missing": "aggregates that are younger than the window",
+    "pane": "number of the next pane",
+    "late_firing": "a late firing that waits for the end of its source commit",
+    "emitted": "panes that a withdrawal must repeat",
+    "manifest": "",
+}
+
+
+def schema(state: StateSchema) -> pa.Schema:
+    """The columns of an operator's state rows, in Delta's types, and the manifest."""
+    rows = state.to_table([], 1).schema
+    fields = [
+        pa.field(
+            field.name,
+            TIMESTAMP if field.name in _TIMES else to_delta(field.type),
+            field.name != "key_group",
+            {"comment": _MEANINGS[field.name]} if _MEANINGS.get(field.name) else None,
+        )
+        for field in rows
+    ]
+    return pa.schema([*fields, MANIFEST])
+
+
+def to_delta_rows(rows: pa.Table, target: pa.Schema) -> pa.Table:
+    """State rows in the table's column order and types."""
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
+        for field in target
+    ]
+    return pa.table(columns, schema=target)
+
+
+def manifest_row(manifest: str, target: pa.Schema) -> pa.Table:
+    """The one row that holds a manifest."""
+    columns = [
+        pa.array([MANIFEST_KEY_GROUP], field.type)
+        if field.name == "key_group"
+        else pa.array([manifest], field.type)
+        if field.name == "manifest"
+        else pa.nulls(1, field.type)
+        for field in target
+    ]
+    return pa.table(columns, schema=target)
