@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.driver import Driver
-from pipelines.epoch.plan import Source, changed_rows, plan_interval
+from pipelines.epoch.plan import Source
+from pipelines.epoch.plan_interval import changed_rows, plan_interval
 from pipelines.errors import Refused
 from pipelines.intervals import describe
 from pipelines.snapshots.head import Snapshot, SnapshotEntry, lineage, read_snapshot

@@ -16,7 +16,7 @@ from pipelines.config import Config
 from pipelines.lease import Lease
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.storage import Warehouse
+from pipelines.storage import warehouse_of
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
 
@@ -32,11 +32,6 @@ Tell = Callable[[str], None]
 def system_clock() -> Millis:
     """Now, int64 epoch milliseconds."""
     return time.time_ns() // 1_000_000
-
-
-def warehouse_of(config: Config) -> Warehouse:
-    """The warehouse that tidegate.toml names."""
-    return Warehouse(config.warehouse_uri, dict(config.storage_options))
 
 
 @dataclass

@@ -21,10 +21,9 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.epoch.commit import add_action, remove_action
-from pipelines.epoch.files import write_file
 from pipelines.errors import LeaseHeld
 from pipelines.storage import active_files, read_table
+from pipelines.tables.files import add_action, remove_action, write_file
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis, show_millis
 

@@ -49,7 +49,9 @@ def _errors_to(file: Path) -> Iterator[None]:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"work folder {file.parent} can't be made: {error.strerror}. Set `work` in tidegate.toml") from error
+        raise UsageError(
+            f"work folder {file.parent} can't be made: {error.strerror}. Set `work` in tidegate.toml"
+        ) from error
     own = os.dup(2)
     with file.open("ab") as log:
         os.dup2(log.fileno(), 2)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow import fs
 
 from pipelines.errors import Refused
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from pipelines.config import Config
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Warehouse:
 
     def write_parquet(self, path: str, name: str, table: pa.Table, **options: Any) -> int:
         """Write a Parquet file into a table's folder; its size in bytes. The file is not committed."""
+        import pyarrow.parquet as pq
+
         filesystem, root = self.filesystem(path)
         target = f"{root}/{name}" if root else name
         if isinstance(filesystem, fs.LocalFileSystem):
@@ -88,7 +93,7 @@ class Warehouse:
         names: Sequence[str],
         schema: pa.Schema,
         columns: list[str] | None = None,
-        where: ds.Expression | None = None,
+        where: pc.Expression | None = None,
     ) -> pa.Table:
         """Rows of some files of a table; columns that a file does not have are null.
 
@@ -98,6 +103,9 @@ class Warehouse:
         if not names:
             wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
             return wanted.empty_table()
+        # Commands that read only the log should not wait for this import.
+        import pyarrow.dataset as ds
+
         filesystem, root = self.filesystem(path)
         paths = [f"{root}/{name}" if root else name for name in names]
         try:
@@ -105,6 +113,11 @@ class Warehouse:
             return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
         except (OSError, pa.ArrowInvalid) as error:
             raise Refused(f"a file of table {path} can't be read: {error}") from error
+
+
+def warehouse_of(config: Config) -> Warehouse:
+    """The warehouse that tidegate.toml names."""
+    return Warehouse(config.warehouse_uri, dict(config.storage_options))
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
@@ -119,7 +132,7 @@ def active_files(table: DeltaTable) -> list[dict[str, Any]]:
 
 
 def read_table(
-    warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: ds.Expression | None = None
+    warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
     """All rows of a table at the version it was opened at. The one way in which we read tables."""
     path = table.table_uri.rstrip("/").removeprefix("file://")

@@ -7,7 +7,6 @@ two drivers that started from one snapshot the second fails here, before anythin
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -16,13 +15,13 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.epoch.files import write_file
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.errors import Refused
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard
 from pipelines.storage import active_files
 from pipelines.tables import late, rejects, results, state
+from pipelines.tables.files import add_action, check_written, remove_action, write_file
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 COUNTERS = (
@@ -59,7 +58,7 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
         state.manifest_row(manifest.model_dump_json(), schema),
     )
     written = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
-    check_written(tables, state.NAME, [*written, *([row] if row else [])])
+    check_written(tables.warehouse, tables.path(state.NAME), [*written, *([row] if row else [])])
     removes, adds = _state_actions(plan, outcomes, handle)
     adds += [add_action(file) for file in (*written, row) if file is not None]
     try:
@@ -85,33 +84,7 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
     """Refuse a manifest that lists a file which is not there with its size."""
     for table, work in manifest.publish.items():
-        check_written(tables, table, work.files)
-
-
-def check_written(tables: PipelineTables, table: str, files: Sequence[DataFile]) -> None:
-    """Refuse files that are not there with their size: the log would point to nothing for ever.
-
-    Raises:
-        Refused: a file is missing or cut short; the message names it.
-    """
-    sizes = tables.warehouse.sizes(tables.path(table), [file.path for file in files])
-    for file in files:
-        if sizes[file.path] != file.size:
-            found = "is missing" if sizes[file.path] is None else f"has {sizes[file.path]} bytes, not {file.size}"
-            raise Refused(
-                f"file {file.path} of table {tables.path(table)} {found}. Do all workers write to the driver's "
-                "storage? A local path must be a shared mount"
-            )
-
-
-def add_action(file: DataFile) -> AddAction:
-    """The action that adds a file to a table."""
-    return AddAction(file.path, file.size, {}, _now(), True, file.stats)
-
-
-def remove_action(file: dict[str, Any]) -> RemoveAction:
-    """The action that removes an active file, as `active_files` lists it."""
-    return RemoveAction(file["path"], True, _now(), file["size_bytes"], {})
+        check_written(tables.warehouse, tables.path(table), work.files)
 
 
 def _state_actions(
@@ -130,7 +103,7 @@ def _state_actions(
     returning = [file for file in kept if file["path"] not in at_head]
     tables = plan.tables
     adds = [_as_data_file(file) for file in returning]
-    check_written(tables, state.NAME, adds)
+    check_written(tables.warehouse, tables.path(state.NAME), adds)
     return removes, [add_action(file) for file in adds]
 
 
@@ -170,6 +143,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         interval=plan.interval,
         positions=plan.positions,
         watermark=plan.watermark,
+        partitions=plan.partitions,
         processing_time=plan.clock,
         max_parallelism=bound.pipeline.max_parallelism,
         shards=tuple(
@@ -204,7 +178,3 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
 def _slowest(outcomes: Sequence[ShardOutcome]) -> dict[str, float]:
     names = sorted({name for outcome in outcomes for name in outcome.seconds})
     return {name: round(max(outcome.seconds.get(name, 0.0) for outcome in outcomes), 3) for name in names}
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

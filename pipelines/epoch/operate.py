@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.epoch.files import write_file
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import RESULT_SCHEMA, ShardJob, ShardOutcome, run_shard
 from pipelines.errors import TidegateError
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
 from pipelines.tables import rejects
+from pipelines.tables.files import write_file
 from windowing.keys import SPARK_SEED
 
 
@@ -171,5 +171,6 @@ def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:
         raise TidegateError(
             f"epoch {plan.epoch} of {plan.tables.pipeline}: the slice was counted as {plan.counts.usable} usable and "
             f"{counted} rejected rows, and the tasks saw {elements} and {rejected}. The source gave different rows "
-            "when it was read twice: is there a non-deterministic expression in `columns` or `where`? Nothing was committed"
+            "when it was read twice: is there a non-deterministic expression in `columns` or `where`? "
+            "Nothing was committed"
         )

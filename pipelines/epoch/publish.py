@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.epoch.commit import add_action, check_written, remove_action
-from pipelines.epoch.files import write_file
 from pipelines.errors import Refused
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import epochs
 from pipelines.tables.columns import TIMESTAMP
+from pipelines.tables.files import add_action, check_written, remove_action, write_file
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -63,7 +62,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
 
 def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
     try:
-        check_written(tables, table, work.files)
+        check_written(tables.warehouse, tables.path(table), work.files)
     except Refused as error:
         raise Refused(
             f"publishing epoch {manifest.epoch} is impossible: {error}. Its state is committed and its results are "

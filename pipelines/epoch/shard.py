@@ -13,15 +13,15 @@ from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
-from pipelines.epoch.files import write_file
 from pipelines.epoch.outputs import Outputs
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.snapshots.manifest import DataFile, Shard
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, ROW, TIME, VALUE_PREFIX
 from pipelines.storage import Warehouse
 from pipelines.tables import late, results, state
+from pipelines.tables.files import write_file
 from windowing.compute import Windows
 from windowing.keys import KeyGroupRange, KeySchema
 from windowing.operators.window import WindowOperator
@@ -153,7 +153,7 @@ def _restored(job: ShardJob, shard: Shard, files: Sequence[str]) -> WindowOperat
     )
     operator.restore_time(job.watermark_before, job.clock_before)
     if files:
-        groups = ds.field("key_group")
+        groups = pc.field("key_group")
         rows = job.warehouse.read_files(
             job.paths[state.NAME],
             files,

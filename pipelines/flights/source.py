@@ -66,7 +66,7 @@ def arrivals(flights: pd.DataFrame, days: int) -> Iterator[tuple[date, pa.Table]
     end = pd.Timestamp(FIRST_DAY, tz="UTC") + timedelta(days=days)
     due = flights[flights["departed_at"].fillna(flights["scheduled_at"]) < end]
     for day, records in due.groupby(due["recorded_at"].dt.date, sort=True):
-        whole = records[SCHEMA.names].astype({name: "Int64" for name in ("dep_delay", "arr_delay", "air_time")})
+        whole = records[SCHEMA.names].astype(dict.fromkeys(("dep_delay", "arr_delay", "air_time"), "Int64"))
         yield day, pa.Table.from_pandas(whole, schema=SCHEMA, preserve_index=False)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pipelines.errors import Refused
@@ -55,7 +55,7 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
         [file["path"] for file in own],
         arrow_schema(handle),
         ["manifest"],
-        ds.field("key_group") == state.MANIFEST_KEY_GROUP,
+        pc.field("key_group") == state.MANIFEST_KEY_GROUP,
     )
     if len(rows) != 1:
         raise Refused(

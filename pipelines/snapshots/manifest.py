@@ -6,7 +6,7 @@ int64 epoch milliseconds.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -91,11 +91,12 @@ class Schemas(_Value):
 
 
 class PartitionWatermark(_Value):
-    """Event time of one source partition."""
+    """Event time of one source partition; `pending` is of a commit that is read in part."""
 
-    generator: dict[str, int | bool | None] = {}
+    generator: dict[str, Any] = {}
     watermark: int
     idle: bool = False
+    pending: int | None = None
     last_commit: int | None = None
 
 

@@ -73,6 +73,7 @@ class SourceLog:
         except DeltaError as error:
             raise Refused(f"source table {path} can't be opened: {error}") from error
         self.head = self._table.version()
+        self.table_id = str(self._table.metadata().id)
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
         """The versions after `after` up to `until` (the head) that added data.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.tables.columns import TIMESTAMP, column
 from windowing.keys import KeySchema
+from windowing.time import Millis
 
 NAME = "results"
 
@@ -52,3 +54,21 @@ def final_query(table: str, key: tuple[str, ...], watermark: str) -> str:
         watermark: the snapshot's watermark as a timestamp literal's text.
     """
     return f"SELECT * FROM ({latest_query(table, key)}) WHERE final_at <= TIMESTAMP '{watermark}'"
+
+
+def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """What `latest_query` gives, of rows in memory: the newest pane of each window that is not withdrawn."""
+    rows = rows.filter(pc.invert(rows["stale"]))
+    by = [*key, "window_id"]
+    # A withdrawal counts as newer than the pane it takes back.
+    order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
+    ordered = rows.append_column("__order", order)
+    newest = ordered.group_by(by).aggregate([("__order", "max")])
+    joined = ordered.join(newest, by, join_type="inner", use_threads=False)
+    kept = joined.filter(pc.and_(pc.equal(joined["__order"], joined["__order_max"]), pc.equal(joined["op"], "+")))
+    return kept.select(rows.column_names)
+
+
+def final(rows: pa.Table, watermark: Millis) -> pa.Table:
+    """Of rows that are the latest, those that nothing can change any more at a watermark."""
+    return rows.filter(pc.less_equal(rows["final_at"].cast(pa.int64()), watermark * 1000))

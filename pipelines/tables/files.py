@@ -1,4 +1,4 @@
-"""Data files that tasks write: named, described by statistics that readers can trust, not yet committed.
+"""Data files of our tables: written, described by statistics that readers can trust, added and removed.
 
 Wrong or partial statistics make readers lose rows, so there are few: the number of rows always, and
 bounds only for key groups, epochs and window bounds. Times are ISO text, the upper one rounded up.
@@ -7,13 +7,17 @@ bounds only for key groups, epochs and window bounds. Times are ISO text, the up
 from __future__ import annotations
 
 import json
+import time
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake.transaction import AddAction, RemoveAction
 
+from pipelines.errors import Refused
 from pipelines.snapshots.manifest import DataFile
 from pipelines.storage import Warehouse
 
@@ -59,3 +63,33 @@ def statistics(table: pa.Table) -> dict[str, Any]:
 def _iso(micros: int) -> str:
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros // 1000 * 1000)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:
+    """Refuse files that are not there with their size: the log would point to nothing for ever.
+
+    Raises:
+        Refused: a file is missing or cut short; the message names it.
+    """
+    sizes = warehouse.sizes(path, [file.path for file in files])
+    for file in files:
+        if sizes[file.path] != file.size:
+            found = "is missing" if sizes[file.path] is None else f"has {sizes[file.path]} bytes, not {file.size}"
+            raise Refused(
+                f"file {file.path} of table {path} {found}. Do all workers write to the driver's "
+                "storage? A local path must be a shared mount"
+            )
+
+
+def add_action(file: DataFile) -> AddAction:
+    """The action that adds a file to a table."""
+    return AddAction(file.path, file.size, {}, _now(), True, file.stats)
+
+
+def remove_action(file: dict[str, Any]) -> RemoveAction:
+    """The action that removes an active file, as `active_files` lists it."""
+    return RemoveAction(file["path"], True, _now(), file["size_bytes"], {})
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,93 @@
+"""The `tidegate` command: one module a noun, loaded when it is called, so that help is quick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points, version
+from typing import Any
+
+import click
+
+from pipelines.errors import OTHER, USAGE, TidegateError
+
+_COMMANDS = {
+    "backfill": "pipelines.cli.backfill:backfill",
+    "demo": "pipelines.cli.demo:demo",
+    "results": "pipelines.cli.results:results",
+    "setup": "pipelines.cli.setup:setup",
+    "snapshot": "pipelines.cli.snapshot:snapshot",
+    "stream": "pipelines.cli.stream:stream",
+}
+_PLUGINS = "tidegate.commands"
+
+
+class _Commands(click.Group):
+    """Commands by name: ours, and those that other packages bring along as entry points."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*_COMMANDS, *(point.name for point in entry_points(group=_PLUGINS))})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            module, _, attribute = _COMMANDS[cmd_name].partition(":")
+            command: click.Command = getattr(import_module(module), attribute)
+            return command
+        for point in entry_points(group=_PLUGINS, name=cmd_name):
+            plugin: click.Command = point.load()
+            return plugin
+        return None
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("tidegate"), prog_name="tidegate")
+def cli() -> None:
+    """Exact, Flink-grade windows for Spark and Delta Lake.
+
+    A pipeline is described once, in Python; tidegate.toml names it. Here it is run as a backfill or as a
+    stream, and its snapshots and results are looked at.
+
+    Exit codes: 0 done, 2 usage, 3 refused, 4 lease held by another driver, 5 quality, 1 anything else.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and end the process with its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.exit(run(given))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command; its exit code."""
+    try:
+        cli.main(arguments, prog_name="tidegate", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.ctx.get_help() if asked.ctx else "", err=False)
+        return 0
+    except click.ClickException as error:
+        return _report(arguments, error, error.format_message(), USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("stopped", err=True)
+        return 130
+    except TidegateError as error:
+        return _report(arguments, error, str(error), error.exit_code)
+    except Exception as error:
+        # Errors of windowing are about values that were given; it is only imported once a command needs it.
+        if type(error).__module__ == "windowing.errors":
+            return _report(arguments, error, str(error), USAGE)
+        if "--debug" in arguments:
+            raise
+        return _report(arguments, error, f"{type(error).__name__}: {error}", OTHER)
+    return 0
+
+
+def _report(arguments: list[str], error: Exception, message: str, code: int) -> int:
+    if "--json" in arguments:
+        told: dict[str, Any] = {"error": type(error).__name__, "message": message, "exit_code": code}
+        click.echo(json.dumps(told))
+    else:
+        click.echo(f"tidegate: {message}", err=True)
+    return code

@@ -1,0 +1,8 @@
+"""`tidegate demo`."""
+
+import click
+
+
+@click.command()
+def demo() -> None:
+    """X."""

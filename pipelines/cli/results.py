@@ -1,0 +1,60 @@
+"""`tidegate results`: the windows of a pipeline, read without a JVM."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.cli.screen import Screen, cell, span, table, with_screen
+from pipelines.errors import Refused
+from pipelines.snapshots.head import read_snapshot
+from pipelines.storage import read_table, warehouse_of
+from pipelines.tables import results as results_table
+from pipelines.tables.pipeline_tables import PipelineTables
+
+_VIEWS = ("final", "latest", "all")
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option(
+    "--view",
+    type=click.Choice(_VIEWS),
+    default="final",
+    show_default=True,
+    help="final: nothing can change them; latest: what holds now; all: every pane.",
+)
+@click.option("--limit", type=int, default=20, show_default=True, help="How many to show; 0 for all.")
+@click.option("--sort", help="Column to sort by, largest first. Default: by window end, newest first.")
+@with_screen
+def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None) -> None:
+    """Show the windows of PIPELINE."""
+    config = screen.config()
+    config.entry(pipeline)
+    tables = PipelineTables(warehouse_of(config), pipeline)
+    snapshot = read_snapshot(tables)
+    if snapshot is None:
+        raise Refused(f"pipeline {pipeline!r} has no results yet: run `tidegate backfill {pipeline}` first")
+    rows = read_table(tables.warehouse, tables.open(results_table.NAME))
+    key = tuple(snapshot.manifest.schemas.key)
+    if view != "all":
+        rows = results_table.latest(rows, key)
+    if view == "final":
+        rows = results_table.final(rows, snapshot.manifest.watermark)
+    order = sort or "window_end"
+    if order not in rows.column_names:
+        raise click.BadParameter(f"no column {order!r}; there are {', '.join(rows.column_names)}", param_hint="--sort")
+    rows = rows.sort_by([(order, "descending")])
+    shown = rows.slice(0, limit) if limit else rows
+    values = [name for name in shown.column_names if name not in results_table.RESERVED and name not in key]
+    about = ["epoch"] if view != "all" else ["pane", "timing", "op", "epoch", "stale"]
+    screen.show(
+        shown.to_pylist(),
+        table(
+            f"{view} windows of {pipeline} ({len(shown)} of {len(rows)})",
+            [*key, "window (UTC)", *about, *values],
+            [
+                [*(row[name] for name in key), span(row), *(cell(row[name]) for name in (*about, *values))]
+                for row in shown.to_pylist()
+            ],
+        ),
+    )

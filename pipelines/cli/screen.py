@@ -1,0 +1,111 @@
+"""What every command shares: its options, and one way to show things to people or to programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from pipelines.config import Config, load_config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_WIDE = 200
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where a command shows what it has: tables on the terminal, or JSON with --json."""
+
+    json: bool
+    console: Console
+    config_file: Path | None
+
+    def config(self) -> Config:
+        """tidegate.toml."""
+        return load_config(self.config_file)
+
+    def show(self, data: Any, *renderables: RenderableType) -> None:
+        """Show data: as JSON, or as these renderables."""
+        if self.json:
+            click.echo(json.dumps(data, default=_plain))
+        else:
+            for renderable in renderables:
+                self.console.print(renderable)
+
+    def tell(self, text: str) -> None:
+        """Say something to people only."""
+        if not self.json:
+            self.console.print(text)
+
+
+def with_screen(command: F) -> F:
+    """Give a command the options --config, --json and --debug, and a Screen as its first argument."""
+
+    @click.option("--config", "config_file", type=click.Path(path_type=Path), help="tidegate.toml of the project.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
+    @wraps(command)
+    def wrapper(*args: Any, config_file: Path | None, as_json: bool, debug: bool, **kwargs: Any) -> Any:
+        # Off a terminal there is no width to fit into, so nothing should be cut there.
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
+        screen = Screen(as_json, console, config_file)
+        return command(screen, *args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
+    """A table; columns in `right` are aligned there."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left")
+    for row in rows:
+        made.add_row(*("" if value is None else str(value) for value in row))
+    return made
+
+
+def moment(value: datetime | None, like: datetime | None = None) -> str:
+    """A time in UTC, to the second where that says it all; without the date if `like` has the same."""
+    if value is None:
+        return "-"
+    text = value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00").removesuffix(".000")
+    return text.split(" ", 1)[1] if like is not None and value.date() == like.date() else text
+
+
+def span(row: dict[str, Any]) -> str:
+    """The window of a row."""
+    start, end = row["window_start"], row["window_end"]
+    return "global" if start is None else f"{moment(start)} to {moment(end, start)}"
+
+
+def cell(value: object) -> object:
+    """A value as a cell of a table."""
+    if isinstance(value, datetime):
+        return moment(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, dict):
+        return (
+            cell(value["value"])
+            if set(value) == {"at", "value"}
+            else ", ".join(f"{k} {cell(v)}" for k, v in value.items())
+        )
+    return value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)

@@ -1,0 +1,165 @@
+"""The plan of a stream's epoch: source commits in the order in which they were made.
+
+Watermarks and the clock move at the end of each commit, and a row is judged against the watermark
+before its own commit, so it does not matter how the commits are cut into epochs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.binding import BoundPipeline
+from pipelines.epoch.event_time import ONLY_PARTITION, EventTime
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
+from pipelines.epoch.steps import CommitStep
+from pipelines.pipeline import Pipeline
+from pipelines.snapshots.compatibility import check_restorable
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import Position
+from pipelines.sources.columns import COMMIT, STATUS, TIME
+from pipelines.sources.frames import DROPPED, OK
+from pipelines.sources.log import SourceCommit, SourceFile
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import MIN_TIMESTAMP, Millis
+
+
+@dataclass(frozen=True)
+class ReadCommit:
+    """A source commit, or the part of it that an epoch reads.
+
+    Args:
+        commit: the commit.
+        files: those of its files that are read.
+        complete: whether nothing of it is left to read after them.
+    """
+
+    commit: SourceCommit
+    files: tuple[SourceFile, ...]
+    complete: bool
+
+
+@dataclass
+class _Measures:
+    """What one aggregate tells of a slice: counts, and the times of each commit."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    largest: dict[int, dict[str, Millis]] = field(default_factory=dict)
+    smallest: dict[int, Millis] = field(default_factory=dict)
+
+
+def plan_commits(
+    source: Source,
+    tables: PipelineTables,
+    commits: Sequence[ReadCommit],
+    head: Snapshot | None,
+    now: Millis,
+    shards: int,
+) -> EpochPlan:
+    """Plan an epoch of a stream.
+
+    Args:
+        source: the source as it is now.
+        tables: the pipeline's tables.
+        commits: what to read, in order; only the last may be incomplete.
+        head: the snapshot to go on from.
+        now: the driver's clock.
+        shards: how many shards to cut the key groups into.
+    """
+    bound, pipeline = source.bound, source.bound.pipeline
+    manifest = None if head is None else head.manifest
+    if manifest is not None:
+        check_restorable(bound, manifest)
+    before = MIN_TIMESTAMP if manifest is None else manifest.watermark
+    event_time = EventTime.restored(
+        pipeline.watermark, before, clock_of(head), {} if manifest is None else manifest.partitions
+    )
+    frame = source.frames.judged(
+        source.frames.files(source.log.head, [file.action for read in commits for file in read.files]),
+        bound.source,
+        {file.name: (index, read.commit.time) for index, read in enumerate(commits) for file in read.files},
+    )
+    found = _measure(frame, pipeline)
+    steps = _steps(event_time, commits, found)
+    return EpochPlan(
+        tables=tables,
+        bound=bound,
+        parent=head,
+        head=head,
+        kind="stream",
+        order=None,
+        interval=None,
+        positions={pipeline.source.table: _position(head, pipeline, commits[-1])},
+        frames=_slices(frame, bound, found, [before, *(step.watermark for step in steps)]),
+        counts=SliceCounts(
+            usable=found.counts.get(OK, 0),
+            dropped=found.counts.get(DROPPED, 0),
+            rejected={status: rows for status, rows in found.counts.items() if status not in (OK, DROPPED)},
+        ),
+        steps=steps,
+        partitions=event_time.snapshot(),
+        watermark_before=before,
+        shards=cut_shards(shards, pipeline.max_parallelism),
+        replaced_epochs=(),
+        stale=() if manifest is None else manifest.stale,
+        run_id=uuid.uuid4().hex,
+        started_at=now,
+    )
+
+
+def _measure(frame: DataFrame, pipeline: Pipeline) -> _Measures:
+    by = F.lit(ONLY_PARTITION) if pipeline.watermark_by is None else F.col(f"`{pipeline.watermark_by}`").cast("string")
+    grouped = frame.groupBy(COMMIT, STATUS, F.coalesce(by, F.lit("null")).alias("partition")).agg(
+        F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
+    )
+    found = _Measures()
+    for row in grouped.collect():
+        found.counts[row[STATUS]] = found.counts.get(row[STATUS], 0) + row["rows"]
+        if row[STATUS] == OK:
+            commit = row[COMMIT]
+            found.largest.setdefault(commit, {})[row["partition"]] = row["largest"]
+            found.smallest[commit] = min(found.smallest.get(commit, row["smallest"]), row["smallest"])
+    return found
+
+
+def _steps(event_time: EventTime, commits: Sequence[ReadCommit], found: _Measures) -> tuple[CommitStep, ...]:
+    """Clock and watermark of each commit; a part of one moves neither."""
+    steps = []
+    for index, read in enumerate(commits):
+        for partition, largest in sorted(found.largest.get(index, {}).items()):
+            event_time.observe(partition, largest)
+        clock = max(event_time.clock, read.commit.time)
+        watermark = event_time.end_commit(clock) if read.complete else event_time.watermark
+        steps.append(CommitStep(clock, watermark, read.complete))
+    return tuple(steps)
+
+
+def _slices(frame: DataFrame, bound: BoundPipeline, found: _Measures, watermarks: Sequence[Millis]) -> SliceFrames:
+    """Rows that lie at or behind the watermark before their commit may be late, and carry all columns."""
+    usable = F.col(STATUS) == OK
+    lateness = bound.windows.lateness
+    may_be_late = F.lit(False)
+    for index, smallest in found.smallest.items():
+        bound_for_late = watermarks[index] - lateness
+        if smallest <= bound_for_late:
+            may_be_late = may_be_late | ((F.col(COMMIT) == index) & (F.col(TIME) <= bound_for_late))
+    some = any(smallest <= watermarks[index] - lateness for index, smallest in found.smallest.items())
+    rejected = any(status not in (OK, DROPPED) for status in found.counts)
+    return SliceFrames(
+        safe=frame.where(usable & ~may_be_late) if found.counts.get(OK) else None,
+        candidates=frame.where(usable & may_be_late) if some else None,
+        unusable=frame.where(~F.col(STATUS).isin(OK, DROPPED)) if rejected else None,
+    )
+
+
+def _position(head: Snapshot | None, pipeline: Pipeline, last: ReadCommit) -> Position:
+    version = last.commit.version
+    if last.complete:
+        return Position(version=version)
+    before = None if head is None else head.manifest.positions[pipeline.source.table]
+    earlier = before.partial if before is not None and before.version == version - 1 else ()
+    return Position(version=version - 1, partial=(*earlier, *(file.name for file in last.files)))

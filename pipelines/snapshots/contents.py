@@ -1,0 +1,60 @@
+"""What is inside a snapshot: its windows and timers as rows, and counts for each key group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.snapshots.head import Snapshot
+from pipelines.storage import arrow_schema
+from pipelines.tables import state
+from pipelines.tables.pipeline_tables import PipelineTables
+
+_INTERNAL = {
+    "side",
+    "missing",
+    "late_firing",
+    "emitted",
+    "trigger_state",
+    "user_state",
+    "in_flight",
+    "filled",
+    "manifest",
+}
+
+
+def state_rows(tables: PipelineTables, snapshot: Snapshot, where: pc.Expression | None = None) -> pa.Table:
+    """The state rows of a snapshot, without its manifest."""
+    real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
+    return tables.warehouse.read_files(
+        tables.path(state.NAME),
+        [file["path"] for file in snapshot.files],
+        arrow_schema(snapshot.handle),
+        where=real if where is None else real & where,
+    )
+
+
+def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:
+    """The state rows as people look at them: by key group, without columns that hold nothing."""
+    rows = state_rows(tables, snapshot, None if key_group is None else pc.field("key_group") == key_group)
+    rows = rows.drop_columns([name for name in rows.column_names if name in _INTERNAL])
+    empty = [name for name in rows.column_names if len(rows) and rows[name].null_count == len(rows)]
+    order = [("key_group", "ascending"), ("window_start", "ascending")]
+    return rows.drop_columns(empty).sort_by([item for item in order if item[0] not in empty])
+
+
+def key_group_counts(rows: pa.Table) -> list[dict[str, Any]]:
+    """Windows and timers of each key group that has any."""
+    windows: Counter[int] = Counter(rows["key_group"].to_pylist())
+    timers: dict[str, Counter[int]] = {name: Counter() for name in ("event_time_timers", "processing_time_timers")}
+    for name, counts in timers.items():
+        if name in rows.column_names:
+            for group, times in zip(rows["key_group"].to_pylist(), rows[name].to_pylist(), strict=True):
+                counts[group] += len(times or ())
+    return [
+        {"key_group": group, "windows": windows[group], **{name: counts[group] for name, counts in timers.items()}}
+        for group in sorted(windows)
+    ]
