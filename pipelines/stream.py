@@ -1,7 +1,7 @@
 """The stream: structured streaming finds new data, and each of its batches becomes an epoch.
 
 Spark's checkpoint is never trusted: it is made anew for every run from the position in the manifest,
-and a batch is taken by the files in it, never by its number.
+and of a batch only its end in the source counts, never its number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -21,7 +21,6 @@ from pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from pipelines.errors import Refused, TidegateError
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
-from pipelines.sources.log import SourceCommit
 
 OnEpoch = Callable[[Manifest], None]
 
@@ -44,7 +43,7 @@ def stream_available(driver: Driver, work: Path, on_epoch: OnEpoch, options: dic
 
     def take(batch: DataFrame, number: int) -> None:
         try:
-            manifest = _epoch(driver, batch)
+            manifest = _epoch(driver, end_of_batch(checkpoint, number))
             if manifest is not None:
                 on_epoch(manifest)
         except Exception as error:
@@ -84,7 +83,7 @@ def seed_checkpoint(folder: Path, table_id: str, position: Position) -> None:
         "sourceVersion": 1,
         "reservoirId": table_id,
         "reservoirVersion": position.version + 1,
-        "index": -1,
+        "index": position.files - 1,
         "isStartingVersion": False,
     }
     batch = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
@@ -98,13 +97,23 @@ def seed_checkpoint(folder: Path, table_id: str, position: Position) -> None:
         file.write_text("\n".join("v1" if line is None else json.dumps(line) for line in lines))
 
 
-def _epoch(driver: Driver, batch: DataFrame) -> Manifest | None:
-    """The epoch of one batch; None where the batch holds nothing that was not read before."""
-    names = {file.rsplit("/", 1)[-1] for file in batch.inputFiles()}
+def end_of_batch(checkpoint: Path, number: int) -> Position:
+    """Where a batch ends: Spark writes the offset before it hands the batch out.
+
+    A Delta offset (v, i) says that all versions before v are read, and the files of v up to index i.
+    """
+    for line in (checkpoint / "offsets" / str(number)).read_text().splitlines():
+        if "reservoirVersion" in line:
+            offset = json.loads(line)
+            return Position(version=offset["reservoirVersion"] - 1, files=max(0, offset["index"] + 1))
+    raise TidegateError(f"batch {number} of the stream has no offset of a Delta source in {checkpoint}")
+
+
+def _epoch(driver: Driver, end: Position) -> Manifest | None:
+    """The epoch of one batch; None where there is nothing in it that was not read before."""
     head = read_snapshot(driver.tables)
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
-    position = _position(driver, head)
-    commits = _read(source.log.commits(position.version), names, position)
+    commits = _between(source, _position(driver, head), end)
     if not commits:
         return None
     plan = plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards)
@@ -112,17 +121,14 @@ def _epoch(driver: Driver, batch: DataFrame) -> Manifest | None:
     return driver.run(plan)
 
 
-def _read(commits: Sequence[SourceCommit], names: set[str], position: Position) -> list[ReadCommit]:
-    """The commits that a batch's files belong to; files that were read before are left out."""
+def _between(source: Source, begin: Position, end: Position) -> list[ReadCommit]:
+    """What lies between two positions, commit by commit."""
     taken = []
-    for commit in commits:
-        done = set(position.partial) if commit.version == position.version + 1 else set()
-        files = tuple(file for file in commit.files if file.name in names and file.name not in done)
-        left = [file for file in commit.files if file.name not in done and file.name not in names]
-        if files:
-            taken.append(ReadCommit(commit, files, complete=not left))
-        if left:
-            break
+    for commit in source.log.commits(begin.version, end.version + (end.files > 0)):
+        first = begin.files if commit.version == begin.version + 1 else 0
+        last = end.files if commit.version > end.version else len(commit.files)
+        if first < last:
+            taken.append(ReadCommit(commit, commit.files[first:last], last, complete=last == len(commit.files)))
     return taken
 
 

@@ -54,7 +54,7 @@ class PanePolicy:
 class EmittedPane(NamedTuple):
     """A pane that went out and was not withdrawn: what a withdrawal must repeat."""
 
-    state_window: Window
+    identity: Window
     window: Window
     pane: int
     timing: Timing

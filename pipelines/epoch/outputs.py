@@ -59,7 +59,7 @@ class Outputs:
         keys = [job.key.columns_of(record.key) for record in records]
         columns: dict[str, list[Any]] = {name: [key[i] for key in keys] for i, name in enumerate(job.key.names)}
         columns |= {
-            "window_id": [self._window_id(record.key, record.state_window) for record in records],
+            "window_id": [self._window_id(record.key, record.identity) for record in records],
             "window_start": _moments(_bound(record.window, 0) for record in records),
             "window_end": _moments(_bound(record.window, 1) for record in records),
             "pane": [record.pane for record in records],

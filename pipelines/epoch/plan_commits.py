@@ -35,11 +35,13 @@ class ReadCommit:
     Args:
         commit: the commit.
         files: those of its files that are read.
+        end: how many of its files are read after them, those of earlier epochs included.
         complete: whether nothing of it is left to read after them.
     """
 
     commit: SourceCommit
     files: tuple[SourceFile, ...]
+    end: int
     complete: bool
 
 
@@ -93,7 +95,7 @@ def plan_commits(
         kind="stream",
         order=None,
         interval=None,
-        positions={pipeline.source.table: _position(head, pipeline, commits[-1])},
+        positions={pipeline.source.table: _position(commits[-1])},
         frames=_slices(frame, bound, found, [before, *(step.watermark for step in steps)]),
         counts=SliceCounts(
             usable=found.counts.get(OK, 0),
@@ -156,10 +158,6 @@ def _slices(frame: DataFrame, bound: BoundPipeline, found: _Measures, watermarks
     )
 
 
-def _position(head: Snapshot | None, pipeline: Pipeline, last: ReadCommit) -> Position:
+def _position(last: ReadCommit) -> Position:
     version = last.commit.version
-    if last.complete:
-        return Position(version=version)
-    before = None if head is None else head.manifest.positions[pipeline.source.table]
-    earlier = before.partial if before is not None and before.version == version - 1 else ()
-    return Position(version=version - 1, partial=(*earlier, *(file.name for file in last.files)))
+    return Position(version=version) if last.complete else Position(version=version - 1, files=last.end)

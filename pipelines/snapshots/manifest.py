@@ -25,12 +25,12 @@ class Position(_Value):
     """How far a source has been read.
 
     `version` is read completely; `frontier` is the event time before which its rows are taken, None
-    for all of them. `partial` lists the files of the next version that are read already.
+    for all of them. `files` counts the files of the next version, in the log's order, that are read already.
     """
 
     version: int
     frontier: int | None = None
-    partial: tuple[str, ...] = ()
+    files: int = 0
 
 
 class Interval(_Value):

@@ -23,7 +23,7 @@ _MEANINGS = {
     "namespace": "window, discarded, key or bucket",
     "side": "input, where there are two",
     "window_start": "null bounds: the global window",
-    "state_window_start": "the window whose id the contents have; see MergingWindowSet",
+    "state_window_start": "what the window was when it first fired, which its id is made of",
     "in_flight": "false where only timers are left of a window",
     "event_time_timers": "epoch milliseconds",
     "processing_time_timers": "epoch milliseconds",

@@ -13,8 +13,8 @@ class WindowResult(NamedTuple):
     """One result of a window's firing, or (op `-`) its withdrawal.
 
     `timestamp` is the window's last millisecond; `timer` the time of the timer that fired it, None
-    where an element did. `state_window` stays while a session grows: with the key it identifies the
-    window. `watermark` is the operator's at the firing.
+    where an element did. `identity` is what the window was when it first fired: it stays while a
+    session grows, and with the key it identifies the window. `watermark` is the operator's at the firing.
     """
 
     key: Any
@@ -22,7 +22,7 @@ class WindowResult(NamedTuple):
     value: Any
     timestamp: Millis
     timer: Millis | None
-    state_window: Window
+    identity: Window
     pane: int
     timing: Timing
     op: str

@@ -37,7 +37,8 @@ class StateRow:
     """What is remembered of one key and namespace.
 
     `contents` holds one value for each contents column, or None where there are none.
-    `state_window` is None for a window that is no longer in flight and only has timers left.
+    `state_window` identifies the window: what it was when it first fired, before that the window itself.
+    It is None for a window that is no longer in flight and only has timers left.
     """
 
     key: Any
@@ -145,8 +146,8 @@ class StateSchema:
             if not emitted
             else [
                 {
-                    "state_window_start": _bound(pane.state_window, 0),
-                    "state_window_end": _bound(pane.state_window, 1),
+                    "state_window_start": _bound(pane.identity, 0),
+                    "state_window_end": _bound(pane.identity, 1),
                     "window_start": _bound(pane.window, 0),
                     "window_end": _bound(pane.window, 1),
                     "pane": pane.pane,

@@ -5,22 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from windowing.panes import EmittedPane
+from windowing.windows import Window
 
 
 class WindowCell:
     """Contents, trigger and function state, and panes of one (key, window).
+
+    `identity` is what the window was when it first fired, None before; it stays while a session grows.
 
     `late_firing` is the firing that waits for the end of the source commit: None, or whether it
     purges. `discarded` are contents that went out in discarding mode and come back if their panes
     are withdrawn.
     """
 
-    __slots__ = ("contents", "discarded", "emitted", "function_state", "late_firing", "pane", "trigger_state")
+    __slots__ = (
+        "contents",
+        "discarded",
+        "emitted",
+        "function_state",
+        "identity",
+        "late_firing",
+        "pane",
+        "trigger_state",
+    )
 
     def __init__(self) -> None:
         self.contents: Any = None
         self.trigger_state: dict[str, Any] | None = None
         self.function_state: dict[str, Any] | None = None
+        self.identity: Window | None = None
         self.pane = 0
         self.emitted: list[EmittedPane] | None = None
         self.discarded: Any = None

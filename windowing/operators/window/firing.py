@@ -31,7 +31,6 @@ class Firing:
         "_function",
         "_function_context",
         "_lateness",
-        "_merging_sets",
         "_operator",
         "_retract",
         "_withdraw_merged",
@@ -54,7 +53,6 @@ class Firing:
         self._evictor = windows.evictor
         self._event_time = windows.assigner.is_event_time
         self._lateness = windows.lateness
-        self._merging_sets = operator.merging_sets
         self._accumulation = panes.accumulation
         self._retract = panes.accumulation is Accumulation.RETRACTING
         self._withdraw_merged = panes.withdraw_merged and operator.merging
@@ -63,21 +61,22 @@ class Firing:
         """Put out a pane with the contents of a cell, after the withdrawals that it brings."""
         key, window = slot
         values = self._results(slot, cell)
-        state_window = self._state_window(slot)
+        identity = cell.identity or window
         if cell.emitted:
-            self._withdraw(key, cell, lambda pane: self._retract or _replaced(pane, window, state_window))
+            self._withdraw(key, cell, lambda pane: self._retract or _replaced(pane, window, identity))
         if not values:
             return
+        cell.identity = identity
         timing = self._timing(window, timer, event_timer)
         timestamp, watermark = window.max_timestamp, self._context.current_watermark
         output = self._operator.output
         for value in values:
             output.append(
-                WindowResult(key, window, value, timestamp, timer, state_window, cell.pane, timing, "+", watermark)
+                WindowResult(key, window, value, timestamp, timer, identity, cell.pane, timing, "+", watermark)
             )
         self._operator.counters.fired[timing] += 1
         if self._retract or self._withdraw_merged:
-            panes = [EmittedPane(state_window, window, cell.pane, timing, value) for value in values]
+            panes = [EmittedPane(identity, window, cell.pane, timing, value) for value in values]
             if self._accumulation is Accumulation.DISCARDING and cell.emitted:
                 panes = cell.emitted + panes
             cell.emitted = panes
@@ -96,6 +95,8 @@ class Firing:
             target.contents = self._both(target.contents, cell.contents)
             target.discarded = self._both(target.discarded, cell.discarded)
             target.pane = max(target.pane, cell.pane)
+            if cell.identity is not None:
+                target.identity = cell.identity if target.identity is None else min(target.identity, cell.identity)
             if cell.emitted:
                 target.emitted = (target.emitted or []) + cell.emitted
             if cell.late_firing is not None and window.max_timestamp <= self._context.current_watermark:
@@ -149,7 +150,7 @@ class Firing:
                     pane.value,
                     pane.window.max_timestamp,
                     None,
-                    pane.state_window,
+                    pane.identity,
                     pane.pane,
                     pane.timing,
                     "-",
@@ -158,13 +159,6 @@ class Firing:
             )
             self._operator.counters.withdrawn += 1
         cell.emitted = kept or None
-
-    def _state_window(self, slot: Slot) -> Window:
-        merging_set = self._merging_sets.get(slot[0])
-        if merging_set is None:
-            window: Window = slot[1]
-            return window
-        return merging_set.state_window(slot[1]) or slot[1]
 
     def _both(self, contents: Any, other: Any) -> Any:
         if contents is None:
@@ -175,5 +169,5 @@ class Firing:
         return min(window.max_timestamp + self._lateness, MAX_TIMESTAMP)
 
 
-def _replaced(pane: EmittedPane, window: Window, state_window: Window) -> bool:
-    return pane.window != window or pane.state_window != state_window
+def _replaced(pane: EmittedPane, window: Window, identity: Window) -> bool:
+    return pane.window != window or pane.identity != identity

@@ -267,7 +267,7 @@ class WindowOperator:
             if self._merges_behind_time(addition):
                 return None
             for merge in addition.merges:
-                self._merge_cells(key, merge.result, merge.sources, merge.state_window, merging_set)
+                self._merge_cells(key, merge.result, merge.sources)
         merging_set.apply(window, addition)
         return addition.window
 
@@ -284,20 +284,12 @@ class WindowOperator:
                 )
         return False
 
-    def _merge_cells(
-        self,
-        key: Any,
-        result: TimeWindow,
-        sources: list[TimeWindow],
-        state_window: TimeWindow,
-        merging_set: MergingWindowSet,
-    ) -> None:
+    def _merge_cells(self, key: Any, result: TimeWindow, sources: list[TimeWindow]) -> None:
         context = self._context
+        # By start, not by state window, so that a restore can't change the order of contents.
         cells: list[tuple[TimeWindow, WindowCell]] = [
             (window, self.cells.pop((key, window), WindowCell())) for window in sources
         ]
-        # The contents of the kept state window come first, the others follow by start.
-        cells.sort(key=lambda pair: merging_set.state_window(pair[0]) != state_window)
         target = WindowCell()
         slot = (key, result)
         context.slot, context.cell = slot, target

@@ -83,10 +83,6 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
         )
         if cell.discarded is not None:
             yield StateRow(key, DISCARDED, window, contents=encode(cell.discarded))
-    for key, merging_set in operator.merging_sets.items():
-        for window, state_window in merging_set.mapping.items():
-            if (key, window) not in operator.cells:
-                yield StateRow(key, WINDOW, window, state_window)
     for key, state in operator.global_cells.items():
         if state:
             yield StateRow(key, KEY, user_state=state)
@@ -116,6 +112,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         cell = operator.cells.setdefault(slot, WindowCell())
         cell.contents = contents
         cell.pane = row.pane
+        cell.identity = row.state_window if row.pane else None
         cell.emitted = row.emitted
         cell.trigger_state = row.trigger_state
         cell.function_state = row.user_state
@@ -129,10 +126,16 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
 
 
 def _state_window(operator: WindowOperator, slot: Slot) -> Window | None:
+    """What the window was when it first fired; before that the window itself.
+
+    Not that of its first element: the rows must not depend on the order in which elements came.
+    """
     if operator.merging:
         merging_set = operator.merging_sets.get(slot[0])
-        return None if merging_set is None else merging_set.state_window(slot[1])
-    return slot[1] if slot in operator.cells else None
+        if merging_set is None or merging_set.state_window(slot[1]) is None:
+            return None
+    cell = operator.cells.get(slot)
+    return None if cell is None else cell.identity or slot[1]
 
 
 def _timers_by_slot(timers: Iterable[tuple[int, Slot]]) -> dict[Slot, list[int]]:
