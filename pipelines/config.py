@@ -49,6 +49,10 @@ class PipelineEntry(BaseModel):
     """Where the Pipeline value is: `package.module:name`."""
     start: Moment
     """First event time of the backfill."""
+    end: Moment | None = None
+    """End of event time, for data that is complete; None goes on for ever."""
+    catchup: bool = True
+    """Whether Airflow schedules every interval since `start`, in order; else you create the backfill."""
     schedule: str = "0 0 * * *"
     """Cron expression of the backfill; the data interval between two ticks is the slice."""
     stream_schedule: str = "*/15 * * * *"

@@ -18,7 +18,7 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "rejected", "
 @click.option("--start", required=True, help="First event time, a date or date-time; UTC without a zone.")
 @click.option("--end", required=True, help="End of event time, not included.")
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
-@click.option("--and-following", is_flag=True, help="Run intervals after a re-run one again too.")
+@click.option("--and-following/--no-and-following", help="Run intervals after a re-run one again too.")
 @click.option("--dry-run", is_flag=True, help="Show the intervals and what would become of them; change nothing.")
 @with_screen
 def backfill(

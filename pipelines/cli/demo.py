@@ -1,8 +1,214 @@
-"""`tidegate demo`."""
+"""`tidegate demo`: the whole way on real flights: Delta, Airflow, Spark, windows, quality, a summary."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from pipelines.airflow.embedded import USER, EmbeddedAirflow
+from pipelines.cli.demo_summary import show_summary
+from pipelines.cli.screen import Screen, with_screen
+from pipelines.config import FILE_NAME, Config, load_config
+from pipelines.errors import TidegateError, UsageError
+from pipelines.flights.source import DAYS, FIRST_DAY, load_flights
+from pipelines.storage import warehouse_of
+
+PIPELINES = ("aircraft_duty", "airport_hours")
+
+_MARKER = ".tidegate-demo"
+_POLL_SECONDS = 1.0
+_DAG_FILE = '''"""The DAGs of every pipeline in tidegate.toml."""
+
+from pathlib import Path
+
+from pipelines.airflow import project_dags
+
+globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
+'''
 
 
 @click.command()
-def demo() -> None:
-    """X."""
+@click.option("--days", default=7, show_default=True, help=f"How many days of 2013 to run, 1 to {DAYS}.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".work/demo"),
+    show_default=True,
+    help="Where everything goes; what an earlier demo left there is removed first.",
+)
+@click.option("--serve", is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C.")
+@with_screen
+def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
+    """Run the example on real flights: Airflow schedules, Spark moves the events, windows land in Delta.
+
+    A real Airflow runs the backfill of two pipelines, one Spark job a day each; every run's windows are
+    checked by Great Expectations. Takes a few minutes for a week, and less than 4 GiB of memory.
+    """
+    if not 1 <= days <= DAYS:
+        raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
+    began = time.perf_counter()
+    _set_up(screen)
+    project = _Project.make(folder)
+    console = screen.console
+    console.print(
+        f"[bold]Tidegate demo[/bold]: {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
+    )
+    airflow = EmbeddedAirflow(
+        home=project.folder / "airflow", dags=project.folder / "dags", runs=project.config.work_folder / "runs", slots=4
+    )
+    try:
+        with console.status("starting Airflow (real scheduler, SQLite)") as status, _beside(airflow.start) as started:
+            rows = _load(screen, project.config, days)
+            status.update("starting Airflow (real scheduler, SQLite)")
+            started.wait()
+            airflow.wait_for_dags([f"{name}__backfill" for name in PIPELINES])
+        console.print(f"Airflow is up at {airflow.url} (user {USER}, password {airflow.password})")
+        _run_backfills(console, airflow, project, days)
+        show_summary(screen, project.config, PIPELINES, rows, time.perf_counter() - began)
+        if serve:
+            console.print(f"\nAirflow's page stays open at {airflow.url}; Ctrl-C ends it")
+            threading.Event().wait()
+    finally:
+        with console.status("ending Airflow"):
+            airflow.stop()
+
+
+@dataclass(frozen=True)
+class _Project:
+    """The demo's own project folder, laid out as any other."""
+
+    folder: Path
+    config: Config
+
+    @classmethod
+    def make(cls, folder: Path) -> _Project:
+        folder = folder.absolute()
+        try:
+            if folder.exists() and any(folder.iterdir()):
+                if not (folder / _MARKER).exists():
+                    raise UsageError(f"--folder {folder}: it holds other files; give an empty or a new folder")
+                shutil.rmtree(folder)
+            (folder / "dags").mkdir(parents=True)
+        except OSError as error:
+            raise UsageError(f"--folder {folder}: it can't be made: {error.strerror}") from error
+        (folder / _MARKER).touch()
+        (folder / "dags" / "tidegate_dags.py").write_text(_DAG_FILE)
+        shutil.copy(_template(), folder / FILE_NAME)
+        return cls(folder, load_config(folder / FILE_NAME))
+
+
+def _template() -> Path:
+    """tidegate.toml of the example: in an installed package beside the flights, else in the checkout."""
+    packaged = Path(__file__).parent.parent / "flights" / FILE_NAME
+    return packaged if packaged.exists() else Path(__file__).parent.parent.parent / FILE_NAME
+
+
+def _set_up(screen: Screen) -> None:
+    from pipelines.session import check_java, jars_folder, resolve_jars
+
+    check_java()
+    if not any(jars_folder().glob("*.jar")):
+        with screen.console.status("fetching Delta's jars for Spark, once"):
+            resolve_jars()
+
+
+@contextmanager
+def _beside(act: Any) -> Iterator[_Started]:
+    """Run something beside the body; `wait` joins it and raises what it raised."""
+    started = _Started()
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:
+            started.error = error
+        finally:
+            started.done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    yield started
+    started.wait()
+
+
+@dataclass
+class _Started:
+    done: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+    def wait(self) -> None:
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+
+
+def _load(screen: Screen, config: Config, days: int) -> int:
+    warehouse = warehouse_of(config)
+    commits: list[tuple[date, int]] = []
+    rows = load_flights(
+        warehouse.path("flights"), days, warehouse.options or None, lambda day, count: commits.append((day, count))
+    )
+    screen.console.print(f"{rows} records of flights in {len(commits)} commits, in the order in which they arrived")
+    return rows
+
+
+def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project, days: int) -> None:
+    first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
+    for name in PIPELINES:
+        airflow.create_backfill(f"{name}__backfill", first, first + timedelta(days=days - 1))
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        bars = {name: progress.add_task(name, total=days) for name in PIPELINES}
+        told: set[str] = set()
+        while any(progress.tasks[bar].completed < days for bar in bars.values()):
+            for name, bar in bars.items():
+                for run in airflow.runs_of(f"{name}__backfill"):
+                    if run["state"] == "failed":
+                        raise TidegateError(_failure(airflow, project, name, run))
+                    if run["state"] == "success" and run["dag_run_id"] not in told:
+                        told.add(run["dag_run_id"])
+                        progress.advance(bar)
+                        progress.console.print(_told(airflow, name, run))
+            time.sleep(_POLL_SECONDS)
+
+
+def _told(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
+    """One line about a run that ended well."""
+    windows = _returned(airflow, name, run, "windows")["runs"][0]["counters"]
+    quality = _returned(airflow, name, run, "quality")
+    held = sum(check["success"] for check in quality["checks"])
+    fired = windows["fired_early"] + windows["fired_on_time"] + windows["fired_late"]
+    return (
+        f"{name:14} {run['logical_date'][:10]}: {windows['events_in']:5} in, {windows['on_time']:5} on time, "
+        f"{windows['late']} late, {windows['rejected']:3} rejected; {fired:5} windows fired, "
+        f"{windows['open_windows']:4} open; {held} of {len(quality['checks'])} expectations hold"
+    )
+
+
+def _returned(airflow: EmbeddedAirflow, name: str, run: dict[str, Any], task: str) -> Any:
+    path = f"dags/{name}__backfill/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
+    return airflow.call("GET", path, params={"deserialize": True})["value"]
+
+
+def _failure(airflow: EmbeddedAirflow, project: _Project, name: str, run: dict[str, Any]) -> str:
+    failed = [task for task in airflow.tasks_of(f"{name}__backfill", run["dag_run_id"]) if task["state"] == "failed"]
+    names = ", ".join(task["task_id"] for task in failed) or "no task"
+    logs = project.config.work_folder / "runs" / f"{name}__backfill"
+    return f"run {run['dag_run_id']} of {name}__backfill failed in {names}; the logs of its commands are in {logs}"

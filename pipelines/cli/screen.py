@@ -29,13 +29,18 @@ class Screen:
     json: bool
     console: Console
     config_file: Path | None
+    output: Path | None = None
 
     def config(self) -> Config:
         """tidegate.toml."""
         return load_config(self.config_file)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
-        """Show data: as JSON, or as these renderables."""
+        """Show data: as JSON, or as these renderables; and leave it in --output."""
+        if self.output is not None:
+            part = self.output.with_suffix(".part")
+            part.write_text(json.dumps(data, default=_plain))
+            part.replace(self.output)
         if self.json:
             click.echo(json.dumps(data, default=_plain))
         else:
@@ -49,16 +54,19 @@ class Screen:
 
 
 def with_screen(command: F) -> F:
-    """Give a command the options --config, --json and --debug, and a Screen as its first argument."""
+    """Give a command the options that all have, and a Screen as its first argument."""
 
     @click.option("--config", "config_file", type=click.Path(path_type=Path), help="tidegate.toml of the project.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    @click.option("--output", type=click.Path(path_type=Path), help="Write the JSON to this file as well.")
     @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
-    def wrapper(*args: Any, config_file: Path | None, as_json: bool, debug: bool, **kwargs: Any) -> Any:
+    def wrapper(
+        *args: Any, config_file: Path | None, as_json: bool, output: Path | None, debug: bool, **kwargs: Any
+    ) -> Any:
         # Off a terminal there is no width to fit into, so nothing should be cut there.
         console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-        screen = Screen(as_json, console, config_file)
+        screen = Screen(as_json, console, config_file, output)
         return command(screen, *args, **kwargs)
 
     return wrapper  # type: ignore[return-value]

@@ -1,0 +1,7 @@
+"""The DAGs of every pipeline in tidegate.toml."""
+
+from pathlib import Path
+
+from pipelines.airflow import project_dags
+
+globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))

@@ -1,0 +1,275 @@
+"""A real Airflow for one project, embedded: its own home, SQLite, free ports, a real scheduler.
+
+For the demo and for tests. Everything it starts ends with it, runs of `tidegate` included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import psutil
+
+from pipelines.airflow import process
+from pipelines.errors import TidegateError
+
+USER = "admin"
+_STARTUP_SECONDS = 180.0
+_POLL_SECONDS = 0.5
+_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+
+
+@dataclass
+class EmbeddedAirflow:
+    """Airflow's processes, and a client of their API.
+
+    Args:
+        home: AIRFLOW_HOME, a folder of its own.
+        dags: folder of DAG files.
+        runs: folder of the project's runs, to end those that are left.
+        slots: how many tasks may run at once.
+        triggerer: whether to start one, for deferrable tasks.
+        settings: more of Airflow's environment variables.
+    """
+
+    home: Path
+    dags: Path
+    runs: Path
+    slots: int = 2
+    triggerer: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    port: int = field(init=False)
+    password: str = field(init=False)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    _client: httpx.Client | None = field(default=None, init=False)
+
+    def __enter__(self) -> EmbeddedAirflow:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where Airflow's page is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Make the database, start the processes, and wait until the API answers.
+
+        Raises:
+            TidegateError: a process ended, or the API did not answer in time; the message names the log.
+        """
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.port, self.password = _free_port(), secrets.token_urlsafe(12)
+        passwords = self.home / "passwords.json"
+        passwords.touch(mode=0o600)
+        passwords.write_text(json.dumps({USER: self.password}))
+        migrated = subprocess.run(
+            [*_airflow(), "db", "migrate"], env=self.environment(), capture_output=True, text=True, check=False
+        )
+        if migrated.returncode:
+            raise TidegateError(f"Airflow's database can't be made: {migrated.stderr.strip().splitlines()[-1:]}")
+        for component in _COMPONENTS:
+            if component != "triggerer" or self.triggerer:
+                self.start_component(component)
+        self._wait_for("Airflow's API", self._answers)
+
+    def start_component(self, component: str) -> None:
+        """Start one of Airflow's processes, in a session of its own."""
+        arguments = [component, "--port", str(self.port)] if component == "api-server" else [component]
+        with (self.home / f"{component}.log").open("ab") as log:
+            self._processes[component] = subprocess.Popen(
+                [*_airflow(), *arguments],
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill_component(self, component: str) -> None:
+        """End one of Airflow's processes and its children at once, as a crash would."""
+        _end_session(self._processes.pop(component), signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End all processes, and the runs of `tidegate` that are still going."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        for started in self._processes.values():
+            _end_session(started, signal.SIGTERM)
+        self._processes.clear()
+        for left in _runs_below(self.runs):
+            process.stop(left)
+
+    def environment(self) -> dict[str, str]:
+        """The environment of Airflow's processes."""
+        return {
+            **os.environ,
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": str(self.slots),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+            "SCARF_ANALYTICS": "false",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **self.settings,
+        }
+
+    # --- API ---------------------------------------------------------------------------------
+
+    def call(self, method: str, path: str, **options: Any) -> Any:
+        """Call Airflow's API (v2); the answer.
+
+        Raises:
+            TidegateError: it answers with an error; the message has its text.
+        """
+        answer = self._authorised().request(method, f"/api/v2/{path}", **options)
+        if answer.is_error:
+            raise TidegateError(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
+        return answer.json() if answer.content else None
+
+    def wait_for_dags(self, names: list[str]) -> None:
+        """Wait until these DAGs are there.
+
+        Raises:
+            TidegateError: a DAG file can't be imported, or they don't come in time.
+        """
+
+        def all_there() -> bool:
+            errors = self.call("GET", "importErrors")["import_errors"]
+            if errors:
+                raise TidegateError(
+                    f"a DAG file can't be imported: {errors[0]['stack_trace'].strip().splitlines()[-1]}"
+                )
+            return set(names) <= {dag["dag_id"] for dag in self.call("GET", "dags", params={"limit": 100})["dags"]}
+
+        self._wait_for(f"DAGs {names}", all_there)
+
+    def create_backfill(self, dag: str, first: datetime, last: datetime, max_active_runs: int = 2) -> int:
+        """Start runs for every logical date from `first` to `last`, both included; the backfill's id."""
+        self.call("PATCH", f"dags/{dag}", json={"is_paused": False})
+        created = self.call(
+            "POST",
+            "backfills",
+            json={
+                "dag_id": dag,
+                "from_date": first.isoformat(),
+                "to_date": last.isoformat(),
+                # Runs depend on the past, which forbids the default of skipping those that exist.
+                "reprocess_behavior": "failed",
+                "max_active_runs": max_active_runs,
+            },
+        )
+        return int(created["id"])
+
+    def runs_of(self, dag: str) -> list[dict[str, Any]]:
+        """The runs of a DAG by logical date."""
+        found = self.call("GET", f"dags/{dag}/dagRuns", params={"limit": 400, "order_by": "logical_date"})
+        runs: list[dict[str, Any]] = found["dag_runs"]
+        return runs
+
+    def tasks_of(self, dag: str, run: str) -> list[dict[str, Any]]:
+        """The task instances of a run."""
+        tasks: list[dict[str, Any]] = self.call("GET", f"dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return tasks
+
+    def _authorised(self) -> httpx.Client:
+        if self._client is None:
+            token = httpx.post(
+                f"{self.url}/auth/token", json={"username": USER, "password": self.password}, timeout=30
+            ).raise_for_status()
+            headers = {"Authorization": f"Bearer {token.json()['access_token']}"}
+            self._client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return self._client
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/api/v2/version", timeout=5).is_success
+        except httpx.TransportError:
+            return False
+
+    def _wait_for(self, what: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _STARTUP_SECONDS
+        while not ready():
+            for component, started in self._processes.items():
+                if started.poll() is not None:
+                    raise TidegateError(f"Airflow's {component} ended; see {self.home / f'{component}.log'}")
+            if time.monotonic() > deadline:
+                raise TidegateError(f"{what} did not come within {_STARTUP_SECONDS:.0f} s; see the logs in {self.home}")
+            time.sleep(_POLL_SECONDS)
+
+
+def _airflow() -> list[str]:
+    return [sys.executable, "-m", "airflow"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end_session(started: subprocess.Popen[bytes], number: int) -> None:
+    """Signal every process of a session, and kill what is left after a while."""
+    handle = process.ProcessHandle(socket.gethostname(), started.pid, 0.0, "")
+    group = process.members(handle)
+    for member in group:
+        try:
+            member.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue
+    _, left = psutil.wait_procs(group, timeout=10)
+    for member in left:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(left, timeout=10)
+    started.wait()
+
+
+def _runs_below(folder: Path) -> list[process.ProcessHandle]:
+    """Runs of `tidegate` whose files lie below a folder and that are still going."""
+    found = []
+    for running in psutil.process_iter(["cmdline", "pid", "create_time"]):
+        command = running.info["cmdline"] or []
+        if "pipelines.airflow.process" in command:
+            exit_file = Path(command[command.index("pipelines.airflow.process") + 1])
+            if exit_file.is_relative_to(folder):
+                pid, started = running.info["pid"], running.info["create_time"]
+                found.append(process.ProcessHandle(socket.gethostname(), pid, started, str(exit_file.parent)))
+    return found

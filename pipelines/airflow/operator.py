@@ -1,0 +1,111 @@
+"""The operator that runs `tidegate`: as its own process, found again after a worker restart.
+
+The job outlives the worker: on a retry the operator goes on following the process that is still
+running, and starts another one only when there is none. Exit codes decide about retries: only 1
+(anything) and 4 (lease held) are worth one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, ResumableJobMixin
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from pipelines.airflow import process
+from pipelines.config import ENVIRONMENT
+from pipelines.errors import LEASE_HELD, OTHER
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_WORTH_A_RETRY = (OTHER, LEASE_HELD)
+
+
+class TidegateOperator(ResumableJobMixin, BaseOperator):
+    """Runs one `tidegate` command; what it leaves as JSON is the task's return value.
+
+    Args:
+        arguments: of the command, without the name; templates are rendered.
+        config: path of tidegate.toml.
+        runs: folder for logs and results of runs.
+        python: interpreter to run with; the worker's own by default.
+    """
+
+    template_fields: Sequence[str] = ("arguments",)
+    ui_color = "#d6eaf0"
+    external_id_key = "tidegate_process"
+
+    def __init__(
+        self, *, arguments: Sequence[str], config: str, runs: str, python: str = sys.executable, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.arguments = list(arguments)
+        self.config = config
+        self.runs = runs
+        self.python = python
+        self._handle: process.ProcessHandle | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Run the command to its end."""
+        return self.execute_resumable(context)
+
+    def submit_job(self, context: Context) -> dict[str, Any]:
+        """Start the process; its handle."""
+        instance = context["ti"]
+        name = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.try_number}"
+        folder = Path(self.runs) / name.replace(":", "_").replace("+", "_")
+        command = [
+            self.python,
+            "-m",
+            "pipelines.cli",
+            *map(str, self.arguments),
+            "--output",
+            str(folder / "result.json"),
+        ]
+        self.log.info("running: tidegate %s", " ".join(map(str, self.arguments)))
+        environment = {ENVIRONMENT: self.config, "TERM": "dumb", "COLUMNS": "160"}
+        self._handle = process.start(command, folder, environment)
+        self.log.info("process %s, log %s", self._handle.pid, self._handle.log)
+        return self._handle.to_dict()
+
+    def get_job_status(self, external_id: Any, context: Context) -> str:
+        """Status of a process that an earlier try started."""
+        return process.status(process.ProcessHandle(**external_id))
+
+    def is_job_active(self, status: str) -> bool:
+        """Whether it still runs."""
+        return status == process.RUNNING
+
+    def is_job_succeeded(self, status: str) -> bool:
+        """Whether it ended well."""
+        return status == process.SUCCEEDED
+
+    def poll_until_complete(self, external_id: Any, context: Context) -> Any:
+        """Follow the log until the process ends.
+
+        Raises:
+            AirflowFailException: it failed in a way that a retry can't change.
+            AirflowException: it failed otherwise.
+        """
+        self._handle = process.ProcessHandle(**external_id)
+        ended = process.follow(self._handle, self.log.info)
+        if ended == process.SUCCEEDED:
+            return self.get_job_result(external_id, context)
+        code = process.exit_code(self._handle)
+        told = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}; see {self._handle.log}"
+        raise (AirflowException if code is None or code in _WORTH_A_RETRY else AirflowFailException)(told)
+
+    def get_job_result(self, external_id: Any, context: Context) -> Any:
+        """The JSON that the command left."""
+        result = process.ProcessHandle(**external_id).result
+        return json.loads(result.read_text()) if result.exists() else None
+
+    def on_kill(self) -> None:
+        """The task was ended: end the process and its children too."""
+        if self._handle is not None:
+            process.stop(self._handle)

@@ -1,0 +1,161 @@
+"""What the demo shows at its end, read from the tables it made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+
+from pipelines.cli.screen import Screen, moment, table
+from pipelines.config import Config
+from pipelines.errors import TidegateError
+from pipelines.snapshots.head import read_snapshot
+from pipelines.storage import read_table, warehouse_of
+from pipelines.tables import epochs, results
+from pipelines.tables.pipeline_tables import PipelineTables
+
+_COUNTED = ("events_in", "on_time", "late", "no_window", "rejected", "dropped")
+_FIRED = ("fired_early", "fired_on_time", "fired_late")
+
+
+def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], records: int, seconds: float) -> None:
+    """Show what came in and what came out of each pipeline.
+
+    Raises:
+        TidegateError: a row is missing: events in are not on time + late + filtered.
+    """
+    summaries = [_summary(config, name) for name in pipelines]
+    for summary in summaries:
+        counted = sum(summary[name] for name in _COUNTED[1:])
+        if summary["events_in"] != counted or summary["events_in"] != records:
+            raise TidegateError(
+                f"{summary['pipeline']}: {records} records are in the source, {summary['events_in']} came in and "
+                f"{counted} are accounted for. Please report this with the folder of the demo"
+            )
+    longest = _longest_sessions(config)
+    screen.show(
+        {"pipelines": summaries, "longest_sessions": longest, "seconds": round(seconds, 1)},
+        "",
+        _summary_table(summaries),
+        "",
+        table(
+            "The five longest duty sessions",
+            (
+                "aircraft",
+                "first departure (UTC)",
+                "last departure (UTC)",
+                "flights",
+                "air minutes",
+                "longest leg",
+                "route",
+            ),
+            [
+                (
+                    session["tailnum"],
+                    moment(session["first"]),
+                    moment(session["last"], session["first"]),
+                    session["flights"],
+                    session["air_minutes"],
+                    f"{session['longest_leg']} mi",
+                    f"{session['first_airport']} to {session['last_airport']}",
+                )
+                for session in longest
+            ],
+            right=("flights", "air minutes", "longest leg"),
+        ),
+        "",
+        _where(config, pipelines),
+        "",
+        _next(config),
+        f"\nDone in {seconds:.0f} s.",
+    )
+
+
+def _summary(config: Config, name: str) -> dict[str, Any]:
+    tables = PipelineTables(warehouse_of(config), name)
+    rows = read_table(tables.warehouse, tables.open(epochs.NAME))
+    snapshot = read_snapshot(tables)
+    if snapshot is None:
+        raise TidegateError(f"{name} has no snapshot")
+    counted = {column: pc.sum(rows[column]).as_py() for column in (*_COUNTED, *_FIRED)}
+    return {
+        "pipeline": name,
+        **{column: counted[column] for column in _COUNTED},
+        "fired": sum(counted[column] for column in _FIRED),
+        "open": snapshot.manifest.counters["open_windows"],
+        "epoch": snapshot.manifest.epoch,
+        "snapshot_version": snapshot.version,
+    }
+
+
+def _summary_table(summaries: Sequence[dict[str, Any]]) -> Any:
+    rows = [
+        ("events in", "events_in"),
+        ("  on time", "on_time"),
+        ("  late", "late"),
+        ("  rejected (no departure or no tail number)", "rejected"),
+        ("windows fired", "fired"),
+        ("windows open in the snapshot", "open"),
+        ("snapshot version", "snapshot_version"),
+    ]
+    names = [summary["pipeline"] for summary in summaries]
+    return table(
+        "What came in and what came out",
+        ("", *names),
+        [(label, *(summary[column] for summary in summaries)) for label, column in rows],
+        right=names,
+    )
+
+
+def _longest_sessions(config: Config) -> list[dict[str, Any]]:
+    tables = PipelineTables(warehouse_of(config), "aircraft_duty")
+    rows = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), ("tailnum",))
+    gap = _session_gap(config)
+    length = pc.subtract(rows["window_end"].cast("int64"), rows["window_start"].cast("int64"))
+    ordered = rows.append_column("length", length).sort_by([("length", "descending"), ("tailnum", "ascending")])
+    return [
+        {
+            **{
+                name: row[name]
+                for name in ("tailnum", "flights", "air_minutes", "longest_leg", "first_airport", "last_airport")
+            },
+            "first": row["window_start"],
+            "last": row["window_end"] - gap,
+        }
+        for row in ordered.slice(0, 5).to_pylist()
+    ]
+
+
+def _session_gap(config: Config) -> Any:
+    from datetime import timedelta
+
+    from windowing import EventTimeSessionWindows
+
+    assigner = config.pipeline("aircraft_duty").compute.assigner
+    if not isinstance(assigner, EventTimeSessionWindows):
+        raise TidegateError("aircraft_duty has no session windows any more")
+    return timedelta(milliseconds=assigner.gap)
+
+
+def _where(config: Config, pipelines: Sequence[str]) -> Any:
+    rows = [("tables", config.warehouse_uri)]
+    for name in pipelines:
+        docs = config.work_folder / "quality" / name / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
+        rows.append((f"Data Docs of {name}", str(docs)))
+    rows.append(("logs of the runs", str(config.work_folder / "runs")))
+    return table("Where things are", ("", ""), rows)
+
+
+def _next(config: Config) -> Any:
+    option = f"--config {config.file}"
+    return table(
+        "What to type next",
+        ("", ""),
+        [
+            (f"tidegate results aircraft_duty --sort air_minutes {option}", "the windows"),
+            (f"tidegate snapshot list aircraft_duty {option}", "the snapshots, one a run"),
+            (f"tidegate snapshot show aircraft_duty {option}", "what is open: windows and their timers"),
+            ("tidegate demo --serve", "the same, with Airflow's page kept open"),
+        ],
+    )
