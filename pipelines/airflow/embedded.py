@@ -29,7 +29,6 @@ from pipelines.errors import TidegateError
 USER = "admin"
 _STARTUP_SECONDS = 180.0
 _POLL_SECONDS = 0.5
-_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 
 
 @dataclass
@@ -59,6 +58,7 @@ class EmbeddedAirflow:
     def __enter__(self) -> EmbeddedAirflow:
         try:
             self.start()
+            self.start_component("scheduler")
         except BaseException:
             self.stop()
             raise
@@ -75,7 +75,7 @@ class EmbeddedAirflow:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Make the database, start the processes, and wait until the API answers.
+        """Make the database, start all processes but the scheduler, and wait until the API answers.
 
         Raises:
             TidegateError: a process ended, or the API did not answer in time; the message names the log.
@@ -90,13 +90,12 @@ class EmbeddedAirflow:
         )
         if migrated.returncode:
             raise TidegateError(f"Airflow's database can't be made: {migrated.stderr.strip().splitlines()[-1:]}")
-        for component in _COMPONENTS:
-            if component != "triggerer" or self.triggerer:
-                self.start_component(component)
+        for component in ("api-server", "dag-processor", *(["triggerer"] if self.triggerer else [])):
+            self.start_component(component)
         self._wait_for("Airflow's API", self._answers)
 
     def start_component(self, component: str) -> None:
-        """Start one of Airflow's processes, in a session of its own."""
+        """Start one of Airflow's processes, such as `scheduler`, in a session of its own."""
         arguments = [component, "--port", str(self.port)] if component == "api-server" else [component]
         with (self.home / f"{component}.log").open("ab") as log:
             self._processes[component] = subprocess.Popen(
@@ -180,21 +179,39 @@ class EmbeddedAirflow:
         self._wait_for(f"DAGs {names}", all_there)
 
     def create_backfill(self, dag: str, first: datetime, last: datetime, max_active_runs: int = 2) -> int:
-        """Start runs for every logical date from `first` to `last`, both included; the backfill's id."""
+        """Create runs for every logical date from `first` to `last`, both included; the backfill's id.
+
+        Best before the scheduler is started: with SQLite their writes collide, and then it is tried again.
+        """
         self.call("PATCH", f"dags/{dag}", json={"is_paused": False})
-        created = self.call(
-            "POST",
-            "backfills",
-            json={
-                "dag_id": dag,
-                "from_date": first.isoformat(),
-                "to_date": last.isoformat(),
-                # Runs depend on the past, which forbids the default of skipping those that exist.
-                "reprocess_behavior": "failed",
-                "max_active_runs": max_active_runs,
-            },
-        )
-        return int(created["id"])
+        request = {
+            "dag_id": dag,
+            "from_date": first.isoformat(),
+            "to_date": last.isoformat(),
+            # Runs depend on the past, which forbids the default of skipping those that exist.
+            "reprocess_behavior": "failed",
+            "max_active_runs": max_active_runs,
+        }
+        created: list[int] = []
+
+        def create() -> bool:
+            answer = self._authorised().post("/api/v2/backfills", json=request)
+            if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+                self._cancel_backfills(dag)
+                return False
+            if answer.is_error:
+                raise TidegateError(f"Airflow can't create a backfill of {dag}: {answer.text[:500]}")
+            created.append(int(answer.json()["id"]))
+            return True
+
+        self._wait_for(f"the backfill of {dag}", create)
+        return created[0]
+
+    def _cancel_backfills(self, dag: str) -> None:
+        """Give up what a collision left of a backfill."""
+        for left in self.call("GET", "backfills", params={"dag_id": dag})["backfills"]:
+            if left["completed_at"] is None:
+                self.call("PUT", f"backfills/{left['id']}/cancel")
 
     def runs_of(self, dag: str) -> list[dict[str, Any]]:
         """The runs of a DAG by logical date."""

@@ -166,6 +166,7 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
     first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
     for name in PIPELINES:
         airflow.create_backfill(f"{name}__backfill", first, first + timedelta(days=days - 1))
+    airflow.start_component("scheduler")
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -176,14 +177,14 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
         transient=True,
     ) as progress:
         bars = {name: progress.add_task(name, total=days) for name in PIPELINES}
-        told: set[str] = set()
+        told: set[tuple[str, str]] = set()
         while any(progress.tasks[bar].completed < days for bar in bars.values()):
             for name, bar in bars.items():
                 for run in airflow.runs_of(f"{name}__backfill"):
                     if run["state"] == "failed":
                         raise TidegateError(_failure(airflow, project, name, run))
-                    if run["state"] == "success" and run["dag_run_id"] not in told:
-                        told.add(run["dag_run_id"])
+                    if run["state"] == "success" and (name, run["dag_run_id"]) not in told:
+                        told.add((name, run["dag_run_id"]))
                         progress.advance(bar)
                         progress.console.print(_told(airflow, name, run))
             time.sleep(_POLL_SECONDS)
