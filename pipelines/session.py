@@ -163,9 +163,12 @@ def resolve_jars() -> list[Path]:
             f"Delta's jars ({coordinates}) can't be resolved: {reason or lines[-1:]}. Setting up needs access to Maven "
             f"Central once; or put the jars into {folder} yourself"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    ours = ivy / "ours"
+    ours.mkdir()
     for jar in resolved:
-        shutil.move(jar, folder / jar.name)
+        jar.rename(ours / jar.name)
+    # All of them or none: a folder with half the jars would pass for a whole one.
+    ours.rename(folder)
     shutil.rmtree(ivy, ignore_errors=True)
     return sorted(folder.glob("*.jar"))
 

@@ -1,0 +1,49 @@
+# `make run` runs the main job, `make test` passes the tests. Both make the environment first: it needs
+# Python 3.11+, Java 17+ and, once, a network. PYTHON=/path/to/python3.12 chooses another interpreter.
+
+PYTHON ?= python3
+BIN := .venv/bin
+UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
+say = { echo "tidegate: $(1)" >&2; exit 1; }
+
+.PHONY: run test test-long lint bench env lock clean
+.DEFAULT_GOAL := run
+
+run: env
+	@$(BIN)/tidegate demo $(DEMO)
+
+test: lint
+	$(BIN)/pytest -m "not long"
+
+test-long: lint
+	$(BIN)/pytest
+
+lint: env
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: env
+	$(BIN)/python -m benchmarks
+
+env: .venv/made
+
+.venv/made: requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || $(call say,no $(PYTHON) found: install Python 3.11 or newer or name one: make PYTHON=/path/to/python3)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || $(call say,$(PYTHON) is $$($(PYTHON) -V): install Python 3.11 or newer or name one: make PYTHON=/path/to/python3)
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; command -v $$java >/dev/null || $(call say,no Java found: install Java 17 or newer or set JAVA_HOME); \
+	    found=$$($$java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); [ "$${found:-0}" -ge 17 ] || $(call say,$$java is Java $$found: Spark needs 17 or newer; install one or set JAVA_HOME)
+	@$(PYTHON) -m venv .venv || $(call say,$(PYTHON) -m venv failed: install Python with its venv module (python3-venv on Debian))
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || $(call say,uv $(UV_VERSION) cannot be installed: making the environment needs access to PyPI once)
+	@# Compiled once here, because every task and command starts an interpreter of its own.
+	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode --quiet requirements.lock || $(call say,the packages in requirements.lock cannot be installed: making the environment needs access to PyPI once)
+	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet --editable .
+	@$(BIN)/tidegate setup
+	@touch $@
+
+lock:
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
+
+clean:
+	rm -rf .venv .work .mypy_cache .ruff_cache .pytest_cache .hypothesis
