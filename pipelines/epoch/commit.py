@@ -151,6 +151,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
                 first=shard.first,
                 last=shard.last,
                 rows=outcome.rows,
+                counters={name: outcome.counters.get(name, 0) for name in COUNTERS},
                 next_event_time_timer=outcome.next_event_time_timer,
                 next_processing_time_timer=outcome.next_processing_time_timer,
             )

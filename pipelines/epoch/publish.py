@@ -137,6 +137,7 @@ def _epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "source_version": position.version,
         "watermark": manifest.watermark if MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP else None,
         "processing_time": manifest.processing_time,
+        "shards": [{"first": shard.first, "last": shard.last, **shard.counters} for shard in manifest.shards],
         "phases": list(manifest.phases.items()),
         "run_id": manifest.run_id,
         "started_at": manifest.started_at,

@@ -63,11 +63,12 @@ class Publish(_Value):
 
 
 class Shard(_Value):
-    """A contiguous range of key groups and when it next has something to do by itself."""
+    """A contiguous range of key groups: what the epoch counted there, and when it next has something to do."""
 
     first: int
     last: int
     rows: int = 0
+    counters: dict[str, int] = {}
     next_event_time_timer: int | None = None
     next_processing_time_timer: int | None = None
 

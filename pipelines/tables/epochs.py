@@ -8,6 +8,20 @@ from pipelines.tables.columns import TIMESTAMP, column
 
 NAME = "epochs"
 
+SHARD_COUNTERS = (
+    "on_time",
+    "late",
+    "no_window",
+    "fired_early",
+    "fired_on_time",
+    "fired_late",
+    "withdrawn",
+    "open_windows",
+)
+"""What is counted for each range of key groups too: conservation is checked there."""
+
+_SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *SHARD_COUNTERS)])
+
 SCHEMA = pa.schema(
     [
         column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
@@ -33,6 +47,7 @@ SCHEMA = pa.schema(
         column("timers_fired", pa.int64(), "timers that fired", False),
         column("timers_deleted", pa.int64(), "timers deleted before they fired", False),
         column("open_windows", pa.int64(), "windows in the snapshot", False),
+        column("shards", pa.list_(_SHARD), "ranges of key groups, and counts as above"),
         column("phases", pa.map_(pa.string(), pa.float64()), "seconds spent in each phase", False),
         column("run_id", pa.string(), "the run that made it", False),
         column("started_at", TIMESTAMP, "clock of the driver when it began", False),
