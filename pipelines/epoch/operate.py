@@ -30,7 +30,7 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
     Raises:
         TidegateError: a shard did not report, or reported twice.
     """
-    job = _job(plan)
+    job = job_of(plan)
     began = perf_counter()
     frame = _events(spark, plan).unionByName(_markers(spark, plan), allowMissingColumns=True)
     placed = frame.repartitionById(len(plan.shards), F.col(SHARD)).drop(SHARD)
@@ -48,7 +48,8 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
     return outcomes
 
 
-def _job(plan: EpochPlan) -> ShardJob:
+def job_of(plan: EpochPlan) -> ShardJob:
+    """What the epoch's tasks need to know of its plan."""
     bound, tables = plan.bound, plan.tables
     schemas = bound.table_schemas
     return ShardJob(

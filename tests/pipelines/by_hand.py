@@ -1,0 +1,167 @@
+"""Epochs made by hand: the product's shards, commit and publish over given rows, in this process, without Spark."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from pipelines import Pipeline
+from pipelines.binding import bind
+from pipelines.epoch.commit import commit
+from pipelines.epoch.operate import job_of, must_rewrite
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, cut_shards
+from pipelines.epoch.publish import publish
+from pipelines.epoch.shard import ShardOutcome, run_shard
+from pipelines.epoch.steps import CommitStep
+from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.snapshots.manifest import Interval, Manifest, PartitionWatermark, Position, StaleInterval
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, ROW, TIME, VALUE_PREFIX
+from pipelines.storage import Warehouse, read_table
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.lake import EVENTS, session_pipeline
+from windowing.time import to_millis
+
+Row = tuple[str, datetime, int]
+"""user, at, value: an event as tests write it."""
+
+START_OF_DRIVER = 1_710_000_000_000
+"""Clock of the first epoch, int64 epoch milliseconds."""
+
+
+@dataclass
+class ByHand:
+    """A pipeline whose epochs a test makes one by one, each with the rows and the watermark it names.
+
+    Args:
+        folder: where the warehouse goes.
+        pipeline: over the columns user, at and value.
+        parallelism: number of shards of the next epochs.
+    """
+
+    folder: Path
+    pipeline: Pipeline = field(default_factory=session_pipeline)
+    parallelism: int = 2
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """The warehouse in the folder."""
+        return Warehouse(str(self.folder / "warehouse"))
+
+    @property
+    def tables(self) -> PipelineTables:
+        """The pipeline's tables."""
+        return PipelineTables(self.warehouse, self.pipeline.name)
+
+    def head(self) -> Snapshot:
+        """The newest snapshot."""
+        snapshot = read_snapshot(self.tables)
+        assert snapshot is not None
+        return snapshot
+
+    def rows(self, table: str) -> pa.Table:
+        """All rows of one of the pipeline's tables."""
+        return read_table(self.warehouse, self.tables.open(table))
+
+    def epoch(self, *rows: Row, watermark: datetime, **planned: Any) -> Manifest:
+        """Run an epoch of one source commit to its end."""
+        manifest = self.committed(self.planned(rows, watermark, **planned))
+        publish(self.tables, manifest)
+        return manifest
+
+    def planned(
+        self,
+        rows: Sequence[Row],
+        watermark: datetime,
+        kind: Literal["backfill", "stream"] = "stream",
+        interval: tuple[datetime, datetime] | None = None,
+        parent: Snapshot | None = None,
+        stale: tuple[StaleInterval, ...] = (),
+        partitions: Mapping[str, PartitionWatermark] | None = None,
+    ) -> HandPlan:
+        """The plan of an epoch that reads these rows and ends at a watermark."""
+        head = read_snapshot(self.tables)
+        start = parent if parent is not None else head
+        number = 1 if head is None else head.manifest.epoch + 1
+        before = to_millis(watermark) - 86_400_000 if start is None else start.manifest.watermark
+        spans = None if interval is None else Interval(start=to_millis(interval[0]), end=to_millis(interval[1]))
+        plan = EpochPlan(
+            tables=self.tables,
+            bound=bind(self.pipeline, EVENTS, EVENTS),
+            parent=start,
+            head=head,
+            kind=kind,
+            order=None,
+            interval=spans,
+            positions={
+                self.pipeline.source.table: Position(version=number, frontier=None if spans is None else spans.end)
+            },
+            frames=SliceFrames(None, None, None),
+            counts=SliceCounts(usable=len(rows)),
+            steps=(CommitStep(START_OF_DRIVER + number * 60_000, to_millis(watermark)),),
+            partitions=dict(partitions or {}),
+            watermark_before=before,
+            shards=cut_shards(self.parallelism, self.pipeline.max_parallelism),
+            replaced_epochs=(),
+            stale=stale,
+            run_id=uuid.uuid4().hex,
+            started_at=START_OF_DRIVER + number * 60_000,
+        )
+        return HandPlan(plan, tuple(rows))
+
+    def committed(self, planned: HandPlan, step: Callable[[], None] = lambda: None) -> Manifest:
+        """Operate and commit a plan; `step` happens in between."""
+        outcomes = planned.operate()
+        step()
+        return commit(planned.plan, outcomes, {})
+
+
+@dataclass(frozen=True)
+class HandPlan:
+    """A plan and the rows that Spark would have read for it."""
+
+    plan: EpochPlan
+    rows: tuple[Row, ...]
+
+    def operate(self) -> list[ShardOutcome]:
+        """Run every shard, as its task would."""
+        job = job_of(self.plan)
+        return [
+            ShardOutcome.from_json(report["info"])
+            for shard in range(len(self.plan.shards))
+            for batch in run_shard(job, self._batches(shard))
+            for report in batch.to_pylist()
+        ]
+
+    def _batches(self, shard: int) -> Iterator[pa.RecordBatch]:
+        groups = self.plan.shards[shard]
+        key, parallelism = self.plan.bound.key, self.plan.bound.pipeline.max_parallelism
+        own = [row for row in self.rows if groups.first <= key.key_group_of(row[0], parallelism) <= groups.last]
+        files = self.plan.parent.files if self.plan.parent is not None else ()
+        marker = {
+            "shard": shard,
+            "files": [
+                file["path"]
+                for file in files
+                if file["min.key_group"] <= groups.last and file["max.key_group"] >= groups.first
+            ],
+            "rewrite": must_rewrite(self.plan, files),
+        }
+        columns: dict[str, pa.Array] = {
+            TIME: pa.array([to_millis(at) for _, at, _ in own] + [None], pa.int64()),
+            COMMIT: pa.array([0] * len(own) + [None], pa.int32()),
+            f"{KEY_PREFIX}user": pa.array([user for user, _, _ in own] + [None], pa.string()),
+        }
+        for name in self.plan.bound.used:
+            values = [dict(zip(EVENTS.names, row, strict=True))[name] for row in own]
+            columns[f"{VALUE_PREFIX}{name}"] = pa.array([*values, None], EVENTS.field(name).type)
+        structs = [dict(zip(EVENTS.names, row, strict=True)) for row in own]
+        columns[ROW] = pa.array([*structs, None], pa.struct(list(EVENTS)))
+        columns[MARKER] = pa.array([None] * len(own) + [json.dumps(marker)], pa.string())
+        yield pa.RecordBatch.from_pydict(columns)
