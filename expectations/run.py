@@ -1,42 +1,44 @@
-"""Run a suite over pinned windows, keep the result in a folder, and build Data Docs of all runs."""
+"""Run suites over pinned tables; results stay in a folder with Data Docs of all runs, and in table `quality`."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
 from great_expectations.checkpoint import UpdateDataDocsAction
 
-from expectations.pinned import PinnedWindows
+from expectations.pinned import Pinned
+from expectations.suites import CRITICAL, WARNING, TableSuite
+from pipelines.tables import quality, results, state
+from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.tables.quality import QualityRow
 
-CRITICAL, WARNING, INFO = "critical", "warning", "info"
-
-
-@dataclass(frozen=True)
-class Check:
-    """How one expectation went."""
-
-    expectation: str
-    column: str
-    severity: str
-    success: bool
-    observed: str
+_ABOUT = ("column_list", "column", "column_A", "column_B", "key", "size", "slide", "offset", "length")
 
 
 @dataclass(frozen=True)
 class QualityRun:
-    """How a suite went."""
+    """How one check of all suites went.
 
-    suite: str
+    Args:
+        pipeline: its name.
+        epoch: that was checked.
+        checks: one for each expectation.
+        docs: first page of the Data Docs.
+    """
+
+    pipeline: str
     epoch: int
-    rows: int
-    checks: tuple[Check, ...]
+    checks: tuple[QualityRow, ...]
     docs: Path
 
     @property
-    def failed(self) -> tuple[Check, ...]:
+    def failed(self) -> tuple[QualityRow, ...]:
         """What does not hold."""
         return tuple(check for check in self.checks if not check.success)
 
@@ -45,68 +47,93 @@ class QualityRun:
         """Whether something does not hold that must."""
         return any(check.severity == CRITICAL for check in self.failed)
 
+    @property
+    def state(self) -> str:
+        """`failed`, `marked` where only a warning does not hold, or `passed`."""
+        warned = any(check.severity == WARNING for check in self.failed)
+        return "failed" if self.is_critical else "marked" if warned else "passed"
 
-def run_suite(suite: gx.ExpectationSuite, pinned: PinnedWindows, folder: Path) -> QualityRun:
-    """Check windows against a suite.
+
+def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTables, folder: Path) -> QualityRun:
+    """Check pinned tables, and keep how it went.
 
     Args:
-        suite: what must hold.
-        pinned: the windows.
+        suites: what must hold.
+        pinned: the tables.
+        tables: of the pipeline, whose table `quality` gets the results.
         folder: where results of all runs and Data Docs are kept, one for each pipeline.
     """
     folder.mkdir(parents=True, exist_ok=True)
     context = gx.get_context(mode="file", project_root_dir=str(folder))
     context.variables.progress_bars = {"globally": False}
-    source = context.data_sources.add_or_update_pandas("windows")
-    batch = source.add_dataframe_asset("final").add_batch_definition_whole_dataframe("epoch")
-    kept = context.suites.add_or_update(gx.ExpectationSuite(name=suite.name, expectations=list(suite.expectations)))
+    manifest = pinned.manifest
+    now = datetime.now(UTC)
+    run_id = gx.RunIdentifier(run_name=f"epoch {manifest.epoch}", run_time=now)
+    check_id = uuid.uuid4().hex
+    versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
+    checks: list[QualityRow] = []
+    for suite in suites:
+        checks += [
+            QualityRow(
+                check_id,
+                now,
+                manifest.timeline,
+                manifest.epoch,
+                suite.table,
+                result.expectation_config.type,
+                _about(result.expectation_config.kwargs),
+                _severity(result),
+                bool(result.success),
+                _observed(result),
+                len(suite.rows),
+                *versions,
+            )
+            for result in _validate(context, suite, run_id)
+        ]
+    quality.append(tables, checks)
+    docs = folder / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
+    return QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), docs)
+
+
+def _validate(context: Any, suite: TableSuite, run_id: Any) -> list[Any]:
+    """The results of one suite, which the context keeps and shows in its Data Docs."""
+    source = context.data_sources.add_or_update_pandas(suite.table)
+    batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("epoch")
+    kept = context.suites.add_or_update(gx.ExpectationSuite(name=suite.table, expectations=list(suite.expectations)))
     definition = context.validation_definitions.add_or_update(
-        gx.ValidationDefinition(name=suite.name, data=batch, suite=kept)
+        gx.ValidationDefinition(name=suite.table, data=batch, suite=kept)
     )
     checkpoint = context.checkpoints.add_or_update(
         gx.Checkpoint(
-            name=suite.name,
+            name=suite.table,
             validation_definitions=[definition],
             actions=[UpdateDataDocsAction(name="docs")],
             result_format="SUMMARY",
         )
     )
-    outcome = checkpoint.run(
-        batch_parameters={"dataframe": pinned.windows},
-        run_id=gx.RunIdentifier(run_name=f"epoch-{pinned.manifest.epoch}-results-version-{pinned.version}"),
-    )
-    (result,) = outcome.run_results.values()
-    return QualityRun(
-        suite.name,
-        pinned.manifest.epoch,
-        len(pinned.windows),
-        tuple(_check(item) for item in result.results),
-        folder / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html",
-    )
+    (result,) = checkpoint.run(batch_parameters={"dataframe": suite.rows}, run_id=run_id).run_results.values()
+    return list(result.results)
 
 
-def _check(result: Any) -> Check:
-    config, raw = result.expectation_config, result.result or {}
-    columns = config.kwargs.get("column_list") or [
-        config.kwargs[name] for name in ("column", "column_A", "column_B") if name in config.kwargs
-    ]
+def _about(kwargs: dict[str, Any]) -> str:
+    parts = [kwargs[name] for name in _ABOUT if kwargs.get(name) is not None]
+    return ", ".join(", ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts)
+
+
+def _severity(result: Any) -> str:
+    severity = getattr(result.expectation_config, "severity", None)
+    return str(getattr(severity, "value", severity) or CRITICAL).lower()
+
+
+def _observed(result: Any) -> str:
+    raw = result.result or {}
     observed = raw.get("observed_value")
     if observed is None and "unexpected_count" in raw:
         observed = f"{raw['unexpected_count']} of {raw.get('element_count')} unexpected"
-        if raw.get("partial_unexpected_list"):
-            observed += f", such as {raw['partial_unexpected_list'][0]}"
-    if observed is None:
-        observed = next(
-            (error["exception_message"] for error in _exceptions(result) if error.get("exception_message")), ""
-        )
-    severity = getattr(config, "severity", None)
-    return Check(
-        config.type,
-        ", ".join(map(str, columns)),
-        str(getattr(severity, "value", severity) or CRITICAL).lower(),
-        bool(result.success),
-        str(observed),
-    )
+    examples = raw.get("partial_unexpected_list")
+    if observed is not None:
+        return f"{observed}, such as {examples[0]}" if examples and not result.success else str(observed)
+    return next((error["exception_message"] for error in _exceptions(result) if error.get("exception_message")), "")
 
 
 def _exceptions(result: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,27 @@
+"""What holds of every pipeline's windows, one expectation a rule: they read as Great Expectations' own do."""
+
+from expectations.invariants.alignment import ExpectWindowsToBeAligned, ExpectWindowsToBeAtLeast
+from expectations.invariants.panes import ExpectOneOnTimePaneBeforeLateOnes, ExpectPanesToBeDense
+from expectations.invariants.progress import ExpectEventsToBeConserved, ExpectWatermarkNeverToGoBack
+from expectations.invariants.sessions import ExpectNoSessionInsideAnother, ExpectSessionsToLieApart
+from expectations.invariants.sliding import ExpectElementsInEverySlidingWindow
+from expectations.invariants.state import (
+    ExpectNoStateBehindWatermark,
+    ExpectNoTimerOfClosedWindow,
+    ExpectStateToMatchChecksums,
+)
+
+__all__ = [
+    "ExpectElementsInEverySlidingWindow",
+    "ExpectEventsToBeConserved",
+    "ExpectNoSessionInsideAnother",
+    "ExpectNoStateBehindWatermark",
+    "ExpectNoTimerOfClosedWindow",
+    "ExpectOneOnTimePaneBeforeLateOnes",
+    "ExpectPanesToBeDense",
+    "ExpectSessionsToLieApart",
+    "ExpectStateToMatchChecksums",
+    "ExpectWatermarkNeverToGoBack",
+    "ExpectWindowsToBeAligned",
+    "ExpectWindowsToBeAtLeast",
+]

@@ -1,0 +1,36 @@
+"""Windows of a fixed size lie on a grid; sessions are at least as long as their gap."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pandas as pd
+
+from expectations.invariants.rule import Rule, milliseconds
+
+
+class ExpectWindowsToBeAligned(Rule):
+    """Every window is `[n * slide + offset, n * slide + offset + size)`; milliseconds."""
+
+    size: int
+    slide: int
+    offset: int = 0
+
+    success_keys: ClassVar[tuple[str, ...]] = ("size", "slide", "offset")
+    text: ClassVar[str] = "Windows are $size ms long and begin at multiples of $slide ms shifted by $offset ms."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        start, end = milliseconds(rows["window_start"]), milliseconds(rows["window_end"])
+        return (end - start != self.size) | ((start - self.offset) % self.slide != 0)
+
+
+class ExpectWindowsToBeAtLeast(Rule):
+    """Every window is at least so long, milliseconds: a session ends its gap after its last element."""
+
+    length: int
+
+    success_keys: ClassVar[tuple[str, ...]] = ("length",)
+    text: ClassVar[str] = "Windows are at least $length ms long."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        return milliseconds(rows["window_end"]) - milliseconds(rows["window_start"]) < self.length

@@ -1,0 +1,58 @@
+"""Panes of a window: numbered without gaps, and at most one on time, before every late one.
+
+`op` is "+" for a pane and "-" where that pane and every one before it is withdrawn. When a session
+takes in another that had fired more often, its numbers go on from the larger.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pandas as pd
+
+from expectations.invariants.rule import Rule
+
+_TIMINGS = {"early": 0, "on_time": 1, "late": 2}
+
+
+class ExpectPanesToBeDense(Rule):
+    """Panes of a window are 0, 1, 2 and so on; a number is left out only where a merge went on from the larger one."""
+
+    key: list[str]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    text: ClassVar[str] = "Panes of a window of one $key are numbered 0, 1, 2 and so on."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        panes = rows[rows["op"] == "+"].sort_values([*self.key, "window_id", "pane"], kind="stable")
+        before = panes.groupby([*self.key, "window_id"], dropna=False)["pane"].shift(fill_value=-1)
+        jumps = panes[panes["pane"] != before + 1]
+        merged = rows.loc[rows["op"] == "-", [*self.key, "epoch", "pane"]].drop_duplicates()
+        merged["pane"] += 1
+        explained = jumps.merge(merged, on=[*self.key, "epoch", "pane"], how="left", indicator=True)["_merge"] == "both"
+        doubled = jumps["pane"] == before[jumps.index]
+        broken = pd.Series(False, index=rows.index)
+        broken[jumps.index] = ~explained.to_numpy() | doubled.to_numpy()
+        return broken
+
+
+class ExpectOneOnTimePaneBeforeLateOnes(Rule):
+    """Of the panes that are not withdrawn: early ones first, then at most one on time, then late ones."""
+
+    key: list[str]
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key",)
+    text: ClassVar[str] = "Each window of one $key has at most one on-time pane, after early and before late ones."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        by = [*self.key, "window_id"]
+        withdrawn = rows["pane"].where(rows["op"] == "-", -1).groupby([rows[name] for name in by], dropna=False)
+        standing = rows[(rows["op"] == "+") & (rows["pane"] > withdrawn.transform("max"))]
+        ordered = standing.sort_values([*by, "pane"], kind="stable")
+        timing = ordered["timing"].map(_TIMINGS)
+        before = timing.groupby([ordered[name] for name in by], dropna=False).shift()
+        on_time = _TIMINGS["on_time"]
+        wrong = (timing < before) | ((timing == on_time) & (before == on_time))
+        broken = pd.Series(False, index=rows.index)
+        broken[ordered.index] = wrong
+        return broken

@@ -1,0 +1,88 @@
+"""A rule over the rows of a table: an expectation that holds when no row breaks it.
+
+`UnexpectedRowsExpectation` says this in SQL and has no pandas form; the pinned rows are in memory, so
+a rule here is a vectorised condition over a data frame.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import pandas as pd
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine import PandasExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation, render_suite_parameter_string
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
+
+_SHOWN = 5
+
+
+class Rows(TableMetricProvider):
+    """The rows themselves, for rules that look at several at once."""
+
+    metric_name = "tidegate.rows"
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
+        cls,  # noqa: N805 (the decorator makes it a class method)
+        execution_engine: Any,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> pd.DataFrame:
+        rows: pd.DataFrame
+        rows, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, MetricDomainTypes.TABLE)
+        return rows
+
+
+class Rule(BatchExpectation):
+    """Holds when `broken` marks no row. A subclass is one rule: its parameters, its text, its condition."""
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
+    text: ClassVar[str] = ""
+    """What must hold, with parameters as `$name`."""
+
+    @abstractmethod
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        """Which rows break the rule: booleans with the index of `rows`."""
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    @render_suite_parameter_string
+    def _prescriptive_renderer(
+        cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None, **kwargs: Any
+    ) -> list[Any]:
+        template = {"template": cls.text, "params": dict(configuration.kwargs)}
+        styling = (runtime_configuration or {}).get("styling")
+        return [
+            RenderedStringTemplateContent(
+                content_block_type="string_template", string_template={**template, "styling": styling or {}}
+            )
+        ]
+
+    def _validate(
+        self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
+    ) -> dict[str, Any]:
+        rows: pd.DataFrame = metrics[Rows.metric_name]
+        broken = rows[self.broken(rows).to_numpy(dtype=bool)] if len(rows) else rows
+        return {
+            "success": broken.empty,
+            "result": {
+                "observed_value": f"{len(broken)} of {len(rows)} rows break it",
+                "element_count": len(rows),
+                "unexpected_count": len(broken),
+                "partial_unexpected_list": [
+                    {name: str(value) for name, value in row.items()} for row in broken.head(_SHOWN).to_dict("records")
+                ],
+            },
+        }
+
+
+def milliseconds(times: pd.Series) -> pd.Series:
+    """Timestamps as int64 epoch milliseconds; rows without one must be left out before."""
+    return times.astype("datetime64[us, UTC]").astype("int64") // 1000

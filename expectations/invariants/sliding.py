@@ -1,0 +1,59 @@
+"""Sliding windows: each element is in every window that covers it.
+
+From the number of elements of each window follows how many lie in each slide of time: a window and
+its predecessor share all slides but the first and the last. A lost or doubled window leaves a slide
+with fewer than no elements.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from expectations.invariants.rule import Rule, milliseconds
+
+
+class ExpectElementsInEverySlidingWindow(Rule):
+    """Counts of neighbouring windows of a key agree: each element is in `size / slide` of them.
+
+    `count` names the column with the number of elements. Windows up to the watermark (milliseconds)
+    must be there; a window without elements has no row.
+    """
+
+    key: list[str]
+    count: str
+    size: int
+    slide: int
+    offset: int = 0
+    watermark: int
+    lateness: int = 0
+
+    success_keys: ClassVar[tuple[str, ...]] = ("key", "count", "size", "slide", "offset", "watermark", "lateness")
+    text: ClassVar[str] = "Each element of one $key is in every window of $size ms each $slide ms that covers it."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        index = (milliseconds(rows["window_start"]) - self.offset) // self.slide
+        last_final = (self.watermark + 1 - self.lateness - self.size - self.offset) // self.slide
+        broken = pd.Series(False, index=rows.index)
+        groups = rows.groupby(self.key, dropna=False).groups if self.key else {None: rows.index}
+        for members in groups.values():
+            starts = index[members].to_numpy()
+            bad = self._bad_starts(starts, rows.loc[members, self.count].to_numpy(), last_final)
+            broken[members] = np.isin(starts, bad)
+        return broken
+
+    def _bad_starts(self, starts: np.ndarray, counts: np.ndarray, last_final: int) -> np.ndarray:
+        """Numbers of windows around which no elements explain the counts."""
+        per_element = self.size // self.slide
+        first = int(starts.min())
+        known = max(int(last_final), int(starts.max())) - first + 1
+        windows = np.zeros(known, dtype=np.int64)
+        np.add.at(windows, starts - first, counts)
+        change = np.diff(windows, prepend=0)
+        # Elements of the slide that window i has and i - 1 has not; summed up along its own residue class.
+        padded = np.pad(change, (0, -known % per_element)).reshape(-1, per_element)
+        elements = padded.cumsum(axis=0).ravel()[:known]
+        found = np.flatnonzero((elements < 0) & (change < 0)) + first
+        return np.concatenate([found - 1, found])

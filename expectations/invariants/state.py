@@ -1,0 +1,52 @@
+"""What a snapshot holds is still of use: no window that has passed, no timer of one, every checksum right."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pandas as pd
+
+from expectations.invariants.rule import Rule, milliseconds
+
+
+def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:
+    """Windows whose cleanup time the watermark has reached; the global window never passes."""
+    bounded = rows[(rows["namespace"] == "window") & rows["window_end"].notna()]
+    cleanup = milliseconds(bounded["window_end"]) - 1 + lateness
+    return (cleanup <= watermark).reindex(rows.index, fill_value=False)
+
+
+class ExpectNoStateBehindWatermark(Rule):
+    """No window is kept whose end and lateness lie behind the watermark; milliseconds."""
+
+    watermark: int
+    lateness: int
+
+    success_keys: ClassVar[tuple[str, ...]] = ("watermark", "lateness")
+    text: ClassVar[str] = "No contents of a window that ended $lateness ms or more before the watermark $watermark."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        return _passed(rows, self.watermark, self.lateness) & rows["in_flight"].astype(bool)
+
+
+class ExpectNoTimerOfClosedWindow(Rule):
+    """No event-time timer is left of a window whose cleanup time has been reached; milliseconds."""
+
+    watermark: int
+    lateness: int
+
+    success_keys: ClassVar[tuple[str, ...]] = ("watermark", "lateness")
+    text: ClassVar[str] = "No timer of a window that ended $lateness ms or more before the watermark $watermark."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        timers = rows["event_time_timers"].map(lambda times: 0 if times is None else len(times)) > 0
+        return _passed(rows, self.watermark, self.lateness) & timers
+
+
+class ExpectStateToMatchChecksums(Rule):
+    """Each key group holds what its checksum in the manifest was made of: a restore reads what was written."""
+
+    text: ClassVar[str] = "The checksum of each key group is that of its state rows."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        return rows["recorded"].fillna("") != rows["computed"].fillna("")

@@ -1,0 +1,150 @@
+"""The ledger: what each epoch counted, beside what the tables really hold, for each range of key groups.
+
+A row that was lost or came twice stands out here, whichever table it was in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.snapshots.manifest import Manifest
+from pipelines.tables import epochs, late, rejects, results
+from pipelines.tables.key_groups import key_groups
+from pipelines.window_shape import WindowShape
+
+
+class Entry(NamedTuple):
+    """One count and what it should be equal to. Without a range it is about all key groups."""
+
+    epoch: int
+    what: str
+    first_key_group: int | None
+    last_key_group: int | None
+    counted: int
+    found: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Rows of a table that counters are held against: epoch and, where it can be known, key group of each."""
+
+    epochs: np.ndarray
+    groups: np.ndarray | None
+
+    def count(self, epoch: int, first: int, last: int) -> int:
+        rows = self.epochs == epoch
+        if self.groups is not None:
+            rows = rows & (self.groups >= first) & (self.groups <= last)
+        return int(rows.sum())
+
+
+def ledger(
+    manifest: Manifest, shape: WindowShape | None, tables: Mapping[str, pa.Table], final: pa.Table, state: pa.Table
+) -> pd.DataFrame:
+    """One row a count; `counted` and `found` must be equal.
+
+    Args:
+        manifest: of the pinned epoch.
+        shape: of the windows.
+        tables: results, late, rejects and epochs as of that epoch.
+        final: its final windows.
+        state: its state rows.
+    """
+    key = tuple(manifest.schemas.key)
+    found = _found_rows(tables, key, manifest.max_parallelism)
+    entries: list[Entry] = []
+    every_group = (0, manifest.max_parallelism - 1)
+    for row in tables[epochs.NAME].to_pylist():
+        for what, rows in found.items():
+            shards = row.get("shards") if rows.groups is not None else None
+            ranges = [(shard["first"], shard["last"], shard[what]) for shard in shards or ()]
+            for first, last, counted in ranges or [(*every_group, row[what])]:
+                entries.append(
+                    Entry(row["epoch"], what, first, last, counted or 0, rows.count(row["epoch"], first, last))
+                )
+    entries.extend(_snapshot_entries(manifest, shape, tables[epochs.NAME], final, state, key))
+    return pd.DataFrame(entries, columns=list(Entry._fields)).convert_dtypes(dtype_backend="numpy_nullable")
+
+
+def _found_rows(tables: Mapping[str, pa.Table], key: tuple[str, ...], max_parallelism: int) -> dict[str, _Found]:
+    found = {"rejected": _Found(tables[rejects.NAME]["epoch"].to_numpy(), None)}
+    rows = tables[late.NAME]
+    # A derived key column is not among the input's.
+    has_key = set(key) <= set(rows.column_names)
+    found["late"] = _Found(
+        rows["epoch"].to_numpy(), key_groups(rows, key, max_parallelism).to_numpy() if has_key else None
+    )
+    panes = tables[results.NAME]
+    groups = key_groups(panes, key, max_parallelism).to_numpy()
+    numbers, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
+    is_result = pc.equal(panes["op"], "+").to_numpy()
+    for name in ("early", "on_time", "late"):
+        chosen = is_result & (timing == name)
+        found[f"fired_{name}"] = _Found(numbers[chosen], groups[chosen])
+    found["withdrawn"] = _Found(numbers[~is_result], groups[~is_result])
+    return found
+
+
+def _snapshot_entries(
+    manifest: Manifest,
+    shape: WindowShape | None,
+    made: pa.Table,
+    final: pa.Table,
+    state: pa.Table,
+    key: tuple[str, ...],
+) -> Iterator[Entry]:
+    """Counts that hold of the snapshot as a whole: its open windows, and every element since the beginning."""
+    groups = state["key_group"].to_numpy()
+    in_flight = pc.and_(pc.equal(state["namespace"], "window"), state["in_flight"]).to_numpy(zero_copy_only=False)
+    ranges = _ranges(manifest)
+    for first, last, counters in ranges:
+        inside = in_flight & (groups >= first) & (groups <= last)
+        yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], int(inside.sum()))
+    if not _is_exact(manifest, shape) or shape is None or shape.count is None or shape.multiplicity is None:
+        return
+    final_groups = key_groups(final, key, manifest.max_parallelism).to_numpy()
+    taken = _taken(made)
+    for first, last, _ in ranges if taken is not None else [(0, manifest.max_parallelism - 1, {})]:
+        elements = _sum(final[shape.count], (final_groups >= first) & (final_groups <= last))
+        elements += _sum(state[f"acc_{shape.count}"], in_flight & (groups >= first) & (groups <= last))
+        on_time = pc.sum(made["on_time"]).as_py() if taken is None else taken[first : last + 1].sum()
+        yield Entry(
+            manifest.epoch, "elements in windows", first, last, int(on_time) * shape.multiplicity, int(elements)
+        )
+
+
+def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
+    """Ranges of key groups with their counters; all in one where the manifest is older than they are."""
+    if all(shard.counters for shard in manifest.shards):
+        return [(shard.first, shard.last, shard.counters) for shard in manifest.shards]
+    return [(0, manifest.max_parallelism - 1, manifest.counters)]
+
+
+def _is_exact(manifest: Manifest, shape: WindowShape | None) -> bool:
+    """Whether every element is in all its windows: one behind the watermark may miss some of several."""
+    return shape is not None and (shape.multiplicity == 1 or manifest.order == "event")
+
+
+def _taken(made: pa.Table) -> np.ndarray | None:
+    """Elements that windows took since the beginning, spread over key groups; None unless ranges never changed."""
+    if "shards" not in made.column_names or made["shards"].null_count:
+        return None
+    rows = made["shards"].to_pylist()
+    if len({tuple((shard["first"], shard["last"]) for shard in shards) for shards in rows}) != 1:
+        return None
+    taken = np.zeros(max(shard["last"] for shard in rows[0]) + 1, dtype=np.int64)
+    for shards in rows:
+        for shard in shards:
+            taken[shard["first"]] += shard["on_time"] or 0
+    return taken
+
+
+def _sum(column: pa.ChunkedArray, chosen: np.ndarray) -> int:
+    return int(pc.sum(column.filter(pa.array(chosen))).as_py() or 0)

@@ -1,0 +1,129 @@
+"""The suites of a pipeline: what holds of all windows of its shape, and what the pipeline adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import great_expectations.expectations as gxe
+import pandas as pd
+
+from expectations import invariants
+from expectations.pinned import Pinned
+from pipelines.window_shape import WindowShape
+
+CRITICAL, WARNING, INFO = "critical", "warning", "info"
+"""Critical fails the task and holds the asset back, warning marks the run, info is recorded."""
+
+
+@dataclass(frozen=True)
+class TableSuite:
+    """What must hold of one table's rows.
+
+    Args:
+        table: what it is about: final windows, panes, epochs, ledger or state.
+        rows: to check.
+        expectations: of Great Expectations.
+    """
+
+    table: str
+    rows: pd.DataFrame
+    expectations: tuple[Any, ...]
+
+
+def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
+    """The suites to run over pinned tables.
+
+    Args:
+        pinned: the tables.
+        own: the pipeline's own ExpectationSuite, over the windows that became final with the epoch.
+    """
+    found = [
+        TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
+        TableSuite("panes", pinned.panes, tuple(_panes(pinned))),
+        TableSuite("epochs", pinned.epochs, tuple(_epochs())),
+        TableSuite("ledger", pinned.ledger, tuple(_ledger())),
+        TableSuite("state", pinned.state, tuple(_state(pinned))),
+    ]
+    if own is not None:
+        found.insert(0, TableSuite(f"new final windows: {own.name}", pinned.fresh, tuple(own.expectations)))
+    return [suite for suite in found if suite.expectations]
+
+
+def _windows(pinned: Pinned) -> Iterator[Any]:
+    shape, key = pinned.shape, pinned.key
+    yield gxe.ExpectCompoundColumnsToBeUnique(
+        column_list=[*key, "window_start", "window_end"], ignore_row_if="never", severity=CRITICAL
+    )
+    if shape is None:
+        return
+    if shape.size is not None and shape.slide is not None:
+        yield invariants.ExpectWindowsToBeAligned(
+            size=shape.size, slide=shape.slide, offset=shape.offset, severity=CRITICAL
+        )
+        if _explains_sliding(pinned, shape):
+            yield invariants.ExpectElementsInEverySlidingWindow(
+                key=key,
+                count=shape.count,
+                size=shape.size,
+                slide=shape.slide,
+                offset=shape.offset,
+                watermark=pinned.manifest.watermark,
+                lateness=shape.lateness,
+                severity=CRITICAL,
+            )
+    if shape.is_merging:
+        in_event_order = pinned.manifest.order == "event"
+        yield invariants.ExpectNoSessionInsideAnother(key=key, severity=CRITICAL)
+        # In arrival order an element behind the watermark may open a session beside one that has passed.
+        yield invariants.ExpectSessionsToLieApart(key=key, severity=CRITICAL if in_event_order else WARNING)
+        if shape.gap is not None:
+            yield invariants.ExpectWindowsToBeAtLeast(length=shape.gap, severity=CRITICAL)
+
+
+def _explains_sliding(pinned: Pinned, shape: WindowShape) -> bool:
+    multiplicity = shape.multiplicity
+    return (
+        shape.count is not None
+        and multiplicity is not None
+        and multiplicity > 1
+        and pinned.manifest.order == "event"
+        and shape.is_event_time
+    )
+
+
+def _panes(pinned: Pinned) -> Iterator[Any]:
+    key = pinned.key
+    yield gxe.ExpectCompoundColumnsToBeUnique(
+        column_list=[*key, "window_id", "pane", "op"], ignore_row_if="never", severity=CRITICAL
+    )
+    yield invariants.ExpectPanesToBeDense(key=key, severity=CRITICAL)
+    yield invariants.ExpectOneOnTimePaneBeforeLateOnes(key=key, severity=CRITICAL)
+    yield gxe.ExpectColumnPairValuesAToBeGreaterThanB(
+        column_A="window_end",
+        column_B="window_start",
+        ignore_row_if="either_value_is_missing",
+        severity=CRITICAL,
+    )
+
+
+def _epochs() -> Iterator[Any]:
+    yield gxe.ExpectColumnValuesToBeUnique(column="epoch", severity=CRITICAL)
+    yield invariants.ExpectEventsToBeConserved(severity=CRITICAL)
+    yield invariants.ExpectWatermarkNeverToGoBack(severity=CRITICAL)
+
+
+def _ledger() -> Iterator[Any]:
+    yield gxe.ExpectColumnPairValuesToBeEqual(
+        column_A="counted", column_B="found", ignore_row_if="neither", severity=CRITICAL
+    )
+
+
+def _state(pinned: Pinned) -> Iterator[Any]:
+    shape = pinned.shape
+    if shape is None or not shape.is_event_time:
+        return
+    limits = {"watermark": pinned.manifest.watermark, "lateness": shape.lateness, "severity": CRITICAL}
+    yield invariants.ExpectNoStateBehindWatermark(**limits)
+    yield invariants.ExpectNoTimerOfClosedWindow(**limits)

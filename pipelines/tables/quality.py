@@ -1,0 +1,91 @@
+"""Table `quality`: how every expectation went in every check, so that trends can be queried.
+
+Only appended to, one commit a check, and nothing of a pipeline rests on it; so it needs no lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from pipelines.storage import read_table
+from pipelines.tables.columns import TIMESTAMP, column
+from pipelines.tables.pipeline_tables import PipelineTables
+
+NAME = "quality"
+
+SCHEMA = pa.schema(
+    [
+        column("check_id", pa.string(), "one check of all suites has one", False),
+        column("checked_at", TIMESTAMP, "when", False),
+        column("timeline", pa.int64(), "of the epoch", False),
+        column("epoch", pa.int64(), "whose snapshot was checked, with all rows up to it", False),
+        column("suite", pa.string(), "which rows it is about", False),
+        column("expectation", pa.string(), "its type", False),
+        column("about", pa.string(), "the columns or limits it was given", False),
+        column("severity", pa.string(), "critical, warning or info", False),
+        column("success", pa.bool_(), "whether it holds", False),
+        column("observed", pa.string(), "what was seen", False),
+        column("rows", pa.int64(), "how many rows were looked at", False),
+        column("results_version", pa.int64(), "version of table results that was read", False),
+        column("state_version", pa.int64(), "version of table state", False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRow:
+    """How one expectation went."""
+
+    check_id: str
+    checked_at: datetime
+    timeline: int
+    epoch: int
+    suite: str
+    expectation: str
+    about: str
+    severity: str
+    success: bool
+    observed: str
+    rows: int
+    results_version: int
+    state_version: int
+
+
+def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
+    """Add the rows of one check, in one commit."""
+    path, options = tables.path(NAME), tables.warehouse.options or None
+    DeltaTable.create(
+        path, Schema.from_arrow(SCHEMA), mode="ignore", name=f"{tables.pipeline}.{NAME}", storage_options=options
+    )
+    made = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
+    write_deltalake(path, made, mode="append", storage_options=options)
+
+
+def read(tables: PipelineTables) -> pa.Table:
+    """All rows, the newest check first; none where nothing was ever checked."""
+    if not tables.warehouse.exists(tables.path(NAME)):
+        return SCHEMA.empty_table()
+    rows = read_table(tables.warehouse, tables.warehouse.open(tables.path(NAME)))
+    return rows.sort_by([("checked_at", "descending")])
+
+
+def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
+    """The rows of the newest check, or of the newest one of an epoch."""
+    rows = read(tables)
+    if epoch is not None:
+        rows = rows.filter(pc.equal(rows["epoch"], pa.scalar(epoch, pa.int64())))
+    return rows.filter(pc.equal(rows["check_id"], rows["check_id"][0])) if len(rows) else rows
+
+
+def state_of(rows: pa.Table) -> str:
+    """`passed`, `marked` (a warning does not hold), `failed` (a critical one), or `never checked`."""
+    if not len(rows):
+        return "never checked"
+    broken = rows.filter(pc.invert(rows["success"]))["severity"].to_pylist()
+    return "failed" if "critical" in broken else "marked" if "warning" in broken else "passed"

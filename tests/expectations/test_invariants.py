@@ -1,0 +1,215 @@
+"""Each invariant catches the error it is there for, and good tables break none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import great_expectations as gx
+import pytest
+
+from expectations.pinned import pin
+from expectations.suites import suites
+from pipelines.errors import Refused
+from tests.expectations.quality_lake import (
+    LAKES,
+    QualityLake,
+    at,
+    hour_lake,
+    open_window,
+    pane,
+    session_lake,
+    sliding_lake,
+)
+
+MINUTE = timedelta(minutes=1)
+
+
+def broken(lake: QualityLake, folder: Path, severity: str = "critical") -> set[tuple[str, str]]:
+    """Suite and type of every expectation of a severity that does not hold."""
+    found = set()
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    for suite in suites(pin(lake.write(folder), lake.pipeline.name, None)):
+        batch = context.data_sources.pandas_default.read_dataframe(suite.rows)
+        for expectation in suite.expectations:
+            result = batch.validate(expectation)
+            assert '"raised_exception": true' not in str(result), result.exception_info
+            if not result.success and result.expectation_config.severity.value == severity:
+                found.add((suite.table, result.expectation_config.type))
+    return found
+
+
+@pytest.mark.parametrize("name", LAKES)
+def test_good_tables_break_nothing(name: str, tmp_path: Path) -> None:
+    assert broken(LAKES[name](), tmp_path) == set()
+    assert broken(LAKES[name](), tmp_path / "again", "warning") == set()
+
+
+def a_pane_twice(lake: QualityLake) -> None:
+    lake.panes.append(dict(lake.panes[0]))
+
+
+def a_pane_left_out(lake: QualityLake) -> None:
+    lake.panes.append({**lake.panes[0], "pane": 2, "timing": "late"})
+
+
+def two_panes_on_time(lake: QualityLake) -> None:
+    lake.panes.append({**lake.panes[0], "pane": 1})
+
+
+def a_late_pane_before_the_one_on_time(lake: QualityLake) -> None:
+    lake.panes.append({**lake.panes[0], "pane": 1})
+    lake.panes[0]["timing"] = "late"
+
+
+def a_result_lost(lake: QualityLake) -> None:
+    lake.panes.pop(0)
+
+
+def a_late_row_lost(lake: QualityLake) -> None:
+    lake.late.pop()
+
+
+def a_rejected_row_lost(lake: QualityLake) -> None:
+    lake.rejects.pop()
+
+
+def an_open_window_lost(lake: QualityLake) -> None:
+    lake.state.pop()
+
+
+def an_element_counted_twice(lake: QualityLake) -> None:
+    lake.panes[0]["events"] += 1
+
+
+def an_event_not_accounted_for(lake: QualityLake) -> None:
+    lake.epochs[1]["events_in"] += 1
+
+
+def the_watermark_goes_back(lake: QualityLake) -> None:
+    lake.epochs[0]["watermark"] = at("13:11")
+
+
+def an_epoch_published_twice(lake: QualityLake) -> None:
+    lake.epochs.append(dict(lake.epochs[0]))
+
+
+def a_window_behind_the_watermark(lake: QualityLake) -> None:
+    lake.state[0] |= open_window("a", "11:15", "12:15")
+
+
+def a_timer_of_a_closed_window(lake: QualityLake) -> None:
+    lake.state[0] |= {**open_window("a", "11:15", "12:15"), "in_flight": False}
+
+
+def a_window_that_ends_before_it_starts(lake: QualityLake) -> None:
+    lake.panes[0]["window_end"] = lake.panes[0]["window_start"] - MINUTE
+
+
+@pytest.mark.parametrize(
+    ("plant", "suite", "expectation"),
+    [
+        (a_pane_twice, "panes", "expect_compound_columns_to_be_unique"),
+        (a_pane_left_out, "panes", "expect_panes_to_be_dense"),
+        (two_panes_on_time, "panes", "expect_one_on_time_pane_before_late_ones"),
+        (a_late_pane_before_the_one_on_time, "panes", "expect_one_on_time_pane_before_late_ones"),
+        (a_window_that_ends_before_it_starts, "panes", "expect_column_pair_values_a_to_be_greater_than_b"),
+        (a_result_lost, "ledger", "expect_column_pair_values_to_be_equal"),
+        (a_late_row_lost, "ledger", "expect_column_pair_values_to_be_equal"),
+        (a_rejected_row_lost, "ledger", "expect_column_pair_values_to_be_equal"),
+        (an_open_window_lost, "ledger", "expect_column_pair_values_to_be_equal"),
+        (an_element_counted_twice, "ledger", "expect_column_pair_values_to_be_equal"),
+        (an_event_not_accounted_for, "epochs", "expect_events_to_be_conserved"),
+        (the_watermark_goes_back, "epochs", "expect_watermark_never_to_go_back"),
+        (an_epoch_published_twice, "epochs", "expect_column_values_to_be_unique"),
+        (a_window_behind_the_watermark, "state", "expect_no_state_behind_watermark"),
+        (a_timer_of_a_closed_window, "state", "expect_no_timer_of_closed_window"),
+    ],
+)
+def test_an_error_is_caught_by_its_invariant(
+    plant: Callable[[QualityLake], None], suite: str, expectation: str, tmp_path: Path
+) -> None:
+    lake = hour_lake()
+    plant(lake)
+    assert (suite, expectation) in broken(lake, tmp_path)
+
+
+def an_overlapping_session(lake: QualityLake) -> None:
+    lake.panes.append(pane("a", "12:20", "12:55", epoch=2))
+
+
+def a_session_that_touches_another(lake: QualityLake) -> None:
+    lake.panes.append(pane("a", "12:30", "13:00", epoch=2))
+
+
+def a_session_inside_another(lake: QualityLake) -> None:
+    lake.panes.append(pane("a", "10:05", "10:35", epoch=2))
+
+
+def a_session_shorter_than_the_gap(lake: QualityLake) -> None:
+    lake.panes.append(pane("b", "12:00", "12:29", epoch=2))
+
+
+@pytest.mark.parametrize(
+    ("plant", "expectation"),
+    [
+        (an_overlapping_session, "expect_sessions_to_lie_apart"),
+        (a_session_that_touches_another, "expect_sessions_to_lie_apart"),
+        (a_session_inside_another, "expect_no_session_inside_another"),
+        (a_session_shorter_than_the_gap, "expect_windows_to_be_at_least"),
+    ],
+)
+def test_sessions_of_a_key_lie_apart(plant: Callable[[QualityLake], None], expectation: str, tmp_path: Path) -> None:
+    lake = session_lake()
+    plant(lake)
+    assert ("final windows", expectation) in broken(lake, tmp_path)
+
+
+def test_in_arrival_order_sessions_that_overlap_only_mark_the_run(tmp_path: Path) -> None:
+    lake = session_lake(order="arrival")
+    an_overlapping_session(lake)
+    rule = ("final windows", "expect_sessions_to_lie_apart")
+    assert rule not in broken(lake, tmp_path)
+    assert rule in broken(lake, tmp_path / "again", "warning")
+
+
+@pytest.mark.parametrize("moved", [{"window_start": at("10:10")}, {"window_end": at("11:30")}])
+def test_windows_of_a_fixed_size_lie_on_their_grid_with_its_offset(moved: dict[str, Any], tmp_path: Path) -> None:
+    lake = hour_lake()
+    lake.panes[0] |= moved
+    assert ("final windows", "expect_windows_to_be_aligned") in broken(lake, tmp_path)
+
+
+@pytest.mark.parametrize("lost", range(7))
+def test_an_element_is_in_every_sliding_window_that_covers_it(lost: int, tmp_path: Path) -> None:
+    lake = sliding_lake()
+    lake.panes.pop(lost)
+    lake.epochs[0]["fired_on_time"] -= 1
+    assert ("final windows", "expect_elements_in_every_sliding_window") in broken(lake, tmp_path)
+
+
+def test_a_merge_goes_on_from_the_larger_pane_number(tmp_path: Path) -> None:
+    lake = session_lake()
+    first, second = dict(lake.panes[0]), dict(lake.panes[2])
+    late_pane = {**second, "pane": 1, "timing": "late"}
+    merged = {**first, "window_end": at("12:30"), "pane": 2, "timing": "late", "epoch": 2, "events": 4}
+    withdrawn = [{**first, "op": "-", "epoch": 2}, {**late_pane, "op": "-"}]
+    lake = QualityLake(
+        lake.pipeline,
+        [first, lake.panes[1], second, late_pane, *withdrawn, merged],
+        [open_window("a", "13:00", "13:30")],
+        ("11:00", "13:10"),
+        (3, 3),
+    )
+    assert broken(lake, tmp_path) == set()
+
+
+def test_an_epoch_that_a_later_one_replaced_is_refused(tmp_path: Path) -> None:
+    lake = session_lake()
+    lake.epochs.pop()
+    config = lake.write(tmp_path)
+    with pytest.raises(Refused, match="was replaced"):
+        pin(config, "sessions", None)

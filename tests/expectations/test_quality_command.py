@@ -1,0 +1,73 @@
+"""`tidegate quality`: severity decides how it ends, and every check is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import run
+from pipelines.storage import warehouse_of
+from pipelines.tables import quality
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.expectations.quality_lake import QualityLake, pane, session_lake
+
+
+def project(lake: QualityLake, folder: Path) -> PipelineTables:
+    """The lake as a project with its tidegate.toml; its tables."""
+    config = lake.write(folder)
+    name, entry = lake.pipeline.name, config.pipelines[lake.pipeline.name]
+    (folder / "tidegate.toml").write_text(f'[pipelines.{name}]\nobject = "{entry.object}"\nstart = 2024-03-01\n')
+    return PipelineTables(warehouse_of(config), name)
+
+
+def check(folder: Path) -> int:
+    return run(["quality", "sessions", "--config", str(folder / "tidegate.toml"), "--json"])
+
+
+def test_good_tables_pass_and_every_check_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = project(session_lake(), tmp_path)
+    assert check(tmp_path) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["state"] == "passed"
+    assert told["rows"] == 1, "only one window became final with epoch 2"
+    assert check(tmp_path) == 0
+    kept = quality.read(tables)
+    assert len(set(kept["check_id"].to_pylist())) == 2
+    assert len(kept) == 2 * len(told["checks"])
+    assert set(kept["epoch"].to_pylist()) == {2}
+    assert quality.state_of(quality.newest(tables)) == "passed"
+    pages = [path for path in Path(told["docs"]).parent.rglob("*.html") if "validations" in path.parts]
+    assert len(pages) == 2 * len({row["suite"] for row in told["checks"]}), "Data Docs show all runs"
+
+
+def test_a_critical_error_ends_with_code_5_and_names_what_broke(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = session_lake()
+    lake.panes.append(pane("a", "12:20", "12:55", epoch=2))
+    tables = project(lake, tmp_path)
+    assert check(tmp_path) == 5
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert "expect_sessions_to_lie_apart" in told["message"]
+    assert quality.state_of(quality.newest(tables)) == "failed"
+
+
+def test_a_warning_marks_the_run_and_does_not_end_it(tmp_path: Path) -> None:
+    lake = session_lake(order="arrival")
+    lake.panes.append(pane("a", "12:20", "12:55", epoch=2))
+    lake.epochs[1]["fired_on_time"] += 1
+    lake.epochs[1]["shards"][0]["fired_on_time"] += 1
+    lake.epochs[1]["shards"][0]["on_time"] += 1
+    lake.epochs[1]["on_time"] += 1
+    lake.epochs[1]["events_in"] += 1
+    tables = project(lake, tmp_path)
+    assert check(tmp_path) == 0
+    assert quality.state_of(quality.newest(tables)) == "marked"
+
+
+def test_an_epoch_without_a_snapshot_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project(session_lake(), tmp_path)
+    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml"), "--epoch", "7"]) == 2
+    assert "--epoch 7" in capsys.readouterr().err
