@@ -81,11 +81,13 @@ class Config(BaseModel):
     pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
     root: Path = Field(default=Path(), exclude=True)
     """The folder of the file."""
+    file_name: str = Field(default=FILE_NAME, exclude=True)
+    """The file's name in it."""
 
     @property
     def file(self) -> Path:
         """The file this came from."""
-        return self.root / FILE_NAME
+        return self.root / self.file_name
 
     @property
     def warehouse_uri(self) -> str:
@@ -177,7 +179,7 @@ def load_config(file: Path | None = None) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from error
     try:
-        return Config.model_validate({**raw, "root": file.parent})
+        return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (given {fault['input']!r})" for fault in error.errors()

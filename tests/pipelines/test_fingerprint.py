@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pipelines.binding import bind
+from pipelines.fingerprint import fingerprint
+from pipelines.pipeline import Pipeline
+from tests.lake import EVENTS, hourly_pipeline, session_pipeline
+from windowing import Count, EventTimeSessionWindows, Max, Sum, Windows
+
+SESSIONS = session_pipeline()
+
+
+def of(pipeline: Pipeline) -> str:
+    return bind(pipeline, EVENTS, EVENTS).fingerprint
+
+
+def test_the_same_code_has_the_same_fingerprint() -> None:
+    assert of(session_pipeline()) == of(session_pipeline())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        hourly_pipeline(name="sessions"),
+        session_pipeline(gap=timedelta(minutes=31)),
+        session_pipeline(allowed_lateness=timedelta(minutes=1)),
+        session_pipeline(where="value > 0"),
+        session_pipeline(columns={"user": "upper(user)"}),
+        session_pipeline(null_keys="keep"),
+        session_pipeline(max_ahead=timedelta(hours=1)),
+        session_pipeline(
+            compute=Windows(
+                EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
+                aggregate={"events": Count(), "total": Max("value")},
+            )
+        ),
+    ],
+)
+def test_whatever_could_change_a_result_changes_it(other: Pipeline) -> None:
+    assert of(other) != of(SESSIONS)
+
+
+@pytest.mark.parametrize(
+    "change", [{"parallelism": 5}, {"checkpoint_interval": timedelta(minutes=9)}, {"name": "other"}]
+)
+def test_what_can_not_change_a_result_leaves_it(change: dict[str, Any]) -> None:
+    assert of(replace(SESSIONS, **change)) == of(SESSIONS)
+
+
+def scaled(factor: int) -> Callable[[int], int]:
+    return lambda value: value * factor
+
+
+def test_a_function_counts_by_its_code_its_constants_and_what_it_closes_over() -> None:
+    assert fingerprint(lambda a: a + 1) == fingerprint(lambda a: a + 1)
+    assert fingerprint(lambda a: a + 1) != fingerprint(lambda a: a + 2)
+    assert fingerprint(lambda a: a.upper()) != fingerprint(lambda a: a.lower())
+    assert fingerprint(scaled(2)) == fingerprint(scaled(2))
+    assert fingerprint(scaled(2)) != fingerprint(scaled(3))
+
+
+def test_it_does_not_depend_on_the_process() -> None:
+    """Hashes of strings differ between processes, and so does the order of sets."""
+    code = (
+        "from pipelines.fingerprint import fingerprint\n"
+        "print(fingerprint({'a', 'b', 'c'}, lambda x: x in {'p', 'q', 'r'}))"
+    )
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(runs) == 1
+
+
+def test_the_order_of_aggregates_is_the_order_of_result_columns_and_counts() -> None:
+    one, other = {"a": Count(), "b": Sum("value")}, {"b": Sum("value"), "a": Count()}
+    assert fingerprint(one) != fingerprint(other)
