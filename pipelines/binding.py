@@ -17,12 +17,14 @@ from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.columns import to_delta
 from windowing.aggregates import AggregateColumns
+from windowing.assigners import MergingWindowAssigner
 from windowing.compute import Windows
 from windowing.errors import IllegalArgument
 from windowing.keys import KeySchema
 from windowing.operators.window.snapshot import state_schema
 from windowing.panes import PanePolicy
 from windowing.state.rows import StateSchema
+from windowing.triggers import EventTimeTrigger
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,22 @@ class BoundPipeline:
     def panes(self) -> PanePolicy:
         """Panes as pipelines have them: withdrawn when merged, late ones coalesced per source commit."""
         return PanePolicy(self.windows.accumulation, withdraw_merged=True, coalesce_late=True)
+
+    @property
+    def may_split_commits(self) -> bool:
+        """Whether an epoch may end inside a source commit, because the order within one can't show.
+
+        It shows in sessions: an element that is too late by itself may join a session that an element
+        of the same commit extended before.
+        """
+        windows = self.windows
+        return (
+            windows.assigner.is_event_time
+            and not isinstance(windows.assigner, MergingWindowAssigner)
+            and isinstance(windows.trigger, EventTimeTrigger | None)
+            and windows.evictor is None
+            and isinstance(windows.aggregate, Mapping | AggregateColumns)
+        )
 
     @property
     def table_schemas(self) -> dict[str, pa.Schema]:

@@ -53,9 +53,11 @@ def stream_available(driver: Driver, work: Path, on_epoch: OnEpoch, options: dic
 
     path = driver.tables.warehouse.path(driver.pipeline.source.table)
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
-    if _position(driver, head).version >= source.log.head:
-        return
     position = _position(driver, head)
+    if position.version >= source.log.head:
+        return
+    # Spark would stop at what is not append-only too, but in words that name no way on.
+    source.log.commits(position.version)
     reader = driver.spark.readStream.format("delta").options(**(options or {}))
     if position.version < 0:
         # Version 0 can't be seeded; and without a starting version Delta would not keep the commits in order.
@@ -123,12 +125,15 @@ def _epoch(driver: Driver, end: Position) -> Manifest | None:
 
 def _between(source: Source, begin: Position, end: Position) -> list[ReadCommit]:
     """What lies between two positions, commit by commit."""
-    taken = []
+    taken: list[ReadCommit] = []
     for commit in source.log.commits(begin.version, end.version + (end.files > 0)):
         first = begin.files if commit.version == begin.version + 1 else 0
         last = end.files if commit.version > end.version else len(commit.files)
         if first < last:
             taken.append(ReadCommit(commit, commit.files[first:last], last, complete=last == len(commit.files)))
+    if taken and not taken[-1].complete and not source.bound.may_split_commits:
+        # The rest comes with a later batch, and then the commit is read whole.
+        taken.pop()
     return taken
 
 

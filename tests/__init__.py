@@ -1,0 +1,1 @@
+"""Tests of Tidegate; a package, so that the builders in it can be imported."""

@@ -1,0 +1,39 @@
+"""What all tests share: one Spark session a run, and a lake of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelines.config import Config
+from tests.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_SETTINGS: dict[str, str | int | bool] = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "2g",
+    # Hundreds of small epochs: compiling lightly wins.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of the run, made as the product makes it."""
+    from pipelines.session import start_session
+
+    config = Config(root=tmp_path_factory.mktemp("session"), spark=SPARK_SETTINGS)
+    session = start_session(config, "tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty project in a folder of its own."""
+    return Lake(tmp_path)

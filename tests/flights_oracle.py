@@ -1,0 +1,51 @@
+"""The two example pipelines computed in plain pandas, by other means than windows."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+GAP = pd.Timedelta(hours=3)
+_TIES = ["air_time", "distance", "origin", "dest"]
+
+
+def duty_sessions(flights: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
+    """Sessions per tail number that are over at `end`, the last millisecond before it left to a joining flight."""
+    rows = flights[flights["departed_at"].notna() & flights["tailnum"].notna()]
+    rows = rows.sort_values(["tailnum", "departed_at", *_TIES], ignore_index=True)
+    apart = rows["departed_at"] - rows.groupby("tailnum")["departed_at"].shift() > GAP
+    rows["session"] = (apart | (rows["tailnum"] != rows["tailnum"].shift())).cumsum()
+    grouped = rows.groupby("session")
+    found = pd.DataFrame(
+        {
+            "tailnum": grouped["tailnum"].first(),
+            "window_start": grouped["departed_at"].min(),
+            "window_end": grouped["departed_at"].max() + GAP,
+            "flights": grouped.size(),
+            "air_minutes": grouped["air_time"].sum(min_count=1),
+            "longest_leg": grouped["distance"].max(),
+            "first_airport": grouped["origin"].first(),
+            "last_airport": grouped["dest"].last(),
+        }
+    )
+    return found[found["window_end"] < end]
+
+
+def airport_hours(flights: pd.DataFrame) -> pd.DataFrame:
+    """Hours per origin."""
+    rows = flights[flights["departed_at"].notna()]
+    hour = rows["departed_at"].dt.floor("h").rename("window_start")
+    grouped = rows.groupby(["origin", hour])["dep_delay"]
+    found = pd.DataFrame({"departures": grouped.size(), "mean_delay": grouped.mean(), "max_delay": grouped.max()})
+    return found.reset_index()
+
+
+def assert_equal(actual: pd.DataFrame, expected: pd.DataFrame, by: list[str]) -> None:
+    """Same windows, same results; doubles within 1e-9."""
+    wanted = list(expected.columns)
+    left = actual[wanted].sort_values(by, ignore_index=True)
+    right = expected.sort_values(by, ignore_index=True)
+    for name in wanted:
+        if pd.api.types.is_datetime64_any_dtype(right[name]):
+            left[name] = left[name].astype("datetime64[us, UTC]")
+            right[name] = right[name].astype("datetime64[us, UTC]")
+    pd.testing.assert_frame_equal(left, right, check_dtype=False, rtol=1e-9, atol=0)

@@ -1,0 +1,215 @@
+"""Builders: a project in a folder, rows for its source table, pipelines over it, and what they left."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.transaction import AddAction
+
+from pipelines import DeltaSource, Pipeline
+from pipelines.backfill import IntervalRun, backfill
+from pipelines.config import Config
+from pipelines.driver import Driver, drive
+from pipelines.intervals import cut, parse_slice
+from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.snapshots.manifest import Manifest
+from pipelines.storage import read_table, warehouse_of
+from pipelines.stream import stream_available
+from pipelines.tables import results
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
+
+Row = tuple[str | None, datetime | None, int]
+"""User, time and value of an event."""
+
+DAY0 = datetime(2024, 3, 1, tzinfo=UTC)
+"""Where generated data begins."""
+
+
+def at(text: str, day: int = 0) -> datetime:
+    """`HH:MM` on a day after DAY0."""
+    hours, minutes = text.split(":")
+    return DAY0 + timedelta(days=day, hours=int(hours), minutes=int(minutes))
+
+
+def session_pipeline(gap: timedelta = timedelta(minutes=30), name: str = "sessions", **options: Any) -> Pipeline:
+    """Sessions of each user."""
+    lateness = options.pop("allowed_lateness", timedelta(0))
+    return _pipeline(name, Windows(EventTimeSessionWindows.with_gap(gap), allowed_lateness=lateness, **_SUMS), options)
+
+
+def hourly_pipeline(name: str = "hours", **options: Any) -> Pipeline:
+    """Hours of each user."""
+    lateness = options.pop("allowed_lateness", timedelta(0))
+    windows = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), allowed_lateness=lateness, **_SUMS)
+    return _pipeline(name, windows, options)
+
+
+_SUMS: dict[str, Any] = {"aggregate": {"events": Count(), "total": Sum("value")}}
+
+
+def _pipeline(name: str, compute: Windows, options: dict[str, Any]) -> Pipeline:
+    return Pipeline(
+        **{
+            "name": name,
+            "source": DeltaSource("events", timestamp="at"),
+            "key": ("user",),
+            "watermark": WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)),
+            "compute": compute,
+            **options,
+        }
+    )
+
+
+def _table(rows: Sequence[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [[], [], []]
+    arrays = [pa.array(list(values), kind.type) for values, kind in zip(columns, EVENTS, strict=True)]
+    return pa.table(arrays, schema=EVENTS)
+
+
+@dataclass
+class Clock:
+    """The driver's clock, moved by the test. `now`: int64 epoch milliseconds."""
+
+    now: int = field(default_factory=lambda: int(datetime.now(UTC).timestamp() * 1000))
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@dataclass
+class Lake:
+    """A project: its folder, its source table `events`, and its pipelines' tables."""
+
+    folder: Path
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def config(self) -> Config:
+        """As a tidegate.toml in the folder would give it."""
+        return Config(warehouse="warehouse", root=self.folder)
+
+    def path(self, table: str) -> str:
+        """Where a table below the warehouse is."""
+        return warehouse_of(self.config).path(table)
+
+    def append(self, *rows: Row, table: str = "events") -> int:
+        """Add rows of (user, at, value) in one commit; the table's version."""
+        return self.write(_table(rows), table)
+
+    def append_in_files(self, *files: Sequence[Row], table: str = "events") -> None:
+        """Add rows in one commit of several files."""
+        if not DeltaTable.is_deltatable(self.path(table)):
+            DeltaTable.create(self.path(table), Schema.from_arrow(EVENTS))
+        handle = DeltaTable(self.path(table))
+        actions = []
+        for rows in files:
+            name = f"part-{uuid.uuid4().hex}.parquet"
+            pq.write_table(_table(rows), f"{self.path(table)}/{name}")
+            size = Path(self.path(table), name).stat().st_size
+            actions.append(AddAction(name, size, {}, self.clock(), True, json.dumps({"numRecords": len(rows)})))
+        handle.create_write_transaction(actions, "append", handle.schema())
+
+    def write(self, rows: pa.Table, table: str = "events") -> int:
+        """Add rows in one commit; the table's version."""
+        write_deltalake(self.path(table), rows, mode="append")
+        return DeltaTable(self.path(table)).version()
+
+    def tables(self, pipeline: Pipeline) -> PipelineTables:
+        """The tables of a pipeline."""
+        return PipelineTables(warehouse_of(self.config), pipeline.name)
+
+    @contextmanager
+    def driver(
+        self, spark: SparkSession, pipeline: Pipeline, tell: Callable[[str], None] = lambda step: None
+    ) -> Iterator[Driver]:
+        """A driver of the pipeline in the test's session."""
+        with drive(self.config, pipeline, "test", spark=spark, clock=self.clock, tell=tell) as driver:
+            yield driver
+
+    def backfill(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        start: datetime,
+        end: datetime,
+        slice_length: str | None = None,
+        and_following: bool = False,
+    ) -> list[IntervalRun]:
+        """Run a backfill to its end."""
+        length = None if slice_length is None else parse_slice(slice_length)
+        with self.driver(spark, pipeline) as driver:
+            return list(backfill(driver, cut(start, end, length), and_following))
+
+    def stream(self, spark: SparkSession, pipeline: Pipeline, **options: str) -> list[Manifest]:
+        """Run the stream over what is there now; the manifests of its epochs."""
+        made: list[Manifest] = []
+        with self.driver(spark, pipeline) as driver:
+            stream_available(driver, self.config.work_folder, made.append, options)
+        return made
+
+    # --- what they left ------------------------------------------------------------------------
+
+    def snapshot(self, pipeline: Pipeline) -> Snapshot:
+        """The newest snapshot."""
+        snapshot = read_snapshot(self.tables(pipeline))
+        assert snapshot is not None
+        return snapshot
+
+    def rows(self, pipeline: Pipeline, table: str) -> pa.Table:
+        """All rows of one of the pipeline's tables."""
+        tables = self.tables(pipeline)
+        return read_table(tables.warehouse, tables.open(table))
+
+    def latest(self, pipeline: Pipeline) -> pa.Table:
+        """The windows that hold now."""
+        return results.latest(self.rows(pipeline, results.NAME), pipeline.key)
+
+    def final(self, pipeline: Pipeline) -> pa.Table:
+        """The windows that nothing can change any more."""
+        return results.final(self.latest(pipeline), self.snapshot(pipeline).manifest.watermark)
+
+    def versions(self, pipeline: Pipeline) -> dict[str, int]:
+        """The version of each of the pipeline's tables."""
+        tables = self.tables(pipeline)
+        return {name: tables.open(name).version() for name in ("state", "results", "late", "rejects", "epochs")}
+
+
+COMPARED_AWAY = ("epoch", "timeline", "emitted_at", "watermark", "pane", "timing", "op", "final_at", "stale")
+
+
+def windows_of(rows: pa.Table, ignoring: Iterable[str] = COMPARED_AWAY) -> pd.DataFrame:
+    """Windows as a frame in a fixed order, without what a run's cut into epochs may change."""
+    frame = rows.to_pandas().drop(columns=list(ignoring), errors="ignore")
+    leading = [name for name in frame.columns if name not in ("window_start", "window_end", "window_id")]
+    by = [*[name for name in ("window_start", "window_end") if name in frame], *leading]
+    return frame.sort_values(by, ignore_index=True)
+
+
+def assert_same_windows(actual: pa.Table, expected: pa.Table) -> None:
+    """Both hold the same windows with the same ids and results; doubles within 1e-9."""
+    pd.testing.assert_frame_equal(windows_of(actual), windows_of(expected), rtol=1e-9, atol=0)
+
+
+def conserved(manifests: Iterable[dict[str, Any]]) -> bool:
+    """Whether in = on time + late + filtered holds for each row of table epochs."""
+    return all(
+        row["events_in"] == row["on_time"] + row["late"] + row["no_window"] + row["rejected"] + row["dropped"]
+        for row in manifests
+    )

@@ -1,0 +1,184 @@
+"""Backfills: conservation, sessions over midnight, runs done again, corrections."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+
+from pipelines.errors import LeaseHeld, Refused
+from pipelines.lease import Lease
+from tests.flights_oracle import assert_equal
+from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline
+from tests.session_oracle import sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+GAP = timedelta(minutes=30)
+BY = ["user", "window_start"]
+
+
+def day(number: int) -> datetime:
+    return DAY0 + timedelta(days=number)
+
+
+def minute_grained(days: int, seed: int) -> list[tuple[str, datetime, int]]:
+    """Events on full minutes, many of them around midnight, so that sessions often just touch there."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(900):
+        user = f"user{draw.randrange(12)}"
+        midnight = day(draw.randrange(days + 1))
+        near = midnight + timedelta(minutes=draw.choice((-60, -31, -30, -29, -1, 0, 1, 29, 30, 31)))
+        anywhere = DAY0 + timedelta(minutes=draw.randrange(days * 1440))
+        moment = near if draw.random() < 0.4 else anywhere
+        if DAY0 <= moment < day(days):
+            rows.append((user, moment, draw.randrange(100)))
+    return rows
+
+
+def test_sessions_that_touch_exactly_at_midnight_are_one_session(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("23:30"), 1), ("a", at("00:00", day=1), 2), ("b", at("23:29"), 4), ("b", at("00:00", 1), 8))
+    pipeline = session_pipeline(GAP)
+    lake.backfill(spark, pipeline, day(0), day(2), "1d")
+    found = {(row["user"], row["window_start"]): row["total"] for row in lake.final(pipeline).to_pylist()}
+    assert found == {("a", at("23:30")): 3, ("b", at("23:29")): 4, ("b", at("00:00", 1)): 8}
+
+
+def test_days_on_their_own_give_what_one_epoch_gives_and_both_equal_plain_python(
+    spark: SparkSession, lake: Lake
+) -> None:
+    rows = minute_grained(days=4, seed=7)
+    lake.append(*rows)
+    by_day, at_once = session_pipeline(GAP), session_pipeline(GAP, name="at_once")
+    lake.backfill(spark, by_day, day(0), day(5), "1d")
+    lake.backfill(spark, at_once, day(0), day(5))
+    expected = sessions(rows, GAP)
+    assert_equal(lake.final(by_day).to_pandas(), expected, BY)
+    assert_same_windows(lake.final(by_day), lake.final(at_once))
+    touching = (expected["window_start"] < expected["window_end"].dt.floor("D")) & (expected["events"] > 1)
+    assert touching.sum() > 10, "the data must have sessions over midnight"
+
+
+def test_load_day_by_day_and_run_day_by_day_and_every_row_is_accounted_for_once(
+    spark: SparkSession, lake: Lake
+) -> None:
+    pipeline = hourly_pipeline(where="value >= 0")
+    arriving = [
+        [("a", at("10:00"), 1), ("b", at("11:00"), 2), (None, at("12:00"), 3), ("c", None, 4), ("c", at("13:00"), -1)],
+        [("a", at("10:00", 1), 10), ("late", at("09:00"), 11), (None, None, 12), ("b", at("23:59", 1), 13)],
+        [("a", at("10:00", 2), 20), ("late", at("09:00", 1), 21), ("late", at("09:30"), 22), ("d", at("00:00", 3), 23)],
+        [("a", at("10:00", 3), 30)],
+    ]
+    for number, rows in enumerate(arriving):
+        lake.append(*rows)
+        lake.backfill(spark, pipeline, day(number), day(number + 1))
+    epochs = lake.rows(pipeline, "epochs").to_pylist()
+    assert conserved(epochs)
+    assert sum(row["events_in"] for row in epochs) == sum(map(len, arriving))
+    assert sorted(row["value"] for row in lake.rows(pipeline, "late").to_pylist()) == [11, 21, 22]
+    rejects = {row["value"]: row["reason"] for row in lake.rows(pipeline, "rejects").to_pylist()}
+    assert rejects == {3: "null_key", 4: "null_timestamp", 12: "null_key"}
+    assert sum(row["dropped"] for row in epochs) == 1
+    on_time = [row["total"] for row in lake.final(pipeline).to_pylist()]
+    assert sorted(on_time) == [1, 2, 10, 13, 20, 23, 30]
+
+
+def test_an_event_dated_2099_is_rejected_and_moves_no_watermark(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("10:00"), 1), ("wild", datetime.fromisoformat("2099-01-01T00:00:00+00:00"), 2))
+    pipeline = hourly_pipeline()
+    (run,) = lake.backfill(spark, pipeline, day(0), day(1))
+    assert run.manifest.watermark == int(day(1).timestamp() * 1000) - 1
+    (reject,) = lake.rows(pipeline, "rejects").to_pylist()
+    assert (reject["user"], reject["reason"]) == ("wild", "timestamp_ahead_of_commit")
+    (made,) = lake.stream(spark, hourly_pipeline(name="streamed"))
+    assert made.watermark == int((at("10:00") - timedelta(hours=1)).timestamp() * 1000) - 1
+    assert made.counters["rejected"] == 1
+
+
+def test_an_unchanged_interval_that_is_run_again_publishes_nothing(spark: SparkSession, lake: Lake) -> None:
+    lake.append(*minute_grained(days=2, seed=1))
+    pipeline = session_pipeline(GAP)
+    lake.backfill(spark, pipeline, day(0), day(2), "1d")
+    before = lake.versions(pipeline)
+    again = lake.backfill(spark, pipeline, day(0), day(2), "1d")
+    assert [run.state for run in again] == ["unchanged", "unchanged"]
+    assert lake.versions(pipeline) == before
+
+
+def test_a_correction_run_again_gives_what_a_first_run_would(spark: SparkSession, lake: Lake, tmp_path_factory) -> None:
+    rows = minute_grained(days=3, seed=2)
+    correction = ("user3", at("23:45", day=1), 1_000)
+    lake.append(*rows)
+    pipeline = session_pipeline(GAP)
+    lake.backfill(spark, pipeline, day(0), day(4), "1d")
+    lake.append(correction)
+
+    (rerun,) = lake.backfill(spark, pipeline, day(1), day(2))
+    assert rerun.state == "done"
+    assert rerun.manifest.timeline == 2
+    stale = lake.rows(pipeline, "results").to_pandas().query("stale")
+    assert set(stale["epoch"]) == {3, 4}, "what followed is kept readable, and marked"
+
+    following = lake.backfill(spark, pipeline, day(1), day(2), and_following=True)
+    assert [run.state for run in following] == ["unchanged", "done", "done"]
+    fresh = Lake(tmp_path_factory.mktemp("fresh"))
+    fresh.append(*rows)
+    fresh.append(correction)
+    fresh.backfill(spark, pipeline, day(0), day(4), "1d")
+    assert_same_windows(lake.final(pipeline), fresh.final(pipeline))
+    assert_equal(lake.final(pipeline).to_pandas(), sessions([*rows, correction], GAP), BY)
+    assert not lake.rows(pipeline, "results").to_pandas()["stale"].any()
+
+
+def test_an_interval_that_leaves_a_gap_is_refused_with_both_dates(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("10:00"), 1))
+    pipeline = hourly_pipeline()
+    lake.backfill(spark, pipeline, day(0), day(1))
+    before = lake.versions(pipeline)
+    with pytest.raises(Refused, match=r"begins at 2024-03-03.*event time stands at 2024-03-02"):
+        lake.backfill(spark, pipeline, day(2), day(3))
+    with pytest.raises(Refused, match=r"overlaps what was run: 2024-03-01"):
+        lake.backfill(spark, pipeline, day(0), day(2))
+    assert lake.versions(pipeline) == before
+
+
+def test_a_second_driver_is_refused_and_told_who_the_first_is(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("10:00"), 1))
+    pipeline = hourly_pipeline()
+    with (
+        Lease(lake.tables(pipeline), "backfill", lake.clock),
+        pytest.raises(LeaseHeld, match=r"is being driven by process \d+ on .* \(backfill\)"),
+    ):
+        lake.backfill(spark, pipeline, day(0), day(1))
+    assert [run.state for run in lake.backfill(spark, pipeline, day(0), day(1))] == ["done"]
+
+
+def test_an_interval_without_rows_still_fires_what_is_due(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("23:50"), 1))
+    pipeline = session_pipeline(GAP)
+    first, second = lake.backfill(spark, pipeline, day(0), day(2), "1d")
+    assert first.manifest.counters["open_windows"] == 1
+    counters = second.manifest.counters
+    assert (counters["events_in"], counters["fired_on_time"], counters["open_windows"]) == (0, 1, 0)
+    assert len(lake.final(pipeline)) == 1
+
+
+def test_lateness_keeps_windows_open_over_the_end_of_a_day(spark: SparkSession, lake: Lake) -> None:
+    """A straggler within the lateness joins its window as a late pane; one behind it goes to the late table."""
+    pipeline = hourly_pipeline(allowed_lateness=timedelta(hours=2))
+    lake.append(("a", at("23:10"), 1), ("a", at("20:10"), 2))
+    lake.backfill(spark, pipeline, day(0), day(1))
+    lake.append(("a", at("23:20"), 4), ("a", at("20:20"), 8), ("a", at("01:00", 1), 16))
+    lake.backfill(spark, pipeline, day(1), day(2))
+    found = pd.DataFrame(lake.latest(pipeline).to_pylist()).sort_values("window_start")
+    assert list(found["total"]) == [2, 5, 16]
+    assert list(found["timing"]) == ["on_time", "late", "on_time"]
+    (late,) = lake.rows(pipeline, "late").to_pylist()
+    assert (late["value"], late["reason"]) == (8, "late")
