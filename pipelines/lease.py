@@ -29,6 +29,7 @@ from windowing.time import Millis, show_millis
 
 NAME = "lease"
 TIME_TO_LIVE: Millis = 60_000
+_COMMITS_PER_CLEANING = 100
 
 _SCHEMA = pa.schema(
     [
@@ -69,7 +70,10 @@ class LeaseRow:
         if self.host != socket.gethostname():
             return True
         try:
-            return abs(psutil.Process(self.process).create_time() - self.process_started) < 1
+            process = psutil.Process(self.process)
+            # A process that was killed and that its parent has not yet collected is dead as well.
+            same = abs(process.create_time() - self.process_started) < 1
+            return same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
 
@@ -111,7 +115,7 @@ class Lease:
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first; if it "
                 "is dead, its lease runs out by itself"
             )
-        self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
         self._renewal.start()
         return self
 
@@ -128,11 +132,19 @@ class Lease:
         if self._lost is not None:
             raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: the lease went to {self._lost}; this driver stops")
 
-    def _renew(self) -> None:
-        while not self._ended.wait(TIME_TO_LIVE / 3000):
-            self._lost = self._write(replace(self.row, expires_at=self._clock() + TIME_TO_LIVE))
-            if self._lost is not None:
-                return
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody asked this driver to end after its present epoch; looked up each time."""
+        row = read_lease(self._tables)
+        return row is not None and row.run == self.row.run and row.stop_requested
+
+    def renew(self) -> None:
+        """Hold the lease for another while, unless it went to another driver."""
+        self._lost = self._write(replace(self.row, expires_at=self._clock() + TIME_TO_LIVE))
+
+    def _renew_until_ended(self) -> None:
+        while self._lost is None and not self._ended.wait(TIME_TO_LIVE / 3000):
+            self.renew()
 
     def _write(self, row: LeaseRow) -> LeaseRow | None:
         """Put a row in place unless another driver is alive; that driver's row, or None when it is done."""
@@ -142,6 +154,8 @@ class Lease:
                 holder = _read(self._tables, handle)
                 if holder is not None and holder.run != row.run and holder.is_alive(self._clock()):
                     return holder
+                if holder is not None and holder.run == row.run:
+                    row = replace(row, stop_requested=holder.stop_requested)
                 if _replace(self._tables, handle, row):
                     return None
 
@@ -151,6 +165,20 @@ def read_lease(tables: PipelineTables) -> LeaseRow | None:
     if not tables.warehouse.exists(tables.path(NAME)):
         return None
     return _read(tables, tables.warehouse.open(tables.path(NAME)))
+
+
+def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
+    """Ask the driver at work, on whatever host, to end after its present epoch; None if there is none.
+
+    Args:
+        tables: the pipeline's tables.
+        now: int64 epoch milliseconds.
+    """
+    while (row := read_lease(tables)) is not None and row.is_alive(now):
+        handle = _open(tables)
+        if _read(tables, handle) == row and _replace(tables, handle, replace(row, stop_requested=True)):
+            return row
+    return None
 
 
 def _open(tables: PipelineTables) -> DeltaTable:
@@ -186,4 +214,7 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
         )
     except CommitFailedError:
         return False
+    if handle.version() % _COMMITS_PER_CLEANING == 0:
+        # A stream renews its lease for months: without this its folder would grow by a file each time.
+        handle.vacuum(retention_hours=1, dry_run=False, enforce_retention_duration=False)
     return True

@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +20,12 @@ from deltalake.transaction import AddAction, RemoveAction
 from pipelines.errors import Refused
 from pipelines.snapshots.manifest import DataFile
 from pipelines.storage import Warehouse
+from windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "window_start", "window_end")
+
+_FIRST_MILLI = to_millis(datetime.min)
+_LAST_MILLI = to_millis(datetime.max)
 
 
 def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table, **options: Any) -> DataFile | None:
@@ -53,16 +57,16 @@ def statistics(table: pa.Table) -> dict[str, Any]:
             continue
         bounds = pc.min_max(column)
         if pa.types.is_timestamp(column.type):
-            low[name] = _iso(bounds["min"].value)
-            high[name] = _iso(-(-bounds["max"].value // 1000) * 1000)
+            first, last = bounds["min"].value // 1000, -(-bounds["max"].value // 1000)
+            if first >= _FIRST_MILLI and last <= _LAST_MILLI:
+                low[name], high[name] = _iso(first), _iso(last)
         else:
             low[name], high[name] = bounds["min"].as_py(), bounds["max"].as_py()
     return {"numRecords": len(table), "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
-def _iso(micros: int) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros // 1000 * 1000)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+def _iso(millis: Millis) -> str:
+    return from_millis(millis).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:

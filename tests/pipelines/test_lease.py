@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipelines.errors import LeaseHeld
+from pipelines.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop
+from pipelines.storage import Warehouse, active_files
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.lake import Clock
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> PipelineTables:
+    return PipelineTables(Warehouse(str(tmp_path)), "duty")
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Another process on this host."""
+    started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def held_by(tables: PipelineTables, clock: Clock, **differing: object) -> LeaseRow:
+    """Put another driver's row in place."""
+    other = Lease(tables, "stream", clock)
+    other.row = replace(other.row, **differing)  # type: ignore[arg-type]
+    other.renew()
+    return other.row
+
+
+def test_a_second_driver_is_refused_and_told_who_the_first_is(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "backfill", clock), pytest.raises(LeaseHeld) as refused, Lease(tables, "stream", clock):
+        pytest.fail("both hold it")
+    for part in ("duty", str(os.getpid()), socket.gethostname(), "backfill"):
+        assert part in str(refused.value)
+
+
+def test_a_lease_that_was_given_back_is_free_at_once(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "backfill", clock):
+        pass
+    with Lease(tables, "stream", clock) as second:
+        assert read_lease(tables) == replace(second.row, expires_at=clock.now + TIME_TO_LIVE)
+
+
+def test_it_is_given_back_after_an_error_too(tables: PipelineTables) -> None:
+    clock = Clock()
+    with pytest.raises(ZeroDivisionError), Lease(tables, "backfill", clock):
+        raise ZeroDivisionError
+    row = read_lease(tables)
+    assert row is not None
+    assert not row.is_alive(clock.now)
+
+
+def test_a_live_process_of_this_host_keeps_it(tables: PipelineTables, process: subprocess.Popen[bytes]) -> None:
+    clock = Clock()
+    started = psutil.Process(process.pid).create_time()
+    held_by(tables, clock, process=process.pid, process_started=started)
+    with pytest.raises(LeaseHeld, match=str(process.pid)), Lease(tables, "backfill", clock):
+        pytest.fail("taken from a live process")
+
+
+def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
+    tables: PipelineTables, process: subprocess.Popen[bytes]
+) -> None:
+    """Also before its parent has collected it: until then it is a zombie, which still has its number."""
+    clock = Clock()
+    started = psutil.Process(process.pid).create_time()
+    row = held_by(tables, clock, process=process.pid, process_started=started)
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not row.is_alive(clock.now)
+    process.wait()
+    assert not row.is_alive(clock.now)
+    with Lease(tables, "backfill", clock) as lease:
+        lease.check()
+
+
+def test_a_process_number_that_was_used_again_is_not_the_driver(
+    tables: PipelineTables, process: subprocess.Popen[bytes]
+) -> None:
+    clock = Clock()
+    started = psutil.Process(process.pid).create_time()
+    held_by(tables, clock, process=process.pid, process_started=started - 100)
+    with Lease(tables, "backfill", clock) as lease:
+        lease.check()
+
+
+def test_a_driver_of_another_host_keeps_it_until_it_runs_out(tables: PipelineTables) -> None:
+    clock = Clock()
+    held_by(tables, clock, host="elsewhere", process=1)
+    clock.now += TIME_TO_LIVE - 1
+    with pytest.raises(LeaseHeld, match="elsewhere"), Lease(tables, "backfill", clock):
+        pytest.fail("taken before its end")
+    clock.now += 1
+    with Lease(tables, "backfill", clock) as lease:
+        lease.check()
+
+
+def test_renewal_moves_the_end(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "stream", clock) as lease:
+        clock.now += TIME_TO_LIVE - 1
+        lease.renew()
+        row = read_lease(tables)
+        assert row is not None
+        assert row.expires_at == clock.now + TIME_TO_LIVE
+
+
+def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "stream", clock) as sleeper:
+        clock.now += TIME_TO_LIVE
+        taken = held_by(tables, clock, host="elsewhere")
+        sleeper.renew()
+        with pytest.raises(LeaseHeld, match=r"went to process .* on elsewhere"):
+            sleeper.check()
+    row = read_lease(tables)
+    assert row is not None
+    assert row.run == taken.run, "its end gave back a lease that was no longer its own"
+
+
+def test_nobody_holds_the_lease_of_a_pipeline_that_never_ran(tables: PipelineTables) -> None:
+    assert read_lease(tables) is None
+
+
+def test_a_stop_reaches_the_driver_and_outlives_a_renewal(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "stream", clock) as lease:
+        assert not lease.stop_requested
+        asked = request_stop(tables, clock.now)
+        assert asked is not None
+        assert asked.run == lease.row.run
+        lease.renew()
+        assert lease.stop_requested
+    with Lease(tables, "stream", clock) as after:
+        assert not after.stop_requested, "the next driver was not asked to stop"
+
+
+def test_without_a_driver_there_is_nobody_to_stop(tables: PipelineTables) -> None:
+    clock = Clock()
+    assert request_stop(tables, clock.now) is None
+    held_by(tables, clock, host="elsewhere")
+    clock.now += TIME_TO_LIVE
+    assert request_stop(tables, clock.now) is None
+
+
+def test_the_lease_table_stays_one_row_and_its_folder_small(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "stream", clock) as lease:
+        for _ in range(3):
+            lease.renew()
+    assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipelines.errors import Refused
+from pipelines.storage import Warehouse, active_files, arrow_schema, read_table
+
+ROWS = pa.table({"n": pa.array(range(1000), pa.int64()), "name": [str(n) for n in range(1000)]})
+
+
+def test_a_table_is_below_the_warehouse_unless_its_path_says_where_it_is(tmp_path: Path) -> None:
+    assert Warehouse("/lake/").path("duty", "state") == "/lake/duty/state"
+    assert Warehouse("/lake").path("/elsewhere/events") == "/elsewhere/events"
+    assert Warehouse("/lake").path("s3://bucket/events") == "s3://bucket/events"
+
+
+def test_a_table_is_read_at_the_version_it_was_opened_at(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS.slice(0, 10))
+    handle = DeltaTable(path)
+    write_deltalake(path, ROWS.slice(10), mode="append")
+    warehouse = Warehouse(str(tmp_path))
+    assert len(read_table(warehouse, handle)) == 10
+    assert len(read_table(warehouse, warehouse.open(path))) == 1000
+    assert read_table(warehouse, warehouse.open(path), ["n"], pc.field("n") >= 998)["n"].to_pylist() == [998, 999]
+
+
+def test_a_column_that_a_file_is_older_than_is_null(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS.select(["n"]).slice(0, 2))
+    write_deltalake(path, ROWS.slice(2, 1), mode="append", schema_mode="merge")
+    rows = read_table(Warehouse(str(tmp_path)), DeltaTable(path)).sort_by("n")
+    assert rows["name"].to_pylist() == [None, None, "2"]
+
+
+def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), ROWS.slice(0, 0))
+    rows = read_table(Warehouse(str(tmp_path)), DeltaTable(str(tmp_path / "t")))
+    assert (len(rows), rows.schema.names) == (0, ["n", "name"])
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda file: file.write_bytes(b"PAR1 no more")])
+def test_a_file_that_is_gone_or_damaged_is_a_clear_refusal(tmp_path: Path, harm: object) -> None:
+    path = tmp_path / "t"
+    write_deltalake(str(path), ROWS)
+    harm(next(path.glob("*.parquet")))  # type: ignore[operator]
+    warehouse = Warehouse(str(tmp_path))
+    with pytest.raises(Refused, match=f"a file of table {path} can't be read"):
+        read_table(warehouse, warehouse.open(str(path)))
+
+
+def test_sizes_tell_a_missing_file_and_a_folder_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "b").mkdir()
+    sizes = Warehouse(str(tmp_path)).sizes(str(tmp_path), ["a", "b", "c"])
+    assert sizes == {"a": 5, "b": None, "c": None}
+
+
+def test_floats_have_no_parquet_statistics_because_nan_falsifies_them(tmp_path: Path) -> None:
+    table = pa.table({"d": [1.0, float("nan")], "n": [1, 2], "l": [[1], [2]]})
+    Warehouse(str(tmp_path)).write_parquet(str(tmp_path / "t"), "f.parquet", table)
+    group = pq.ParquetFile(tmp_path / "t" / "f.parquet").metadata.row_group(0)
+    described = {group.column(i).path_in_schema: group.column(i).is_stats_set for i in range(group.num_columns)}
+    assert described == {"d": False, "n": True, "l.list.element": False}
+
+
+def test_the_files_of_a_table_come_with_size_rows_and_bounds(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), ROWS)
+    handle = DeltaTable(str(tmp_path / "t"))
+    (file,) = active_files(handle)
+    assert file["size_bytes"] == (tmp_path / "t" / file["path"]).stat().st_size
+    assert (file["num_records"], file["min.n"], file["max.n"]) == (1000, 0, 999)
+    assert arrow_schema(handle).names == ["n", "name"]
+
+
+READER = """
+import sys
+from pipelines.storage import Warehouse, read_table
+warehouse = Warehouse(sys.argv[1])
+print(len(read_table(warehouse, warehouse.open(sys.argv[2]))))
+"""
+
+
+def test_a_short_process_that_reads_a_table_ends_with_0_every_time(tmp_path: Path) -> None:
+    """Read through deltalake's own reader, more than half of such processes end with SIGABRT after success."""
+    path = str(tmp_path / "t")
+    for part in range(4):
+        write_deltalake(path, ROWS.slice(part * 250, 250), mode="append")
+    ended = [
+        subprocess.run([sys.executable, "-c", READER, str(tmp_path), path], capture_output=True, text=True)
+        for _ in range(12)
+    ]
+    assert [(done.returncode, done.stdout) for done in ended] == [(0, "1000\n")] * 12
