@@ -5,7 +5,7 @@ A row that was lost or came twice stands out here, whichever table it was in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.snapshots.manifest import Manifest
-from pipelines.tables import epochs, late, rejects, results
 from pipelines.tables.key_groups import key_groups
+from pipelines.tables.pinned import PinnedTables
 from pipelines.window_shape import WindowShape
 
 
@@ -33,74 +33,73 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Found:
-    """Rows of a table that counters are held against: epoch and, where it can be known, key group of each."""
+    """Rows of a table that counters are held against: their number by epoch and key group, if that can be known."""
 
-    epochs: np.ndarray
-    groups: np.ndarray | None
+    by_epoch: dict[int, np.ndarray]
+    by_group: bool
+
+    @classmethod
+    def of(cls, epochs: np.ndarray, groups: np.ndarray | None) -> _Found:
+        """Count rows by their epoch and key group."""
+        size = 1 if groups is None or not len(groups) else int(groups.max()) + 1
+        placed = np.zeros(len(epochs), dtype=np.int64) if groups is None else groups
+        numbers, rank = np.unique(epochs, return_inverse=True)
+        counts = np.bincount(rank * size + placed, minlength=len(numbers) * size).reshape(len(numbers), size)
+        return cls(dict(zip(numbers.tolist(), counts, strict=True)), groups is not None)
 
     def count(self, epoch: int, first: int, last: int) -> int:
-        rows = self.epochs == epoch
-        if self.groups is not None:
-            rows = rows & (self.groups >= first) & (self.groups <= last)
-        return int(rows.sum())
+        """Rows of an epoch in a range of key groups."""
+        counts = self.by_epoch.get(epoch)
+        return 0 if counts is None else int(counts[first : last + 1].sum())
 
 
-def ledger(
-    manifest: Manifest, shape: WindowShape | None, tables: Mapping[str, pa.Table], final: pa.Table, state: pa.Table
-) -> pd.DataFrame:
+def ledger(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> pd.DataFrame:
     """One row a count; `counted` and `found` must be equal.
 
     Args:
-        manifest: of the pinned epoch.
+        tables: as of an epoch.
         shape: of the windows.
-        tables: results, late, rejects and epochs as of that epoch.
-        final: its final windows.
-        state: its state rows.
+        final: the final windows.
     """
-    key = tuple(manifest.schemas.key)
-    found = _found_rows(tables, key, manifest.max_parallelism)
+    manifest = tables.manifest
+    found = _found_rows(tables)
     entries: list[Entry] = []
     every_group = (0, manifest.max_parallelism - 1)
-    for row in tables[epochs.NAME].to_pylist():
+    for row in tables.epochs.to_pylist():
         for what, rows in found.items():
-            shards = row.get("shards") if rows.groups is not None else None
+            shards = row.get("shards") if rows.by_group else None
             ranges = [(shard["first"], shard["last"], shard[what]) for shard in shards or ()]
             for first, last, counted in ranges or [(*every_group, row[what])]:
                 entries.append(
                     Entry(row["epoch"], what, first, last, counted or 0, rows.count(row["epoch"], first, last))
                 )
-    entries.extend(_snapshot_entries(manifest, shape, tables[epochs.NAME], final, state, key))
+    entries.extend(_snapshot_entries(tables, shape, final))
     return pd.DataFrame(entries, columns=list(Entry._fields)).convert_dtypes(dtype_backend="numpy_nullable")
 
 
-def _found_rows(tables: Mapping[str, pa.Table], key: tuple[str, ...], max_parallelism: int) -> dict[str, _Found]:
-    found = {"rejected": _Found(tables[rejects.NAME]["epoch"].to_numpy(), None)}
-    rows = tables[late.NAME]
+def _found_rows(tables: PinnedTables) -> dict[str, _Found]:
+    key, max_parallelism = tables.key, tables.manifest.max_parallelism
+    found = {"rejected": _Found.of(tables.rejects["epoch"].to_numpy(), None)}
+    rows = tables.late
     # A derived key column is not among the input's.
     has_key = set(key) <= set(rows.column_names)
-    found["late"] = _Found(
+    found["late"] = _Found.of(
         rows["epoch"].to_numpy(), key_groups(rows, key, max_parallelism).to_numpy() if has_key else None
     )
-    panes = tables[results.NAME]
+    panes = tables.results
     groups = key_groups(panes, key, max_parallelism).to_numpy()
     numbers, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
     is_result = pc.equal(panes["op"], "+").to_numpy()
     for name in ("early", "on_time", "late"):
         chosen = is_result & (timing == name)
-        found[f"fired_{name}"] = _Found(numbers[chosen], groups[chosen])
-    found["withdrawn"] = _Found(numbers[~is_result], groups[~is_result])
+        found[f"fired_{name}"] = _Found.of(numbers[chosen], groups[chosen])
+    found["withdrawn"] = _Found.of(numbers[~is_result], groups[~is_result])
     return found
 
 
-def _snapshot_entries(
-    manifest: Manifest,
-    shape: WindowShape | None,
-    made: pa.Table,
-    final: pa.Table,
-    state: pa.Table,
-    key: tuple[str, ...],
-) -> Iterator[Entry]:
+def _snapshot_entries(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> Iterator[Entry]:
     """Counts that hold of the snapshot as a whole: its open windows, and every element since the beginning."""
+    manifest, made, state = tables.manifest, tables.epochs, tables.state
     groups = state["key_group"].to_numpy()
     in_flight = pc.and_(pc.equal(state["namespace"], "window"), state["in_flight"]).to_numpy(zero_copy_only=False)
     ranges = _ranges(manifest)
@@ -109,7 +108,7 @@ def _snapshot_entries(
         yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], int(inside.sum()))
     if not _is_exact(manifest, shape) or shape is None or shape.count is None or shape.multiplicity is None:
         return
-    final_groups = key_groups(final, key, manifest.max_parallelism).to_numpy()
+    final_groups = key_groups(final, tables.key, manifest.max_parallelism).to_numpy()
     taken = _taken(made)
     for first, last, _ in ranges if taken is not None else [(0, manifest.max_parallelism - 1, {})]:
         elements = _sum(final[shape.count], (final_groups >= first) & (final_groups <= last))

@@ -1,4 +1,4 @@
-"""The rows that a check looks at, pinned: every table as of one epoch, whatever was published since."""
+"""What a check looks at: a pipeline's tables as of one epoch, as data frames."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import pyarrow.compute as pc
 
 from expectations.ledger import ledger
 from pipelines.config import Config
-from pipelines.errors import Refused, UsageError
-from pipelines.snapshots.contents import state_rows
-from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import epochs, late, rejects, results, state
+from pipelines.storage import warehouse_of
+from pipelines.tables.pinned import PinnedTables, pin_tables
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.window_shape import WindowShape, window_shape
 
@@ -53,79 +50,36 @@ class Pinned:
 
 
 def pin(config: Config, pipeline: str, epoch: int | None) -> Pinned:
-    """The tables of a pipeline as of an epoch.
-
-    Args:
-        config: of the project.
-        pipeline: its name.
-        epoch: None takes the newest.
+    """The tables of a pipeline as of an epoch; None takes the newest.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
         Refused: the epoch is not published yet, or was replaced by a later restore or re-run.
     """
     value = config.pipeline(pipeline)
-    tables = PipelineTables(warehouse_of(config), pipeline)
-    snapshot = _snapshot(tables, epoch)
-    manifest = snapshot.manifest
-    shape = window_shape(value, manifest.stagger_offset)
-    versions, read = {state.NAME: snapshot.version}, {}
-    for name in (results.NAME, late.NAME, rejects.NAME, epochs.NAME):
-        handle = tables.open(name)
-        _check_published(manifest, name, handle.transaction_version(tables.application))
-        versions[name] = handle.version()
-        current = (pc.field("epoch") <= manifest.epoch) & ~pc.field("stale")
-        read[name] = read_table(tables.warehouse, handle, where=current)
-    if manifest.epoch not in read[epochs.NAME]["epoch"].to_pylist():
-        raise Refused(
-            f"epoch {manifest.epoch} of {pipeline} was replaced: a later restore or re-run began before it. Check the "
-            "newest epoch, or restore that one first"
-        )
-    rows = state_rows(tables, snapshot)
-    key = tuple(manifest.schemas.key)
-    final = results.final(results.latest(read[results.NAME], key), manifest.watermark)
-    before = _watermark_before(read[epochs.NAME], manifest)
-    became = pc.equal(final["epoch"], pa.scalar(manifest.epoch, pa.int64()))
-    if before is not None:
-        became = pc.or_(became, pc.greater(final["final_at"], before))
+    tables = pin_tables(PipelineTables(warehouse_of(config), pipeline), epoch)
+    shape = window_shape(value, tables.manifest.stagger_offset)
+    final = tables.final_windows()
     return Pinned(
-        manifest,
-        versions,
+        tables.manifest,
+        tables.versions,
         shape,
-        _frame(final.filter(became)),
+        _frame(final.filter(_became_final(tables, final))),
         _frame(final),
-        _frame(read[results.NAME]),
-        _frame(read[epochs.NAME].drop_columns(["phases"])),
-        ledger(manifest, shape, read, final, rows),
-        _frame(rows),
+        _frame(tables.results),
+        _frame(tables.epochs.drop_columns(["phases"])),
+        ledger(tables, shape, final),
+        _frame(tables.state),
     )
 
 
-def _snapshot(tables: PipelineTables, epoch: int | None) -> Snapshot:
-    version = None
-    if epoch is not None:
-        known = {entry.manifest["epoch"]: entry.version for entry in list_snapshots(tables)}
-        if epoch not in known:
-            raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
-        version = known[epoch]
-    snapshot = read_snapshot(tables, version)
-    if snapshot is None:
-        raise Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill` first")
-    return snapshot
-
-
-def _check_published(manifest: Manifest, table: str, published: int | None) -> None:
-    if manifest.publish[table].files and (published is None or published < manifest.epoch):
-        raise Refused(
-            f"epoch {manifest.epoch} of {manifest.pipeline} is not published to {table} yet: the next run of it will "
-            "do so"
-        )
-
-
-def _watermark_before(rows: pa.Table, manifest: Manifest) -> pa.Scalar | None:
-    """The watermark of the parent epoch; None where there is no parent or it had none yet."""
-    before = rows.filter(pc.equal(rows["epoch"], pa.scalar(manifest.parent, pa.int64())))["watermark"].drop_null()
-    return before[0] if len(before) else None
+def _became_final(tables: PinnedTables, final: pa.Table) -> pa.Array:
+    """Which windows were not final yet at the parent epoch."""
+    manifest = tables.manifest
+    is_own = pc.equal(final["epoch"], pa.scalar(manifest.epoch, pa.int64()))
+    parent = pc.equal(tables.epochs["epoch"], pa.scalar(manifest.parent, pa.int64()))
+    before = tables.epochs.filter(parent)["watermark"].drop_null()
+    return pc.or_(is_own, pc.greater(final["final_at"], before[0])) if len(before) else is_own
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:

@@ -1,0 +1,117 @@
+"""A pipeline's tables as of one epoch, whatever was published since: what checks and reports look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.errors import Refused, UsageError
+from pipelines.snapshots.contents import state_rows
+from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from pipelines.snapshots.manifest import Manifest
+from pipelines.storage import read_table
+from pipelines.tables import epochs, late, rejects, results, state
+from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+
+
+@dataclass(frozen=True)
+class PinnedTables:
+    """The rows of an epoch and of those before it that still count.
+
+    Args:
+        snapshot: of the epoch.
+        versions: of each table, that it was read at.
+        results: every pane.
+        late: rows that came too late.
+        rejects: rows that can't be used.
+        epochs: one row an epoch, by number.
+        state: rows of the snapshot.
+    """
+
+    snapshot: Snapshot
+    versions: dict[str, int]
+    results: pa.Table
+    late: pa.Table
+    rejects: pa.Table
+    epochs: pa.Table
+    state: pa.Table
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the epoch's snapshot."""
+        return self.snapshot.manifest
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return tuple(self.manifest.schemas.key)
+
+    def latest_windows(self) -> pa.Table:
+        """The newest pane of each window that is not withdrawn."""
+        return results.latest(self.results, self.key)
+
+    def final_windows(self) -> pa.Table:
+        """Of these, the ones that nothing can change any more."""
+        return results.final(self.latest_windows(), self.manifest.watermark)
+
+
+def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables:
+    """The tables of a pipeline as of an epoch.
+
+    Args:
+        tables: of the pipeline.
+        epoch: None takes the newest.
+
+    Raises:
+        UsageError: there is no snapshot of that epoch.
+        Refused: it is not published yet, or was replaced by a later restore or re-run.
+    """
+    snapshot = _snapshot(tables, epoch)
+    manifest = snapshot.manifest
+    versions = {state.NAME: snapshot.version}
+    read = {}
+    for name in PUBLISHED:
+        handle = tables.open(name)
+        _check_published(manifest, name, handle.transaction_version(tables.application))
+        versions[name] = handle.version()
+        current = (pc.field("epoch") <= manifest.epoch) & ~pc.field("stale")
+        read[name] = read_table(tables.warehouse, handle, where=current)
+    if manifest.epoch not in read[epochs.NAME]["epoch"].to_pylist():
+        raise Refused(
+            f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began before it. "
+            "Look at the newest epoch, or restore that one first"
+        )
+    return PinnedTables(
+        snapshot,
+        versions,
+        read[results.NAME],
+        read[late.NAME],
+        read[rejects.NAME],
+        read[epochs.NAME].sort_by("epoch"),
+        state_rows(tables, snapshot),
+    )
+
+
+def _snapshot(tables: PipelineTables, epoch: int | None) -> Snapshot:
+    version = None
+    if epoch is not None:
+        known = {entry.manifest["epoch"]: entry.version for entry in list_snapshots(tables)}
+        if epoch not in known:
+            raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
+        version = known[epoch]
+    snapshot = read_snapshot(tables, version)
+    if snapshot is None:
+        raise Refused(
+            f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first"
+        )
+    return snapshot
+
+
+def _check_published(manifest: Manifest, table: str, published: int | None) -> None:
+    if manifest.publish[table].files and (published is None or published < manifest.epoch):
+        raise Refused(
+            f"epoch {manifest.epoch} of {manifest.pipeline} is not published to {table} yet: the next run of it will "
+            "do so"
+        )
