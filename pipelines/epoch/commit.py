@@ -48,6 +48,8 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
     tables = plan.tables
     tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
+    if plan.head is None and handle.transaction_version(tables.application) is not None:
+        raise _outrun(plan, "no snapshot")
     manifest = _manifest(plan, outcomes, phases)
     check_files(tables, manifest)
     schema = plan.bound.table_schemas[state.NAME]
@@ -74,11 +76,15 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
     except CommitFailedError as error:
-        raise Refused(
-            f"epoch {plan.epoch} of {tables.pipeline}: somebody else committed to table state since it was planned "
-            f"at version {handle.version()}. Nothing of this epoch counts; run it again once the other driver has ended"
-        ) from error
+        raise _outrun(plan, f"version {handle.version()}") from error
     return manifest
+
+
+def _outrun(plan: EpochPlan, planned_at: str) -> Refused:
+    return Refused(
+        f"epoch {plan.epoch} of {plan.tables.pipeline}: somebody else committed to table state since it was planned "
+        f"at {planned_at}. Nothing of this epoch counts; run it again once the other driver has ended"
+    )
 
 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.errors import Refused
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Literal[1] = 1
 
 Kind = Literal["backfill", "stream", "clock"]
 
@@ -104,7 +104,7 @@ class PartitionWatermark(_Value):
 class Manifest(_Value):
     """One snapshot."""
 
-    format_version: int = FORMAT_VERSION
+    format_version: Literal[1] = FORMAT_VERSION
     pipeline: str
     timeline: int
     epoch: int

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable
+
+from pipelines.errors import Refused
+from pipelines.snapshots.head import lineage, list_snapshots, read_snapshot
+from pipelines.snapshots.manifest import Manifest, PartitionWatermark
+from pipelines.tables.files import add_action, write_file
+from tests.lake import at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+
+
+def two_epochs(by_hand: ByHand) -> Manifest:
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:00"))
+    return by_hand.epoch(
+        ("ann", at("10:20"), 3),
+        watermark=at("10:30"),
+        partitions={"JFK": PartitionWatermark(watermark=5, generator={"max": 7}, idle=True, pending=9)},
+    )
+
+
+def test_a_manifest_is_the_same_after_its_way_through_the_table(by_hand: ByHand) -> None:
+    manifest = two_epochs(by_hand)
+    assert by_hand.head().manifest == manifest
+    assert Manifest.parse(manifest.model_dump_json()) == manifest
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"format_version": 2}, "format_version"), ({"epoch": "x"}, "epoch"), ({"future": 1}, "future")],
+)
+def test_a_manifest_that_this_version_does_not_know_is_refused(
+    by_hand: ByHand, change: dict[str, object], named: str
+) -> None:
+    text = json.dumps({**two_epochs(by_hand).model_dump(), **change})
+    with pytest.raises(Refused, match=rf"{named}.*Install the version that wrote it"):
+        Manifest.parse(text)
+
+
+def test_an_older_version_of_the_table_has_its_own_manifest(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    entries = list_snapshots(by_hand.tables)
+    assert [entry.manifest["epoch"] for entry in entries] == [2, 1]
+    for entry in entries:
+        snapshot = read_snapshot(by_hand.tables, entry.version)
+        assert snapshot is not None
+        assert snapshot.manifest.epoch == entry.manifest["epoch"]
+
+
+def test_the_manifest_outlives_the_clean_up_of_the_log(by_hand: ByHand) -> None:
+    """What stands in commits alone is lost then, and a pipeline that paused could not go on."""
+    manifest = two_epochs(by_hand)
+    handle = by_hand.tables.open("state")
+    handle.create_checkpoint()
+    log = Path(by_hand.tables.path("state")) / "_delta_log"
+    for version in range(handle.version() + 1):
+        (log / f"{version:020d}.json").unlink()
+    assert by_hand.head().manifest == manifest
+    assert list_snapshots(by_hand.tables) == []
+
+
+def test_the_manifest_is_found_below_commits_of_others(by_hand: ByHand) -> None:
+    manifest = two_epochs(by_hand)
+    handle = by_hand.tables.open("state")
+    handle.alter.set_table_description("somebody was here")
+    assert read_snapshot(by_hand.tables) is not None
+    assert by_hand.head().manifest == manifest
+    by_hand.tables.open("state").optimize.compact()
+    assert by_hand.head().manifest == manifest
+
+
+def test_an_epoch_goes_on_from_a_compacted_snapshot_without_doubling_a_window(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    by_hand.tables.open("state").optimize.compact()
+    by_hand.epoch(("cem", at("10:40"), 1), watermark=at("10:31"))
+    state = by_hand.rows("state")
+    windows = state.filter(pa.compute.not_equal(state["key_group"], -1))
+    assert sorted(windows["user"].to_pylist()) == ["ann", "bob", "cem"]
+    assert len(state) == 4
+
+
+def test_state_without_a_manifest_is_refused(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    by_hand.tables.open("state").delete("key_group = -1")
+    with pytest.raises(Refused, match="has state but no manifest"):
+        read_snapshot(by_hand.tables)
+
+
+def test_two_manifests_are_refused(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    tables, handle = by_hand.tables, by_hand.tables.open("state")
+    rows = by_hand.rows("state")
+    file = write_file(tables.warehouse, tables.path("state"), "x", rows.filter(pa.compute.equal(rows["key_group"], -1)))
+    assert file is not None
+    handle.create_write_transaction(
+        [add_action(file)], "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
+    )
+    with pytest.raises(Refused, match="has 2 manifests, not one"):
+        read_snapshot(tables)
+
+
+def test_a_pipeline_without_a_table_has_no_snapshot(by_hand: ByHand) -> None:
+    assert read_snapshot(by_hand.tables) is None
+    assert list_snapshots(by_hand.tables) == []
+
+
+def test_the_history_shows_a_short_copy_to_every_engine(by_hand: ByHand) -> None:
+    manifest = two_epochs(by_hand)
+    newest = DeltaTable(by_hand.tables.path("state")).history(1)[0]
+    assert newest["tidegate"] == manifest.short()
+    assert newest["tidegate"]["parent"] == 1
+
+
+def test_the_line_of_a_snapshot_leads_past_what_was_replaced(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    parent = by_hand.head()
+    by_hand.epoch(("ann", at("10:20"), 3), watermark=at("10:30"))
+    head = by_hand.epoch(("ann", at("10:21"), 3), watermark=at("10:30"), parent=parent)
+    assert (head.timeline, head.epoch, head.parent) == (2, 3, 1)
+    assert [entry.manifest["epoch"] for entry in lineage(by_hand.tables, head)] == [3, 1]
+
+
+def test_an_epoch_that_touches_one_shard_leaves_the_files_of_the_others(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, session_pipeline(), parallelism=8)
+    users = [(f"user{n}", at("10:00"), 1) for n in range(40)]
+    by_hand.epoch(*users, watermark=at("10:00"))
+    before = {file["path"] for file in by_hand.head().files}
+    by_hand.epoch(("user0", at("10:01"), 1), watermark=at("10:01"))
+    after = {file["path"] for file in by_hand.head().files}
+    assert len(before) == 8
+    assert len(before & after) == 7
