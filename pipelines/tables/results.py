@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from pipelines.tables.columns import TIMESTAMP, column
 from windowing.keys import KeySchema
-from windowing.time import Millis
+from windowing.time import MAX_TIMESTAMP, Millis
 
 NAME = "results"
 
@@ -45,15 +45,16 @@ def latest_query(table: str, key: tuple[str, ...]) -> str:
     )
 
 
-def final_query(table: str, key: tuple[str, ...], watermark: str) -> str:
+def final_query(table: str, key: tuple[str, ...], watermark: Millis) -> str:
     """SQL for the windows that nothing can change any more.
 
     Args:
         table: how the query names the table.
         key: the key columns.
-        watermark: the snapshot's watermark as a timestamp literal's text.
+        watermark: of the snapshot, int64 epoch milliseconds.
     """
-    return f"SELECT * FROM ({latest_query(table, key)}) WHERE final_at <= TIMESTAMP '{watermark}'"
+    reached = "TRUE" if watermark == MAX_TIMESTAMP else f"unix_millis(final_at) <= {watermark}"
+    return f"SELECT * FROM ({latest_query(table, key)}) WHERE {reached}"
 
 
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
@@ -62,13 +63,17 @@ def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     by = [*key, "window_id"]
     # A withdrawal counts as newer than the pane it takes back.
     order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
-    ordered = rows.append_column("__order", order)
-    newest = ordered.group_by(by).aggregate([("__order", "max")])
-    joined = ordered.join(newest, by, join_type="inner", use_threads=False)
-    kept = joined.filter(pc.and_(pc.equal(joined["__order"], joined["__order_max"]), pc.equal(joined["op"], "+")))
-    return kept.select(rows.column_names)
+    ordered = rows.take(pc.sort_indices(order))
+    numbered = ordered.select(by).append_column("__row", pa.array(range(len(rows)), pa.int64()))
+    # Groups, unlike joins, take a null in the key for a value.
+    newest = numbered.group_by(by, use_threads=False).aggregate([("__row", "max")])["__row_max"]
+    kept = ordered.take(newest)
+    return kept.filter(pc.equal(kept["op"], "+"))
 
 
 def final(rows: pa.Table, watermark: Millis) -> pa.Table:
     """Of rows that are the latest, those that nothing can change any more at a watermark."""
-    return rows.filter(pc.less_equal(rows["final_at"].cast(pa.int64()), watermark * 1000))
+    if watermark == MAX_TIMESTAMP:
+        return rows
+    final_at = rows["final_at"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    return rows.filter(pc.less_equal(final_at, watermark))

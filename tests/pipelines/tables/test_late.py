@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipelines.tables import epochs, late, rejects
+from tests.lake import EVENTS, at
+from tests.pipelines.by_hand import ByHand
+
+
+def test_a_late_row_keeps_its_input_and_says_why(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("bob", at("10:00"), 7), watermark=at("12:01"))
+    (row,) = by_hand.rows("late").to_pylist()
+    assert (row["user"], row["at"], row["value"]) == ("bob", at("10:00"), 7)
+    assert (row["reason"], row["lateness_ms"], row["watermark"]) == ("late", 7_200_000, at("12:00"))
+    assert (row["window_start"], row["window_end"]) == (at("10:00"), at("10:30"))
+    assert (row["timeline"], row["epoch"], row["stale"]) == (1, 2, False)
+
+
+def test_columns_of_the_input_come_first_and_may_be_null() -> None:
+    strict = pa.schema([field.with_nullable(False) for field in EVENTS])
+    for table in (late, rejects):
+        leading = list(table.schema(strict))[: len(EVENTS)]
+        assert [field.name for field in leading] == EVENTS.names
+        assert all(field.nullable for field in leading)
+
+
+def test_an_input_column_that_is_named_like_one_of_ours_gets_a_prefix() -> None:
+    clashing = pa.schema([("epoch", pa.string()), ("watermark", pa.int64())])
+    assert late.schema(clashing).names[:2] == ["input_epoch", "input_watermark"]
+    assert rejects.schema(clashing).names[:2] == ["input_epoch", "watermark"]
+
+
+def test_every_column_that_counts_or_judges_is_explained() -> None:
+    for columns in (late.TRAILING, rejects.TRAILING, tuple(epochs.SCHEMA)):
+        assert all(field.metadata and field.metadata[b"comment"] for field in columns)
+
+
+def test_what_went_in_is_on_time_late_or_filtered_in_every_epoch(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:01"), 1), watermark=at("11:00"))
+    by_hand.epoch(("ann", at("10:10"), 1), ("ann", at("11:10"), 1), watermark=at("11:30"))
+    for row in by_hand.rows("epochs").to_pylist():
+        filtered = row["no_window"] + row["rejected"] + row["dropped"]
+        assert row["events_in"] == row["on_time"] + row["late"] + filtered
+    assert sum(by_hand.rows("epochs")["late"].to_pylist()) == len(by_hand.rows("late")) == 1
