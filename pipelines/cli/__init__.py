@@ -15,6 +15,7 @@ from pipelines.errors import OTHER, USAGE, TidegateError
 _COMMANDS = {
     "backfill": "pipelines.cli.backfill:backfill",
     "demo": "pipelines.cli.demo:demo",
+    "report": "pipelines.cli.report:report",
     "results": "pipelines.cli.results:results",
     "setup": "pipelines.cli.setup:setup",
     "snapshot": "pipelines.cli.snapshot:snapshot",

@@ -1,0 +1,89 @@
+"""The page of a run report: a template, the run's numbers and its plots, in one file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+from pipelines.config import Config
+from pipelines.report.plots import lag, plots, show_duration
+from pipelines.report.run import RunReport
+from windowing.time import from_millis, show_millis
+
+_SHOWN_EPOCHS = 15
+
+
+def report_path(config: Config, pipeline: str, epoch: int) -> Path:
+    """Where the report of an epoch is kept."""
+    return config.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
+
+
+def render(run: RunReport, now: datetime | None = None) -> str:
+    """The page as HTML, with nothing to load from elsewhere.
+
+    Args:
+        run: what to show.
+        now: printed as the time of drawing.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = lambda value: f"{value:,}"
+    environment.filters["moment"] = _moment
+    manifest = run.manifest
+    row = run.epoch
+    behind = lag(row)
+    return environment.get_template("page.html").render(
+        run=run,
+        epoch=row,
+        watermark=show_millis(manifest.watermark),
+        lag="-" if behind is None else show_duration(behind),
+        interval=_interval(run),
+        counters=[(label, name, row[name], run.total(name)) for label, name in _COUNTERS],
+        lengths=_lengths(run),
+        plots=plots(run),
+        failed=[check for check in run.quality if not check["success"]],
+        last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
+        now=now or datetime.now(UTC),
+    )
+
+
+_COUNTERS = (
+    ("Events in", "events_in"),
+    ("On time", "on_time"),
+    ("Late", "late"),
+    ("Rejected", "rejected"),
+    ("No window", "no_window"),
+    ("Dropped by where", "dropped"),
+    ("Fired early", "fired_early"),
+    ("Fired on time", "fired_on_time"),
+    ("Fired late", "fired_late"),
+    ("Withdrawn", "withdrawn"),
+)
+
+
+def _interval(run: RunReport) -> str | None:
+    interval = run.manifest.interval
+    return None if interval is None else f"{show_millis(interval.start)} to {show_millis(interval.end)}"
+
+
+def _lengths(run: RunReport) -> dict[str, Any] | None:
+    if not run.lengths:
+        return None
+    ordered = sorted(run.lengths)
+    return {
+        "windows": len(ordered),
+        "shortest": show_duration(ordered[0]),
+        "median": show_duration(ordered[len(ordered) // 2]),
+        "longest": show_duration(ordered[-1]),
+    }
+
+
+def _moment(value: Any) -> str:
+    if value is None:
+        return "-"
+    moment = value if isinstance(value, datetime) else from_millis(value)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

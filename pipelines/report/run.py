@@ -1,0 +1,144 @@
+"""What a run report shows, read from the tables as of an epoch. No JVM is started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.errors import UsageError
+from pipelines.snapshots.manifest import Manifest
+from pipelines.tables import quality
+from pipelines.tables.pinned import PinnedTables, pin_tables
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import Millis
+
+
+@dataclass(frozen=True)
+class Session:
+    """One window of a key on a timeline; times: int64 epoch milliseconds."""
+
+    start: Millis
+    end: Millis
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Everything on the page.
+
+    Args:
+        manifest: of the epoch's snapshot.
+        version: of table state.
+        epochs: rows of table epochs up to it, oldest first.
+        open_by_key_group: windows in the snapshot, one number for each key group.
+        lengths: of all final windows, milliseconds.
+        key: whose windows `timeline` shows, as text; None where there is no window.
+        timeline: the newest windows of that key, by start.
+        quality: the newest check of this epoch, a row an expectation.
+        quality_state: passed, marked, failed or never checked.
+    """
+
+    manifest: Manifest
+    version: int
+    epochs: list[dict[str, Any]]
+    open_by_key_group: list[int]
+    lengths: list[Millis]
+    key: str | None
+    timeline: list[Session]
+    quality: list[dict[str, Any]]
+    quality_state: str
+
+    @property
+    def epoch(self) -> dict[str, Any]:
+        """The row of the epoch that the report is about."""
+        return self.epochs[-1]
+
+    def total(self, counter: str) -> int:
+        """Sum of a counter over all epochs up to this one."""
+        return sum(row[counter] for row in self.epochs)
+
+
+_TIMELINE_WINDOWS = 20
+
+
+def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None = None) -> RunReport:
+    """Read what the report of an epoch shows.
+
+    Args:
+        tables: of the pipeline.
+        epoch: None takes the newest.
+        key: whose windows to show on a timeline, its columns joined by `/`; None takes the one with most windows.
+
+    Raises:
+        UsageError: there is no snapshot of that epoch, or no window of that key.
+        Refused: the epoch is not published yet, or was replaced.
+    """
+    pinned = pin_tables(tables, epoch)
+    manifest = pinned.manifest
+    final = pinned.final_windows()
+    checks = quality.newest(tables, manifest.epoch)
+    shown, timeline = _timeline(pinned, final, key)
+    return RunReport(
+        manifest,
+        pinned.snapshot.version,
+        [row for row in pinned.epochs.to_pylist() if row["epoch"] <= manifest.epoch],
+        _open_by_key_group(pinned),
+        _lengths(final),
+        shown,
+        timeline,
+        checks.to_pylist(),
+        quality.state_of(checks),
+    )
+
+
+def _open_by_key_group(pinned: PinnedTables) -> list[int]:
+    rows = _open_windows(pinned)
+    counts = Counter(rows["key_group"].to_pylist())
+    return [counts[group] for group in range(pinned.manifest.max_parallelism)]
+
+
+def _open_windows(pinned: PinnedTables) -> pa.Table:
+    return pinned.state.filter(pc.and_(pc.equal(pinned.state["namespace"], "window"), pinned.state["in_flight"]))
+
+
+def _lengths(final: pa.Table) -> list[Millis]:
+    bounded = final.filter(pc.is_valid(final["window_end"]))
+    micros = pc.subtract(bounded["window_end"].cast(pa.int64()), bounded["window_start"].cast(pa.int64()))
+    lengths: list[Millis] = pc.divide(micros, 1000).to_pylist()
+    return lengths
+
+
+def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tuple[str | None, list[Session]]:
+    """A key and its newest windows, open ones among them."""
+    windows = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
+    counts = Counter(key for key, _ in windows)
+    if not counts:
+        if wanted is not None:
+            raise UsageError(f"--key {wanted!r}: the pipeline has no windows yet")
+        return None, []
+    if wanted is not None and wanted not in counts:
+        known = ", ".join(sorted(counts)[:5])
+        raise UsageError(f"--key {wanted!r}: no window of that key; there are {len(counts)} others, such as {known}")
+    # Of several with as many windows the first by name: a report drawn twice is the same.
+    key = wanted if wanted is not None else min(counts, key=lambda name: (-counts[name], name))
+    mine = sorted((session for name, session in windows if name == key), key=lambda session: session.start)
+    return key, mine[-_TIMELINE_WINDOWS:]
+
+
+def _bounds(rows: pa.Table, key: tuple[str, ...], is_open: bool) -> list[tuple[str, Session]]:
+    bounded = rows.filter(pc.is_valid(rows["window_end"]))
+    names = ["/".join(map(str, values)) for values in _tuples(bounded, key)]
+    starts, ends = (
+        pc.divide(bounded[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1000).to_pylist()
+        for name in ("window_start", "window_end")
+    )
+    return [(name, Session(start, end, is_open)) for name, start, end in zip(names, starts, ends, strict=True)]
+
+
+def _tuples(rows: pa.Table, key: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    columns = [rows[name].to_pylist() for name in key]
+    return list(zip(*columns, strict=True)) if columns else [("all",)] * len(rows)

@@ -1,0 +1,77 @@
+"""What a run report says, and how it is asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import run
+from pipelines.report.page import render
+from pipelines.report.plots import show_duration
+from pipelines.report.run import read_run
+from pipelines.storage import warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.expectations.quality_lake import at, session_lake
+from windowing.time import to_millis
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> PipelineTables:
+    return PipelineTables(warehouse_of(session_lake().write(tmp_path)), "sessions")
+
+
+def test_the_timeline_is_of_the_busiest_key_and_has_its_open_windows(tables: PipelineTables) -> None:
+    report = read_run(tables)
+    assert report.key == "a"
+    assert [(session.start, session.is_open) for session in report.timeline] == [
+        (to_millis(at("10:00")), False),
+        (to_millis(at("12:00")), False),
+        (to_millis(at("13:00")), True),
+    ]
+
+
+def test_open_windows_are_counted_for_each_key_group(tables: PipelineTables) -> None:
+    counts = read_run(tables).open_by_key_group
+    assert len(counts) == 128
+    assert sum(counts) == 1
+
+
+def test_text_from_the_data_is_escaped(tmp_path: Path) -> None:
+    lake = session_lake()
+    for row in (*lake.panes, *lake.state):
+        row["user"] = "<script>alert(1)</script>"
+    config = lake.write(tmp_path)
+    page = render(read_run(PipelineTables(warehouse_of(config), "sessions")))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_run_that_was_never_checked_says_how_to_check_it(tables: PipelineTables) -> None:
+    page = render(read_run(tables))
+    assert "never checked" in page
+    assert "tidegate quality sessions --epoch 2" in page
+
+
+def test_the_command_writes_to_the_work_folder_and_tells_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = session_lake().write(tmp_path).pipelines["sessions"]
+    file = tmp_path / "tidegate.toml"
+    file.write_text(f'[pipelines.sessions]\nobject = "{entry.object}"\nstart = 2024-03-01\n')
+    assert run(["report", "sessions", "--config", str(file), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["epoch"] == 2
+    assert Path(told["file"]) == tmp_path / ".work" / "reports" / "sessions" / "epoch-000002.html"
+    assert Path(told["file"]).read_text().startswith("<!doctype html>")
+    assert run(["report", "sessions", "--config", str(file), "--key", "nobody"]) == 2
+    assert "no window of that key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("millis", "text"),
+    [(0, "0 ms"), (999, "999 ms"), (90_000, "1.5 min"), (3 * 3_600_000, "3 h"), (-86_400_000 * 2, "-2 d")],
+)
+def test_durations_are_shown_in_the_largest_unit_that_fits(millis: int, text: str) -> None:
+    assert show_duration(millis) == text
