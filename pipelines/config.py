@@ -99,6 +99,22 @@ class Config(BaseModel):
         """The work folder as an absolute path."""
         return (self.root / self.work).absolute()
 
+    def make_folders(self) -> None:
+        """Make the work folder, and the warehouse where it is a folder.
+
+        Raises:
+            UsageError: one can't be made; the error names the setting.
+        """
+        for setting, folder in (("warehouse", self.warehouse_uri), ("work", str(self.work_folder))):
+            if "://" in folder:
+                continue
+            try:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"folder {folder} can't be made: {error.strerror}. Set `{setting}` in {self.file_name}"
+                ) from error
+
     def entry(self, name: str) -> PipelineEntry:
         """The entry of a pipeline.
 

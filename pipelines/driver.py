@@ -106,7 +106,9 @@ def drive(
 
     Raises:
         LeaseHeld: another driver is at work on the pipeline.
+        UsageError: a folder that tidegate.toml names can't be made.
     """
+    config.make_folders()
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     with Lease(tables, command, clock) as lease:
         session = spark

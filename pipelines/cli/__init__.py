@@ -81,7 +81,9 @@ def run(arguments: list[str]) -> int:
             return _report(arguments, error, str(error), USAGE)
         if "--debug" in arguments:
             raise
-        return _report(arguments, error, f"{type(error).__name__}: {error}", OTHER)
+        # Some libraries put a backtrace of theirs below the message.
+        message = str(error).partition("\n")[0]
+        return _report(arguments, error, f"{type(error).__name__}: {message}. --debug shows more", OTHER)
     return 0
 
 

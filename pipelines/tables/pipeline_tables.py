@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
 from pipelines.errors import Refused
 from pipelines.storage import Warehouse
@@ -60,9 +61,14 @@ class PipelineTables:
         """Open a table.
 
         Raises:
-            Refused: it has a protocol feature or property under which our commits would be wrong.
+            Refused: it can't be opened, or has a protocol feature or property under which our commits
+                would be wrong.
         """
-        handle = self.warehouse.open(self.path(table), version)
+        try:
+            handle = self.warehouse.open(self.path(table), version)
+        except DeltaError as error:
+            reason = str(error).partition("\n")[0]
+            raise Refused(f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it") from error
         protocol = handle.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
         found = {f"feature {feature}" for feature in features - _ALLOWED_FEATURES}

@@ -1,0 +1,60 @@
+"""A project of its own in a folder, and the command line run on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.cli import run
+from tests.pipelines.by_hand import ByHand
+
+TOML = """
+warehouse = "warehouse"
+work = "work"
+
+[pipelines.sessions]
+object = "of_the_project:sessions"
+start = 2024-03-01
+"""
+
+CODE = """
+from tests.lake import session_pipeline
+
+sessions = session_pipeline()
+"""
+
+
+@dataclass
+class Project:
+    """A project with the pipeline `sessions`, and what commands on it print."""
+
+    folder: Path
+    printed: pytest.CaptureFixture[str]
+
+    @classmethod
+    def make(cls, folder: Path, printed: pytest.CaptureFixture[str]) -> Project:
+        """Write tidegate.toml and the module with the pipeline."""
+        (folder / "tidegate.toml").write_text(TOML)
+        (folder / "of_the_project.py").write_text(CODE)
+        return cls(folder, printed)
+
+    @property
+    def by_hand(self) -> ByHand:
+        """The project's pipeline, to make epochs of."""
+        return ByHand(self.folder)
+
+    def tidegate(self, *arguments: str) -> tuple[int, str]:
+        """Exit code of a command, and all that it printed."""
+        code = run([*arguments, "--config", str(self.folder / "tidegate.toml")])
+        told = self.printed.readouterr()
+        return code, told.out + told.err
+
+    def data(self, *arguments: str) -> Any:
+        """What a command that succeeds gives with --json."""
+        code, told = self.tidegate(*arguments, "--json")
+        assert code == 0, told
+        return json.loads(told)

@@ -1,0 +1,162 @@
+"""0 done, 2 usage, 3 refused, 4 lease held, 1 anything else; the same message for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import psutil
+import pytest
+
+from pipelines.cli import cli, run
+from pipelines.lease import Lease
+from tests.lake import Clock, at
+from tests.pipelines.cli.project import Project
+
+DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("backfill", "nobody", *DAY),
+        ("backfill", "nobody", *DAY, "--dry-run"),
+        ("stream", "nobody", "--available-now"),
+        ("snapshot", "list", "nobody"),
+        ("snapshot", "show", "nobody"),
+        ("results", "nobody"),
+    ],
+    ids=" ".join,
+)
+def test_an_unknown_pipeline_is_a_usage_error_that_names_those_there_are(
+    project: Project, command: tuple[str, ...]
+) -> None:
+    code, told = project.tidegate(*command)
+    assert code == 2
+    assert "unknown pipeline 'nobody'" in told
+    assert "sessions" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--start", "2024-03-02", "--end", "2024-03-01"), "--start"),
+        (("--start", "2024-03-01", "--end", "2024-03-01"), "--start"),
+        (("--start", "2024-02-30", "--end", "2024-03-01"), "--start"),
+        (("--start", "2024-02-28", "--end", "soon"), "--end"),
+        ((*DAY, "--slice", "1y"), "--slice"),
+        (("--start", "2024-03-01"), "--end"),
+        ((*DAY, "--silce", "1d"), "--silce"),
+    ],
+)
+def test_bad_times_and_options_are_usage_errors_and_nothing_is_written(
+    project: Project, arguments: tuple[str, ...], named: str
+) -> None:
+    code, told = project.tidegate("backfill", "sessions", *arguments)
+    assert (code, named in told) == (2, True), told
+    assert not (project.folder / "warehouse").exists()
+
+
+def test_an_unknown_command_is_a_usage_error(project: Project) -> None:
+    code, told = project.tidegate("backfil")
+    assert (code, "backfil" in told) == (2, True)
+
+
+def test_without_a_tidegate_toml_every_command_says_where_to_look(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["results", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 2
+    assert str(tmp_path / "tidegate.toml") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("results", "sessions"), ("snapshot", "show", "sessions")])
+def test_what_needs_a_snapshot_is_refused_before_there_is_one(project: Project, command: tuple[str, ...]) -> None:
+    code, told = project.tidegate(*command)
+    assert code == 3
+    assert "tidegate backfill sessions" in told
+
+
+def test_programs_get_the_error_as_json_on_the_same_exit_code(project: Project) -> None:
+    code, told = project.tidegate("results", "sessions", "--json")
+    assert code == 3
+    error = json.loads(told)
+    assert (error["error"], error["exit_code"]) == ("Refused", 3)
+    assert "has no results yet" in error["message"]
+
+
+def test_a_lease_held_by_another_driver_is_4_and_starts_no_spark(project: Project) -> None:
+    clock = Clock()
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with Lease(project.by_hand.tables, "stream", clock):
+        code, told = project.tidegate("backfill", "sessions", *DAY)
+    assert code == 4
+    assert f"process {os.getpid()}" in told
+    assert {child.pid for child in psutil.Process().children(recursive=True)} == before
+
+
+@pytest.mark.parametrize("folder", ["work", "warehouse"])
+def test_a_folder_that_can_not_be_made_is_a_usage_error_that_names_the_setting(project: Project, folder: str) -> None:
+    """A file in its place stops root too."""
+    (project.folder / folder).write_text("")
+    code, told = project.tidegate("backfill", "sessions", *DAY)
+    assert code == 2, told
+    assert f"`{folder}` in tidegate.toml" in told
+
+
+def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(project: Project) -> None:
+    (project.folder / "of_the_project.py").write_text("1 / 0\n")
+    code, told = project.tidegate("backfill", "sessions", *DAY, "--dry-run")
+    assert (code, told) == (1, "tidegate: ZeroDivisionError: division by zero. --debug shows more\n")
+    with pytest.raises(ZeroDivisionError):
+        project.tidegate("backfill", "sessions", *DAY, "--dry-run", "--debug")
+
+
+def test_a_damaged_log_is_refused_in_one_line_that_names_the_table(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    log = project.folder / "warehouse" / "sessions" / "state" / "_delta_log"
+    (log / f"{1:020d}.json").write_text("{not json")
+    code, told = project.tidegate("snapshot", "show", "sessions")
+    assert code == 3
+    assert f"table {log.parent} can't be opened" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_a_table_that_somebody_removed_is_refused_by_name(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    shutil.rmtree(project.folder / "warehouse" / "sessions" / "results")
+    code, told = project.tidegate("results", "sessions")
+    assert (code, "sessions/results can't be opened" in told) == (3, True)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert run(arguments) == 0
+    told = capsys.readouterr().out
+    for command in ("backfill", "demo", "results", "snapshot", "stream"):
+        assert f"  {command}  " in told
+
+
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in cli.list_commands(click.Context(cli)):
+        assert run([command, "--help"]) == 0
+        assert capsys.readouterr().out.startswith(f"Usage: tidegate {command}")
+
+
+def test_listing_snapshots_in_a_process_of_its_own_ends_with_0_in_about_a_second(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    command = [sys.executable, "-m", "pipelines.cli", "snapshot", "list", "sessions", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    quickest = 60.0
+    for _ in range(3):
+        began = time.perf_counter()
+        done = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True)
+        quickest = min(quickest, time.perf_counter() - began)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [snapshot["epoch"] for snapshot in json.loads(done.stdout)] == [1]
+    assert quickest < 2, f"{quickest:.2f} s"
