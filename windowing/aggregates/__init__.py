@@ -2,8 +2,22 @@
 
 from windowing.aggregates.bound import Aggregate, AggregateColumns
 from windowing.aggregates.by_time import First, Last
-from windowing.aggregates.count import Count
+from windowing.aggregates.count import Count, CountIf
 from windowing.aggregates.extremes import Max, Min
 from windowing.aggregates.sums import Mean, Sum
+from windowing.aggregates.vectorised import Groups, VectorisedAggregate
 
-__all__ = ["Aggregate", "AggregateColumns", "Count", "First", "Last", "Max", "Mean", "Min", "Sum"]
+__all__ = [
+    "Aggregate",
+    "AggregateColumns",
+    "Count",
+    "CountIf",
+    "First",
+    "Groups",
+    "Last",
+    "Max",
+    "Mean",
+    "Min",
+    "Sum",
+    "VectorisedAggregate",
+]

@@ -6,18 +6,21 @@ arrival, nor on how the input was cut into epochs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
+from windowing.aggregates.extremes import first_rows
 from windowing.aggregates.order import order_key
+from windowing.aggregates.ranks import ranks
+from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
 from windowing.errors import IllegalArgument, MissingTimestamp
 from windowing.functions.aggregate import AggregateFunction
 from windowing.functions.timed import TimedAggregateFunction
-from windowing.time import Millis
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class First(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _ByTime(self.column, _comparable(schema, self.column, "First.column"), last=False)
+        return _ByTime(self.column, comparable(schema, self.column, "First.column"), last=False)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -41,21 +44,26 @@ class Last(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _ByTime(self.column, _comparable(schema, self.column, "Last.column"), last=True)
+        return _ByTime(self.column, comparable(schema, self.column, "Last.column"), last=True)
 
     @property
     def columns(self) -> Sequence[str]:
         return (self.column,)
 
 
-def _comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+    """The type of a column whose values tell equal times apart.
+
+    Raises:
+        IllegalArgument: they can't.
+    """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):
         raise IllegalArgument(aggregate, column, f"it has type {kind}, which can't tell equal times apart")
     return kind
 
 
-class _ByTime(TimedAggregateFunction):
+class _ByTime(TimedAggregateFunction, VectorisedAggregate):
     def __init__(self, column: str, kind: pa.DataType | None, last: bool) -> None:
         self._column = column
         self._last = last
@@ -80,6 +88,28 @@ class _ByTime(TimedAggregateFunction):
 
     def get_result(self, accumulator: Any) -> Any:
         return None if accumulator is None else accumulator["value"]
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        return self._chosen(timestamps, columns[self._column].cast(self.result_type), groups)
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        at, values = accumulators.flatten()
+        return self._chosen(at.to_numpy(), values, groups)
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators.flatten()[1]
+
+    def _chosen(self, at: Int64s, values: pa.Array, groups: Groups) -> pa.Array:
+        best = groups.max(at) if self._last else groups.min(at)
+        chosen = at == best[groups.ids]
+        if chosen.sum() > len(groups):
+            rank = ranks(values)
+            worst = MIN_TIMESTAMP if self._last else MAX_TIMESTAMP
+            rank[~chosen] = worst
+            chosen &= rank == (groups.max(rank) if self._last else groups.min(rank))[groups.ids]
+        rows = first_rows(chosen, groups)
+        fields = [pa.field("at", pa.int64()), pa.field("value", values.type)]
+        return pa.StructArray.from_arrays([pa.array(at[rows]), values.take(pa.array(rows))], fields=fields)
 
 
 def _order(entry: dict[str, Any]) -> tuple[Millis, tuple[int, Any]]:

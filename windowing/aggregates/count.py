@@ -1,14 +1,17 @@
-"""Count: how many elements."""
+"""Count: how many elements, or how many of them hold a value or a condition."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
+from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
+from windowing.errors import IllegalArgument
 from windowing.functions.aggregate import AggregateFunction
 
 
@@ -29,7 +32,24 @@ class Count(Aggregate):
         return () if self.column is None else (self.column,)
 
 
-class _CountElements(AggregateFunction):
+@dataclass(frozen=True, slots=True)
+class CountIf(Aggregate):
+    """Number of elements whose boolean `column` is true; null is not. Result: int64, never null."""
+
+    column: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        kind = column_type(schema, self.column, "CountIf.column")
+        if kind is not None and not pa.types.is_boolean(kind):
+            raise IllegalArgument("CountIf.column", self.column, f"it has type {kind}; give a boolean column")
+        return _CountTrue(self.column)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+class _CountElements(VectorisedAggregate):
     accumulator_type = pa.int64()
     result_type = pa.int64()
 
@@ -45,6 +65,15 @@ class _CountElements(AggregateFunction):
     def get_result(self, accumulator: int) -> int:
         return accumulator
 
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        return pa.array(groups.sizes, pa.int64())
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        return pa.array(groups.sum(accumulators.to_numpy()), pa.int64())
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators
+
 
 class _CountValues(_CountElements):
     def __init__(self, column: str) -> None:
@@ -52,3 +81,18 @@ class _CountValues(_CountElements):
 
     def add(self, value: Any, accumulator: int) -> int:
         return accumulator + (value[self._column] is not None)
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        return pa.array(groups.sum(valid_of(columns[self._column]).astype(np.int64)), pa.int64())
+
+
+class _CountTrue(_CountElements):
+    def __init__(self, column: str) -> None:
+        self._column = column
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + (value[self._column] is True)
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        true = columns[self._column].fill_null(False).to_numpy(zero_copy_only=False)
+        return pa.array(groups.sum(true.astype(np.int64)), pa.int64())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
 from windowing.aggregates.order import order_key
+from windowing.aggregates.ranks import ranks
+from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from windowing.errors import IllegalArgument
 from windowing.functions.aggregate import AggregateFunction
 
@@ -21,7 +24,7 @@ class Min(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _Extreme(self.column, _orderable(schema, self.column, "Min.column"), largest=False)
+        return _Extreme(self.column, orderable(schema, self.column, "Min.column"), largest=False)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -35,21 +38,26 @@ class Max(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _Extreme(self.column, _orderable(schema, self.column, "Max.column"), largest=True)
+        return _Extreme(self.column, orderable(schema, self.column, "Max.column"), largest=True)
 
     @property
     def columns(self) -> Sequence[str]:
         return (self.column,)
 
 
-def _orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+    """The type of a column whose values can be compared.
+
+    Raises:
+        IllegalArgument: its values have no order.
+    """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):
         raise IllegalArgument(aggregate, column, f"it has type {kind}, which has no order")
     return kind
 
 
-class _Extreme(AggregateFunction):
+class _Extreme(VectorisedAggregate):
     def __init__(self, column: str, kind: pa.DataType | None, largest: bool) -> None:
         self._column = column
         self._largest = largest
@@ -73,3 +81,56 @@ class _Extreme(AggregateFunction):
 
     def get_result(self, accumulator: Any) -> Any:
         return accumulator
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        return self.combine(columns[self._column], groups)
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        kind = accumulators.type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return self._of_numbers(accumulators, groups)
+        return accumulators.take(pa.array(_row_of_extreme(accumulators, groups, self._largest)))
+
+    def _of_numbers(self, values: pa.Array, groups: Groups) -> pa.Array:
+        kind = values.type
+        floats = pa.types.is_floating(kind)
+        valid = valid_of(values)
+        if values.null_count:
+            neutral = _neutral(kind, self._largest)
+            numbers = np.where(valid, values.fill_null(neutral).to_numpy(zero_copy_only=False), neutral)
+            known = groups.any(valid)
+        else:
+            numbers, known = values.to_numpy(zero_copy_only=False), np.ones(len(groups), np.bool_)
+        if not len(groups):
+            return values.slice(0, 0)
+        if self._largest:
+            return masked(np.maximum.reduceat(numbers, groups.starts), known, kind)
+        return masked((np.fmin if floats else np.minimum).reduceat(numbers, groups.starts), known, kind)
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators
+
+
+def _neutral(kind: pa.DataType, largest: bool) -> Any:
+    if pa.types.is_floating(kind):
+        return -np.inf if largest else np.nan
+    limits = np.iinfo(kind.to_pandas_dtype())
+    return limits.min if largest else limits.max
+
+
+def _row_of_extreme(values: pa.Array, groups: Groups, largest: bool) -> Int64s:
+    """The row of the smallest or largest value of each group; of a null one if there is nothing else."""
+    rank = ranks(values)
+    if not largest and values.null_count:
+        rank = np.where(valid_of(values), rank, np.iinfo(np.int64).max)
+    best = groups.max(rank) if largest else groups.min(rank)
+    return first_rows(rank == best[groups.ids], groups)
+
+
+def first_rows(chosen: np.ndarray[Any, np.dtype[np.bool_]], groups: Groups) -> Int64s:
+    """The first chosen row of each group; each has one."""
+    rows = np.flatnonzero(chosen)
+    ids = groups.ids[rows]
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = ids[1:] != ids[:-1]
+    return rows[first]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
+from windowing.aggregates.exact import DECIMALS, checked_decimal, checked_int64, sum_decimals, sum_int64
+from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from windowing.errors import IllegalArgument
 from windowing.functions.aggregate import AggregateFunction
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _MAX_PRECISION = 38
 
@@ -21,7 +24,7 @@ class Sum(Aggregate):
     """Sum of a column. Result: int64 of integers, double of floats, a wider decimal of decimals.
 
     Raises:
-        OverflowError: an integer sum leaves int64 (it never wraps).
+        OverflowError: an integer sum leaves int64, or a decimal one its 38 digits (it never wraps).
     """
 
     column: str
@@ -41,12 +44,23 @@ class Mean(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        _sum_type(column_type(schema, self.column, "Mean.column"), self.column)
+        numeric(schema, self.column, "Mean.column")
         return _Mean(self.column)
 
     @property
     def columns(self) -> Sequence[str]:
         return (self.column,)
+
+
+def numeric(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
+    """The type of a column of numbers.
+
+    Raises:
+        IllegalArgument: it holds something else.
+    """
+    kind = column_type(schema, column, aggregate)
+    _sum_type(kind, column)
+    return kind
 
 
 def _sum_type(kind: pa.DataType | None, column: str) -> pa.DataType | None:
@@ -56,12 +70,12 @@ def _sum_type(kind: pa.DataType | None, column: str) -> pa.DataType | None:
         return pa.int64()
     if pa.types.is_floating(kind):
         return pa.float64()
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal128(kind):
         return pa.decimal128(min(kind.precision + 10, _MAX_PRECISION), kind.scale)
     raise IllegalArgument("column", column, f"it has type {kind}; a sum or mean needs numbers")
 
 
-class _Sum(AggregateFunction):
+class _Sum(VectorisedAggregate):
     def __init__(self, column: str, kind: pa.DataType | None) -> None:
         self._column = column
         self.accumulator_type = kind
@@ -78,18 +92,36 @@ class _Sum(AggregateFunction):
             return other
         if other is None:
             return accumulator
+        if type(other) is Decimal:
+            return checked_decimal(DECIMALS.add(accumulator, other), self.accumulator_type, self._column)
         total = accumulator + other
-        if type(total) is int and not MIN_TIMESTAMP <= total <= MAX_TIMESTAMP:
-            raise OverflowError(
-                f"the sum of column {self._column!r} leaves int64 ({total}): cast it to a decimal or double in columns="
-            )
-        return total
+        return checked_int64(total, self._column) if type(total) is int else total
 
     def get_result(self, accumulator: Any) -> Any:
         return accumulator
 
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        return self.combine(columns[self._column], groups)
 
-class _Mean(AggregateFunction):
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        kind = self.accumulator_type
+        if kind is not None and pa.types.is_decimal(kind):
+            return sum_decimals(accumulators, groups, kind, self._column)
+        numbers = numbers_of(accumulators, pa.int64() if kind == pa.int64() else pa.float64())
+        sums = sum_int64(numbers, groups, self._column) if kind == pa.int64() else groups.sum(numbers)
+        known = groups.any(valid_of(accumulators)) if accumulators.null_count else np.ones(len(groups), np.bool_)
+        return masked(sums, known, kind)
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators
+
+
+def numbers_of(values: pa.Array, kind: pa.DataType) -> Any:
+    """Values as a NumPy array of a type, with 0 where they are null."""
+    return values.cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+class _Mean(VectorisedAggregate):
     accumulator_type = pa.struct([("sum", pa.float64()), ("count", pa.int64())])
     result_type = pa.float64()
 
@@ -111,3 +143,18 @@ class _Mean(AggregateFunction):
 
     def get_result(self, accumulator: dict[str, Any]) -> float | None:
         return accumulator["sum"] / accumulator["count"] if accumulator["count"] else None
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column]
+        return self._struct(groups.sum(numbers_of(values, pa.float64())), groups.sum(valid_of(values).astype(np.int64)))
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        total, count = accumulators.flatten()
+        return self._struct(groups.sum(total.to_numpy()), groups.sum(count.to_numpy()))
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        total, count = (part.to_numpy() for part in accumulators.flatten())
+        return masked(total / np.maximum(count, 1), count > 0, pa.float64())
+
+    def _struct(self, total: Any, count: Any) -> pa.Array:
+        return pa.StructArray.from_arrays([pa.array(total), pa.array(count)], fields=list(self.accumulator_type))

@@ -1,0 +1,49 @@
+"""Values of any type as int64 ranks: the order of `order_key`, on arrays.
+
+Equal ranks are equal values. Nulls rank first, NaN last and equal to itself; -0.0 ranks as 0.0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windowing.aggregates.vectorised import Int64s
+
+_LOWEST = np.iinfo(np.int64).min
+
+
+def ranks(values: pa.Array) -> Int64s:
+    """An int64 for each value that orders it among the others. Null: the smallest of all."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        rank = _float_ranks(values)
+    elif pa.types.is_boolean(kind):
+        rank = values.cast(pa.int8()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    elif pa.types.is_integer(kind) and kind.bit_width < 64:
+        rank = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    elif pa.types.is_date32(kind):
+        rank = values.view(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    else:
+        rank = _dense_ranks(values)
+    if values.null_count:
+        rank = np.where(values.is_valid().to_numpy(zero_copy_only=False), rank, _LOWEST)
+    return rank
+
+
+def _float_ranks(values: pa.Array) -> Int64s:
+    numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+    bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
+    # Negative numbers have their bits in falling order.
+    return np.where(bits < 0, np.int64(_LOWEST) - bits, bits)
+
+
+def _dense_ranks(values: pa.Array) -> Int64s:
+    encoded = values.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    if not len(rank):
+        return np.zeros(len(values), np.int64)
+    return np.asarray(rank[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)])

@@ -1,0 +1,56 @@
+"""Which aligned windows many elements belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from windowing.aggregates.vectorised import Int64s
+from windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from windowing.assigners.stagger import WindowStagger
+
+
+class Assigned(NamedTuple):
+    """Elements and their windows, an element once for each window; of one element the first window first.
+
+    Args:
+        rows: the element.
+        starts: of the window, int64 epoch milliseconds.
+        ends: of the window, not included.
+    """
+
+    rows: Int64s
+    starts: Int64s
+    ends: Int64s
+
+
+Assignment: TypeAlias = Callable[[Int64s], Assigned]
+"""From timestamps to windows."""
+
+
+def assignment_of(assigner: WindowAssigner) -> Assignment | None:
+    """How an assigner assigns windows by event time alone, None where it does not."""
+    match assigner:
+        case TumblingEventTimeWindows(size, offset, stagger, _, drawn):
+            if stagger is not WindowStagger.ALIGNED and drawn is None:
+                return None
+            return lambda timestamps: _tumbling(timestamps, size, offset + (drawn or 0))
+        case SlidingEventTimeWindows(size, slide, offset):
+            return lambda timestamps: _sliding(timestamps, size, slide, offset)
+        case _:
+            return None
+
+
+def _tumbling(timestamps: Int64s, size: int, offset: int) -> Assigned:
+    starts = timestamps - (timestamps - offset) % size
+    return Assigned(np.arange(len(timestamps)), starts, starts + size)
+
+
+def _sliding(timestamps: Int64s, size: int, slide: int, offset: int) -> Assigned:
+    last = timestamps - (timestamps - offset) % slide
+    starts = last[:, None] - np.arange(-(-size // slide)) * slide
+    rows, places = np.nonzero(starts > (timestamps - size)[:, None])
+    chosen = starts[rows, places]
+    return Assigned(rows, chosen, chosen + size)

@@ -1,0 +1,138 @@
+"""Clusters: elements and windows in flight of one key that touch each other, directly or through others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windowing.aggregates.vectorised import Bools, Groups, Int64s
+from windowing.columnar.order import begins, running_max, shifted, sort_order
+from windowing.columnar.state import InFlight
+from windowing.time import MIN_TIMESTAMP
+
+IN_FLIGHT = -1
+"""The commit of a window that was there before the epoch."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Windows of elements and windows in flight, sorted by key, start and commit, in clusters.
+
+    Args:
+        codes: the key of each member, as a code.
+        starts: int64 epoch milliseconds.
+        ends: not included; windows that touch are in one cluster.
+        rows: the element, or the place of the window among those in flight.
+        commits: of the element, or `IN_FLIGHT`.
+        watermarks: that the element is judged against.
+        of: the members of each cluster.
+    """
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    rows: Int64s
+    commits: Int64s
+    watermarks: Int64s
+    of: Groups
+
+    @property
+    def in_flight(self) -> Bools:
+        """Which members are windows in flight."""
+        return np.asarray(self.commits == IN_FLIGHT)
+
+    def some(self, clusters: Bools) -> Clusters:
+        """Only some of the clusters."""
+        if clusters.all():
+            return self
+        kept = np.flatnonzero(clusters[self.of.ids])
+        return self._of_members(kept, Groups.of_sizes(self.of.sizes[clusters]))
+
+    def without(self, members: Bools) -> Clusters:
+        """Without some members; clusters that lose all of theirs go too."""
+        if not members.any():
+            return self
+        kept = np.flatnonzero(~members)
+        return self._of_members(kept, Groups.of_firsts(begins(self.of.ids[kept])))
+
+    def _of_members(self, kept: Int64s, of: Groups) -> Clusters:
+        return Clusters(
+            self.codes[kept],
+            self.starts[kept],
+            self.ends[kept],
+            self.rows[kept],
+            self.commits[kept],
+            self.watermarks[kept],
+            of,
+        )
+
+    def growths(self) -> Bools:
+        """Which elements open a session, extend one or join several, when they come in their order.
+
+        Elements come by commit and then by time; any other lies inside a session that is there already.
+        """
+        inside = shifted(running_max(self.ends, self.of.ids), self.of.starts, MIN_TIMESTAMP) >= self.ends
+        mixed = self.of.min(self.commits) < self.of.max(self.commits)
+        if mixed.any():
+            inside[mixed[self.of.ids]] = self.some(mixed)._inside_one_by_one()
+        return ~self.in_flight & ~inside
+
+    def _inside_one_by_one(self) -> Bools:
+        inside = np.zeros(len(self.codes), np.bool_)
+        lowest = int(self.starts.min()) - 1
+        for commit in np.unique(self.commits[~self.in_flight]).tolist():
+            there = np.where(self.commits <= commit, self.ends, lowest)
+            reach = shifted(running_max(there, self.of.ids), self.of.starts, lowest)
+            # A session that an earlier commit made to the right, if the one to the left has joined it.
+            later = np.where(self.commits < commit, -self.starts, np.iinfo(np.int64).min // 2)
+            following = self._next_start(later)
+            own = self.commits == commit
+            inside[own] = ((reach >= self.ends) | (following <= reach))[own]
+        return inside
+
+    def _next_start(self, negated: Int64s) -> Int64s:
+        """The smallest start after each member within its cluster, given starts with their sign turned."""
+        lowest = int(negated.min())
+        backwards = running_max(negated[::-1], len(self.of) - 1 - self.of.ids[::-1])[::-1]
+        after = np.full(len(negated), lowest)
+        after[:-1] = backwards[1:]
+        after[self.of.lasts] = lowest
+        return -after
+
+
+def cluster(
+    codes: Int64s,
+    starts: Int64s,
+    ends: Int64s,
+    commits: Int64s,
+    watermarks: Int64s,
+    in_flight: InFlight,
+    near: Int64s,
+) -> Clusters:
+    """Put elements and the windows in flight at `near` into clusters.
+
+    Args:
+        codes: the key of each element, as a code.
+        starts: of the window that each element opens.
+        ends: of that window.
+        commits: of each element.
+        watermarks: that each element is judged against.
+        in_flight: windows of the state.
+        near: the windows whose key has elements.
+    """
+    rows = np.arange(len(codes))
+    if len(near):
+        codes = np.concatenate([codes, in_flight.codes[near]])
+        starts, ends = np.concatenate([starts, in_flight.starts[near]]), np.concatenate([ends, in_flight.ends[near]])
+        commits = np.concatenate([commits, np.full(len(near), IN_FLIGHT)])
+        watermarks = np.concatenate([watermarks, np.zeros(len(near), np.int64)])
+        rows = np.concatenate([rows, near])
+    order = sort_order(codes, starts, commits)
+    codes, starts, ends, commits, watermarks, rows = (
+        part[order] for part in (codes, starts, ends, commits, watermarks, rows)
+    )
+    first = begins(codes)
+    reach = running_max(ends, codes)
+    first[1:] |= starts[1:] > reach[:-1]
+    return Clusters(codes, starts, ends, rows, commits, watermarks, Groups.of_firsts(first))

@@ -1,0 +1,97 @@
+"""What the kernels of the columnar operator share: their settings, what they give, late elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.vectorised import Bools, Int64s
+from windowing.columnar.contents import ColumnarContents
+from windowing.columnar.panes import PaneRows
+from windowing.columnar.state import CodedRows, StateFormat
+from windowing.operators.counters import Counters
+from windowing.panes import Accumulation
+from windowing.time import MAX_TIMESTAMP, Millis
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How windows fire and what stays of them.
+
+    Args:
+        contents: the aggregates.
+        state: the state rows.
+        lateness: allowed, milliseconds.
+        accumulation: how the panes of a window relate.
+        purging: whether the trigger purges when it fires.
+        withdraw_merged: whether panes of windows that are extended or absorbed are withdrawn.
+    """
+
+    contents: ColumnarContents
+    state: StateFormat
+    lateness: Millis
+    accumulation: Accumulation
+    purging: bool
+    withdraw_merged: bool
+
+    @property
+    def empties(self) -> bool:
+        """Whether a window is empty after it fired."""
+        return self.purging or self.accumulation is Accumulation.DISCARDING
+
+    @property
+    def retracts(self) -> bool:
+        """Whether each pane is preceded by the withdrawal of the one before."""
+        return self.accumulation is Accumulation.RETRACTING
+
+    def cleanups(self, ends: Int64s) -> Int64s:
+        """When windows are cleaned; the end of time where that would be later."""
+        last = ends - 1
+        if self.lateness == 0:
+            return last
+        if self.lateness >= MAX_TIMESTAMP:
+            return np.full(len(ends), MAX_TIMESTAMP)
+        return np.where(last > MAX_TIMESTAMP - self.lateness, MAX_TIMESTAMP, last + self.lateness)
+
+
+@dataclass(frozen=True)
+class LateRows:
+    """Late elements: `rows` among the elements, the watermark, and the first window of each, if `known`."""
+
+    rows: Int64s
+    watermarks: Int64s
+    starts: Int64s
+    ends: Int64s
+    known: Bools
+    reasons: Sequence[str] | None = None
+
+    def table(self, default: str) -> pa.Table:
+        """The rows as `Outcome.late` has them."""
+        reasons = pa.repeat(pa.scalar(default), len(self.rows)) if self.reasons is None else pa.array(self.reasons)
+        return pa.table(
+            {
+                "row": pa.array(self.rows, pa.int64()),
+                "reason": reasons.cast(pa.string()),
+                "watermark": pa.array(self.watermarks, pa.int64()),
+                "window_start": pa.array(self.starts, pa.int64(), mask=~self.known),
+                "window_end": pa.array(self.ends, pa.int64(), mask=~self.known),
+            }
+        )
+
+
+@dataclass
+class Made:
+    """What a kernel made: panes, late elements, state rows and counts."""
+
+    panes: list[PaneRows] = field(default_factory=list)
+    late: list[LateRows] = field(default_factory=list)
+    state: list[CodedRows] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+
+
+def count(flags: Bools) -> int:
+    """How many are true."""
+    return int(np.count_nonzero(flags))

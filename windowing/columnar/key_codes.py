@@ -1,0 +1,93 @@
+"""Keys as small integers: every distinct key of a shard gets a code, and arrays carry the codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.vectorised import Int64s
+from windowing.columnar.hashing import UInt64s, hash_keys
+from windowing.keys import KeySchema
+
+_LIMIT = 2**62
+
+
+@dataclass(frozen=True)
+class KeyCodes:
+    """The distinct keys of several inputs.
+
+    Args:
+        schema: names and types of the key columns.
+        codes: for each input, the code of each row: int64, 0 to `len(self) - 1`.
+        columns: for each key column, the value of each code.
+        size: number of distinct keys.
+    """
+
+    schema: KeySchema
+    codes: tuple[Int64s, ...]
+    columns: list[pa.Array]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    @cached_property
+    def hashes(self) -> UInt64s:
+        """Spark's hash of each key."""
+        return hash_keys(self.schema, self.columns, self.size)
+
+    def take(self, codes: Int64s) -> list[pa.Array]:
+        """The key columns of codes."""
+        return [column.take(pa.array(codes)) for column in self.columns]
+
+
+def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) -> KeyCodes:
+    """Give codes to the keys of inputs: of each the key columns by name, and the number of rows.
+
+    Null is a value as any other; whether such a key is allowed was decided before.
+    """
+    lengths = [rows for _, rows in inputs]
+    joined, columns, size = _encode(
+        [
+            pa.concat_arrays([_plain(columns[name], kind) for columns, _ in inputs])
+            for name, kind in zip(schema.names, schema.types, strict=True)
+        ],
+        sum(lengths),
+    )
+    bounds = np.cumsum([0, *lengths])
+    codes = tuple(joined[begin:end] for begin, end in pairwise(bounds.tolist()))
+    return KeyCodes(schema, codes, columns, size)
+
+
+def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column if column.type == kind else column.cast(kind)
+
+
+def _encode(columns: Sequence[pa.Array], rows: int) -> tuple[Int64s, list[pa.Array], int]:
+    if not columns:
+        return np.zeros(rows, np.int64), [], 1
+    codes, values = _dense(columns[0])
+    parts = [values]
+    size = len(values)
+    for column in columns[1:]:
+        more, values = _dense(column)
+        if size * max(len(values), 1) > _LIMIT:
+            raise OverflowError(f"{size} keys with {len(values)} values of one more column are too many for a shard")
+        codes, pairs = _dense(pa.array(codes * max(len(values), 1) + more))
+        whole = pairs.to_numpy(zero_copy_only=False)
+        before, last = np.divmod(whole, max(len(values), 1))
+        parts = [*(part.take(pa.array(before)) for part in parts), values.take(pa.array(last))]
+        size = len(whole)
+    return codes, parts, size
+
+
+def _dense(column: pa.Array) -> tuple[Int64s, pa.Array]:
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary

@@ -1,0 +1,223 @@
+"""The columnar operator: windows of a shard as arrays, exactly equal to the row operator.
+
+Every key goes its own way, so a shard may be fed whole or in parts that hold all elements and all
+state rows of their keys, such as ranges of key groups: memory is bounded by the largest part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windowing.aggregates.vectorised import Bools, Int64s
+from windowing.assigners import EventTimeSessionWindows
+from windowing.columnar.aligned import AlignedKernel
+from windowing.columnar.assignment import assignment_of
+from windowing.columnar.by_row import run_by_row
+from windowing.columnar.contents import ColumnarContents
+from windowing.columnar.elements import Elements, Outcome
+from windowing.columnar.kernel import Made, Rules
+from windowing.columnar.key_codes import KeyCodes, encode_keys
+from windowing.columnar.panes import PaneRows
+from windowing.columnar.plan import choose_operator, is_purging
+from windowing.columnar.sessions import SessionKernel
+from windowing.columnar.state import CodedRows, InFlight, StateFormat
+from windowing.columnar.timeline import Timeline
+from windowing.compute import Windows
+from windowing.errors import UnsupportedOperation
+from windowing.operators.counters import Counters
+from windowing.operators.window.operator import LATE, WindowOperator
+from windowing.panes import PanePolicy
+from windowing.state.rows import StateSchema
+from windowing.time import Millis
+
+_FURTHEST = 2**61
+"""Epoch milliseconds up to which sums of times can't leave int64."""
+
+
+class ColumnarOperator:
+    """Windows of keyed elements in event time, an epoch at a time.
+
+    Late panes are coalesced per source commit, as a pipeline has them.
+
+    Args:
+        windows: what to compute, with aggregates bound to the types of their columns.
+        state: the columns of the state rows, and of the key.
+        panes: what the operator does beyond Flink's plain firing.
+        max_parallelism: number of key groups.
+        late_output: whether late elements are put out; else they are counted as dropped.
+        account_for_all: see `WindowOperator`.
+
+    Raises:
+        UnsupportedOperation: `choose_operator` takes the row operator for these windows, or a type of an
+            aggregate is not known.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        state: StateSchema,
+        panes: PanePolicy,
+        max_parallelism: int,
+        *,
+        late_output: bool = True,
+        account_for_all: bool = True,
+    ) -> None:
+        choice = choose_operator(windows)
+        if not choice.columnar:
+            raise UnsupportedOperation(f"the columnar operator can't run these windows: {choice.reason}")
+        contents = ColumnarContents.of(windows)
+        if contents is None:
+            raise UnsupportedOperation(
+                "the columnar operator needs to know every type: bind the aggregates to the input's schema "
+                "(AggregateColumns.of(aggregates, schema)), and declare accumulator_type and result_type"
+            )
+        self._windows = windows
+        self._panes = panes
+        self._late_output = late_output
+        self._account_for_all = account_for_all
+        self._key = state.key
+        self._contents = contents
+        self._state = StateFormat(state, max_parallelism)
+        self._rules = Rules(
+            contents,
+            self._state,
+            windows.lateness,
+            panes.accumulation,
+            is_purging(windows),
+            panes.withdraw_merged,
+        )
+
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline, clock: Millis = 0) -> Outcome:
+        """Take in the elements of an epoch and the state rows before it.
+
+        Args:
+            elements: all elements of some keys.
+            state: all state rows of these keys, and of any others.
+            timeline: how the watermark moves.
+            clock: processing time, int64 epoch milliseconds.
+        """
+        names = self._key.names
+        keys = encode_keys(
+            self._key,
+            ({name: elements.keys[name] for name in names}, len(elements)),
+            ({name: state[name] for name in names}, len(state)),
+        )
+        codes, known_codes = keys.codes
+        rest = self._state.rest_of(state)
+        in_flight, odd = self._state.read(known_codes, rest)
+        odd |= self._unknown(in_flight, timeline)
+        odd_keys = np.zeros(len(keys), np.bool_)
+        odd_keys[known_codes[odd]] = True
+        if _too_far(elements.timestamps):
+            odd_keys[:] = True
+        by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
+        made = [by_arrays]
+        if len(rows) or len(windows):
+            known = CodedRows(known_codes[windows], rest.take(pa.array(windows)))
+            operator = WindowOperator(
+                self._windows,
+                panes=self._panes,
+                late_output=self._late_output,
+                account_for_all=self._account_for_all,
+            )
+            made.append(
+                run_by_row(operator, self._contents, self._state, timeline, clock, elements, codes, rows, known)
+            )
+        return self._outcome(made, keys, len(rows))
+
+    def _unknown(self, in_flight: InFlight, timeline: Timeline) -> Bools:
+        """Windows that should hold something and don't: only the row operator knows what to do."""
+        waits = (in_flight.ends - 1 > timeline.initial) | in_flight.pending
+        return ~in_flight.filled & (waits | (not self._rules.empties))
+
+    def _by_arrays(
+        self, codes: Int64s, elements: Elements, in_flight: InFlight, odd_keys: Bools, timeline: Timeline
+    ) -> tuple[Made, Int64s, Int64s]:
+        """What the kernel makes, and the elements and windows in flight that it leaves to the row operator."""
+        keys = len(odd_keys)
+        if not odd_keys.any():
+            made, rows, windows = self._kernel(codes, elements, in_flight, keys, timeline)
+            return made, rows, windows
+        odd_rows, odd_windows = odd_keys[codes], odd_keys[in_flight.codes]
+        own, theirs = np.flatnonzero(~odd_rows), np.flatnonzero(~odd_windows)
+        made, rows, windows = self._kernel(codes[own], elements.take(own), in_flight.take(theirs), keys, timeline)
+        for part in made.late:
+            part.rows[:] = own[part.rows]
+        return (
+            made,
+            np.concatenate([own[rows], np.flatnonzero(odd_rows)]),
+            np.concatenate([theirs[windows], np.flatnonzero(odd_windows)]),
+        )
+
+    def _kernel(
+        self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int, timeline: Timeline
+    ) -> tuple[Made, Int64s, Int64s]:
+        assigner = self._windows.assigner
+        assign = assignment_of(assigner)
+        if assign is not None:
+            nothing = np.empty(0, np.int64)
+            return AlignedKernel(assign, self._rules, timeline).run(codes, elements, in_flight, keys), nothing, nothing
+        assert isinstance(assigner, EventTimeSessionWindows)
+        gap = assigner.gap
+        kernel = SessionKernel(lambda some: np.full(len(some), gap), self._rules, timeline)
+        made, routed = kernel.run(codes, elements, in_flight, keys)
+        return made, routed.elements, routed.windows
+
+    def _outcome(self, made: list[Made], keys: KeyCodes, rows_by_row: int) -> Outcome:
+        result = self._contents.result
+        panes = [part for some in made for part in some.panes if len(part)]
+        late = [part.table(LATE) for some in made for part in some.late]
+        counters = _added([some.counters for some in made])
+        if not self._late_output:
+            counters.late_dropped += sum(len(part) for part in late)
+            late = []
+        state = self._state.table([part for some in made for part in some.state], keys)
+        timers = pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None
+        return Outcome(
+            PaneRows.joined(panes or [self._no_panes()]).table(keys, result),
+            pa.concat_tables(late) if late else NO_LATE,
+            state,
+            counters,
+            timers,
+            rows_by_row,
+        )
+
+    def _no_panes(self) -> PaneRows:
+        nothing = np.empty(0, np.int64)
+        return PaneRows(
+            *(nothing, nothing, nothing, (nothing, nothing), nothing, nothing, nothing, nothing),
+            self._contents.results(self._contents.empty()),
+        )
+
+
+NO_LATE = pa.table(
+    {
+        "row": pa.array([], pa.int64()),
+        "reason": pa.array([], pa.string()),
+        "watermark": pa.array([], pa.int64()),
+        "window_start": pa.array([], pa.int64()),
+        "window_end": pa.array([], pa.int64()),
+    }
+)
+
+
+def _too_far(timestamps: Int64s) -> bool:
+    return len(timestamps) > 0 and (int(timestamps.max()) > _FURTHEST or int(timestamps.min()) < -_FURTHEST)
+
+
+def _added(parts: list[Counters]) -> Counters:
+    """Counters add up."""
+    total = Counters()
+    for part in parts:
+        for field in fields(Counters):
+            value = getattr(part, field.name)
+            if isinstance(value, dict):
+                for timing, fired in value.items():
+                    total.fired[timing] += fired
+            else:
+                setattr(total, field.name, getattr(total, field.name) + value)
+    return total

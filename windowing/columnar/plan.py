@@ -1,0 +1,86 @@
+"""Which operator runs a computation: the columnar one where it is exact, else the row operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windowing.aggregates.bound import AggregateColumns
+from windowing.aggregates.vectorised import VectorisedAggregate
+from windowing.assigners import EventTimeSessionWindows
+from windowing.columnar.assignment import assignment_of
+from windowing.compute import Windows
+from windowing.triggers import EventTimeTrigger, PurgingTrigger, Trigger
+
+_LONGEST = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorChoice:
+    """An operator and why it was taken, in words."""
+
+    columnar: bool
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """`columnar` or `row`."""
+        return "columnar" if self.columnar else "row"
+
+
+def choose_operator(windows: Windows) -> OperatorChoice:
+    """The operator that runs windows."""
+    reason = _needs_rows(windows)
+    if reason is not None:
+        return OperatorChoice(False, reason)
+    kind = type(windows.assigner).__name__
+    if assignment_of(windows.assigner) is None:
+        return OperatorChoice(
+            True, f"{kind} and every aggregate have array forms; sessions that a late element may meet go row by row"
+        )
+    return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms")
+
+
+def is_purging(windows: Windows) -> bool:
+    """Whether the trigger empties a window when it fires."""
+    return isinstance(windows.trigger, PurgingTrigger)
+
+
+def _needs_rows(windows: Windows) -> str | None:
+    """Why arrays can't do it, None if they can."""
+    assigner = windows.assigner
+    name = type(assigner).__name__
+    if not assigner.is_event_time:
+        return f"{name} works in processing time"
+    if type(assigner) is not EventTimeSessionWindows and assignment_of(assigner) is None:
+        return f"{name} has no array form" + (
+            "" if getattr(assigner, "stagger", None) is None else " until its stagger is drawn"
+        )
+    if windows.trigger is not None and not _fires_at_end(windows.trigger):
+        return f"trigger {windows.trigger!r} has no array form"
+    if windows.evictor is not None:
+        return f"evictor {windows.evictor!r} needs every element"
+    if windows.process is not None:
+        return f"process function {type(windows.process).__name__} takes elements one window at a time"
+    if windows.reduce is not None:
+        return "a reduce function takes elements two at a time: an aggregate has an array form"
+    if windows.lateness > _LONGEST:
+        return f"allowed lateness of {windows.lateness} ms reaches the end of time"
+    return _not_vectorised(windows)
+
+
+def _fires_at_end(trigger: Trigger) -> bool:
+    if type(trigger) is PurgingTrigger:
+        return type(trigger.nested) is EventTimeTrigger
+    return type(trigger) is EventTimeTrigger
+
+
+def _not_vectorised(windows: Windows) -> str | None:
+    bound = windows.bound_aggregate
+    if not isinstance(bound, AggregateColumns):
+        if isinstance(bound, VectorisedAggregate):
+            return None
+        return f"aggregate function {type(bound).__name__} is not a VectorisedAggregate"
+    for name, function in zip(bound.names, bound.functions, strict=True):
+        if not isinstance(function, VectorisedAggregate):
+            return f"aggregate {name!r} is not a VectorisedAggregate"
+    return None

@@ -1,0 +1,214 @@
+"""The kernel of sessions: each cluster of elements and windows in flight goes its own way.
+
+Elements of different clusters never meet. A cluster is worked on as arrays where that is exact:
+
+- No element of it can meet a session that has fired, since each lies more than a millisecond after the
+  watermark before its commit. Then order does not matter, and the cluster is one session.
+- Or all its elements came with one commit and nothing of it is in flight. They are taken in by time,
+  so that the late ones come first, and the others make one session.
+
+The others, in which a late element meets a session or may, go through the row operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.vectorised import Bools, Groups, Int64s
+from windowing.columnar.clusters import Clusters, cluster
+from windowing.columnar.contents import Contents, joined, take
+from windowing.columnar.elements import Elements
+from windowing.columnar.kernel import LateRows, Made, Rules, count
+from windowing.columnar.order import begins, running_max, shifted
+from windowing.columnar.session_firing import Sessions, fire_sessions
+from windowing.columnar.state import CodedRows, InFlight
+from windowing.columnar.timeline import Timeline
+
+Gaps: TypeAlias = Callable[[Elements], Int64s]
+"""The gap of each element, milliseconds."""
+
+_SAFE = 2
+"""Milliseconds after the watermark from which an element can't touch a session that has fired."""
+
+
+@dataclass(frozen=True)
+class Routed:
+    """What is left for the row operator: elements, and windows in flight."""
+
+    elements: Int64s
+    windows: Int64s
+
+
+class SessionKernel:
+    """Sessions over one epoch.
+
+    Args:
+        gaps: the gap of each element.
+        rules: how windows fire.
+        timeline: how the watermark moves.
+    """
+
+    def __init__(self, gaps: Gaps, rules: Rules, timeline: Timeline) -> None:
+        self._gaps = gaps
+        self._rules = rules
+        self._timeline = timeline
+
+    def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> tuple[Made, Routed]:
+        """Take in elements and the windows in flight; what is left for the row operator comes back.
+
+        Args:
+            codes: the key of each element.
+            elements: the elements.
+            in_flight: the windows of the state.
+            keys: number of codes.
+        """
+        made = Made()
+        alone = np.ones(len(in_flight), np.bool_)
+        if not len(elements):
+            windows = self._untouched(in_flight, alone, made)
+            return made, Routed(np.empty(0, np.int64), windows)
+        clusters = self._clusters(codes, elements, in_flight, keys)
+        fresh = self._fresh(in_flight)
+        exact = self._exact(clusters, fresh)
+        left = clusters.some(~exact)
+        alone[clusters.rows[clusters.in_flight]] = False
+        if exact.any():
+            self._run_clusters(clusters.some(exact), elements, in_flight, made)
+        windows = np.concatenate([left.rows[left.in_flight], self._untouched(in_flight, alone, made)])
+        return made, Routed(left.rows[~left.in_flight], windows)
+
+    def _clusters(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> Clusters:
+        """Clusters with at least one element."""
+        with_elements = np.zeros(keys, np.bool_)
+        with_elements[codes] = True
+        found = cluster(
+            codes,
+            elements.timestamps,
+            elements.timestamps + self._gaps(elements),
+            self._timeline.commits_of(elements.timestamps, elements.commits),
+            self._timeline.seen_by(elements.timestamps, elements.commits),
+            in_flight,
+            np.flatnonzero(with_elements[in_flight.codes]),
+        )
+        return found.some(found.of.any(~found.in_flight))
+
+    def _fresh(self, in_flight: InFlight) -> Bools:
+        """Windows in flight that never fired and still wait for their end."""
+        waits = (in_flight.ends - 1 > self._timeline.initial) & (in_flight.panes == 0)
+        fresh: Bools = waits & ~in_flight.pending & in_flight.filled
+        return fresh
+
+    def _exact(self, clusters: Clusters, fresh: Bools) -> Bools:
+        """Which clusters arrays can do exactly."""
+        of, window = clusters.of, clusters.in_flight
+        safe = window | (clusters.starts - clusters.watermarks >= _SAFE)
+        known_fresh = ~window
+        if window.any():
+            known_fresh[window] = fresh[clusters.rows[window]]
+        simple = of.all(safe & known_fresh)
+        if simple.all():
+            return simple
+        one_commit = of.min(clusters.commits) == of.max(clusters.commits)
+        late = self._late(clusters)
+        # Once an element was taken, a late one after it may belong to the same session; and of elements of
+        # one time with different gaps the order decides.
+        late_after = late & ~shifted(late.astype(np.int64), of.starts, 1).astype(np.bool_)
+        tied = ~begins(clusters.codes, clusters.starts) & begins(clusters.ends)
+        exact: Bools = simple | (one_commit & ~of.any(window | late_after | tied))
+        return exact
+
+    def _late(self, clusters: Clusters) -> Bools:
+        """Which elements are late if they meet no session."""
+        late: Bools = self._rules.cleanups(clusters.ends) <= clusters.watermarks
+        return late
+
+    def _run_clusters(self, clusters: Clusters, elements: Elements, in_flight: InFlight, made: Made) -> None:
+        made.counters.elements += count(~clusters.in_flight)
+        late = self._late(clusters) & ~clusters.in_flight
+        if late.any():
+            made.counters.late += count(late)
+            known = np.ones(count(late), np.bool_)
+            made.late.append(
+                LateRows(
+                    clusters.rows[late], clusters.watermarks[late], clusters.starts[late], clusters.ends[late], known
+                )
+            )
+            clusters = clusters.without(late)
+        if not len(clusters.of):
+            return
+        growths = clusters.growths()
+        reach = running_max(clusters.ends, clusters.of.ids)
+        lasting = int(self._rules.lateness > 0)
+        # A session sets a timer for its end, unless that has passed, and one for its cleanup.
+        timers = (reach[growths] - 1 > clusters.watermarks[growths]).sum() + lasting * count(growths)
+        of = clusters.of
+        ends = of.max(clusters.ends)
+        watermarks = clusters.watermarks[of.lasts]
+        sessions = Sessions(
+            clusters.codes[of.starts],
+            clusters.starts[of.starts],
+            ends,
+            self._contents(clusters, elements, in_flight),
+            late=(ends - 1 <= of.min(np.where(clusters.in_flight, np.iinfo(np.int64).max, clusters.watermarks)))
+            & ~of.any(clusters.in_flight),
+            commits=of.max(clusters.commits),
+            watermarks=watermarks,
+        )
+        kept = count(~sessions.late) + lasting * len(of)
+        before = (1 + lasting) * count(clusters.in_flight)
+        made.counters.timers_registered += int(timers)
+        made.counters.timers_deleted += int(timers) + before - kept
+        fire_sessions(sessions, self._rules, self._timeline, made)
+
+    def _contents(self, clusters: Clusters, elements: Elements, in_flight: InFlight) -> Contents:
+        window = clusters.in_flight
+        contents = self._rules.contents
+        if not window.any():
+            return contents.accumulate(elements.columns, elements.timestamps, clusters.rows, clusters.of)
+        own = clusters.of.ids[~window]
+        rows = clusters.rows[~window]
+        groups = Groups.of_firsts(begins(own))
+        added = contents.accumulate(elements.columns, elements.timestamps, rows, groups)
+        there = clusters.rows[window]
+        known = [array.cast(kind.type) for array, kind in zip(take(in_flight.contents, there), added, strict=True)]
+        ids = np.concatenate([own[groups.starts], clusters.of.ids[window]])
+        order = np.argsort(ids, kind="stable")
+        return contents.merge(take(joined([added, known]), order), Groups.of_firsts(begins(ids[order])))
+
+    def _untouched(self, in_flight: InFlight, alone: Bools, made: Made) -> Int64s:
+        """Windows that no element touches: those that fire or go, and what is left for the row operator."""
+        timeline = self._timeline
+        waits = in_flight.ends - 1 > timeline.initial
+        ends = waits & timeline.reaches(in_flight.ends - 1)
+        cleaned = timeline.reaches(self._rules.cleanups(in_flight.ends))
+        due = alone & (ends | cleaned | in_flight.pending)
+        stays = np.flatnonzero(alone & ~due)
+        made.state.append(CodedRows(in_flight.codes[stays], in_flight.rows.take(pa.array(stays))))
+        made.counters.open_windows += len(stays)
+        fresh = self._fresh(in_flight)
+        firing = np.flatnonzero(due & fresh)
+        if len(firing):
+            some = in_flight.take(firing)
+            nothing = np.zeros(len(firing), np.int64)
+            fire_sessions(
+                Sessions(
+                    some.codes,
+                    some.starts,
+                    some.ends,
+                    some.contents,
+                    late=nothing.astype(np.bool_),
+                    commits=nothing,
+                    watermarks=nothing,
+                ),
+                self._rules,
+                timeline,
+                made,
+            )
+        gone = due & ~waits & ~in_flight.pending
+        made.counters.timers_fired += count(gone)
+        return np.flatnonzero(due & ~fresh & ~gone)

@@ -1,0 +1,230 @@
+"""Windows in flight as arrays, and the state rows that they come from and go to (format version 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windowing.aggregates.vectorised import Bools, Int64s
+from windowing.columnar.contents import Contents
+from windowing.columnar.key_codes import KeyCodes
+from windowing.keys import KeySchema
+from windowing.state.rows import DISCARDED, TIME, WINDOW, StateSchema
+
+FIRE, FIRE_AND_PURGE = "fire", "fire_and_purge"
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Windows in flight.
+
+    Args:
+        codes: the key of each, as a code.
+        starts: int64 epoch milliseconds.
+        ends: int64 epoch milliseconds, not included.
+        panes: number of the next pane.
+        filled: whether it holds contents.
+        pending: whether a late firing waits for the end of its commit.
+        contents: accumulators.
+        rows: the state rows but for key group and key, for what is passed on as it is.
+    """
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    panes: Int64s
+    filled: Bools
+    pending: Bools
+    contents: Contents
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, rows: Int64s) -> InFlight:
+        """Some of them."""
+        places = pa.array(rows)
+        return InFlight(
+            self.codes[rows],
+            self.starts[rows],
+            self.ends[rows],
+            self.panes[rows],
+            self.filled[rows],
+            self.pending[rows],
+            [array.take(places) for array in self.contents],
+            self.rows.take(places),
+        )
+
+
+@dataclass(frozen=True)
+class CodedRows:
+    """State rows but for key group and key, and the code of each row's key."""
+
+    codes: Int64s
+    rows: pa.Table
+
+
+class StateFormat:
+    """The state rows of one computation: read into arrays, and written from them.
+
+    Args:
+        schema: the columns of the state rows.
+        max_parallelism: number of key groups.
+    """
+
+    def __init__(self, schema: StateSchema, max_parallelism: int) -> None:
+        self.schema = schema
+        self._max_parallelism = max_parallelism
+        self.columns = schema.to_table([], max_parallelism).schema
+        own = {"key_group", *schema.key.names}
+        self.rest = pa.schema([field for field in self.columns if field.name not in own])
+        self.by_code = StateSchema(
+            KeySchema.of(code=pa.int64()), schema.contents, schema.result, schema.trigger_state, schema.user_state
+        )
+        """The same rows of keys that are codes: how the row operator gets them inside a shard."""
+
+    def rest_of(self, table: pa.Table) -> pa.Table:
+        """State rows without key group and key, in the types of the format."""
+        columns = [
+            table.column(field.name).cast(field.type)
+            if field.name in table.schema.names
+            else pa.nulls(len(table), field.type)
+            for field in self.rest
+        ]
+        return pa.table(columns, schema=self.rest).combine_chunks()
+
+    def read(self, codes: Int64s, rest: pa.Table) -> tuple[InFlight, Bools]:
+        """Windows in flight, and which rows are something else that only the row operator knows."""
+        starts, ends = _millis(rest, "window_start"), _millis(rest, "window_end")
+        plain = pc.and_(pc.equal(rest["namespace"], WINDOW), rest["in_flight"])
+        for name in ("window_start", "state_window_start"):
+            plain = pc.and_(plain, rest[name].is_valid())
+        for name in ("missing", "processing_time_timers", "side"):
+            plain = pc.and_(plain, rest[name].is_null())
+        windows = InFlight(
+            codes,
+            starts,
+            ends,
+            _array(rest, "pane").to_numpy().astype(np.int64),
+            _array(rest, "filled").to_numpy(zero_copy_only=False),
+            _array(rest, "late_firing").is_valid().to_numpy(zero_copy_only=False),
+            [_array(rest, name) for name, _ in self.schema.contents],
+            rest,
+        )
+        return windows, ~_array_of(plain).to_numpy(zero_copy_only=False).astype(np.bool_)
+
+    def rows(
+        self,
+        starts: Int64s,
+        ends: Int64s,
+        identities: tuple[Int64s, Int64s],
+        timers: pa.Array,
+        contents: Contents,
+        filled: Bools,
+        panes: Int64s,
+        late_firing: pa.Array,
+        emitted: pa.Array | None,
+    ) -> pa.Table:
+        """State rows of windows, but for key group and key."""
+        rows = len(starts)
+        known: dict[str, pa.Array] = {
+            "namespace": pa.repeat(pa.scalar(WINDOW), rows),
+            "window_start": _times(starts),
+            "window_end": _times(ends),
+            "state_window_start": _times(identities[0]),
+            "state_window_end": _times(identities[1]),
+            "in_flight": pa.repeat(pa.scalar(True), rows),
+            "event_time_timers": timers,
+            "filled": pa.array(filled),
+            "pane": pa.array(panes.astype(np.int32)),
+            "late_firing": late_firing,
+        }
+        if emitted is not None:
+            known["emitted"] = emitted
+        for (name, _), array in zip(self.schema.contents, contents, strict=True):
+            known[name] = array if filled.all() else _null_where(~filled, array)
+        return self._rest_table(known, rows)
+
+    def discarded(self, starts: Int64s, ends: Int64s, contents: Contents) -> pa.Table:
+        """State rows of contents that went out in discarding mode and may come back."""
+        rows = len(starts)
+        known: dict[str, pa.Array] = {
+            "namespace": pa.repeat(pa.scalar(DISCARDED), rows),
+            "window_start": _times(starts),
+            "window_end": _times(ends),
+            "in_flight": pa.repeat(pa.scalar(False), rows),
+            "filled": pa.repeat(pa.scalar(True), rows),
+            "pane": pa.repeat(pa.scalar(0, pa.int32()), rows),
+        }
+        known |= {name: array for (name, _), array in zip(self.schema.contents, contents, strict=True)}
+        return self._rest_table(known, rows)
+
+    def _rest_table(self, known: dict[str, pa.Array], rows: int) -> pa.Table:
+        return pa.table(
+            [
+                known[field.name].cast(field.type) if field.name in known else pa.nulls(rows, field.type)
+                for field in self.rest
+            ],
+            schema=self.rest,
+        )
+
+    def table(self, parts: Sequence[CodedRows], keys: KeyCodes) -> pa.Table:
+        """State rows with key group and key, sorted by key group."""
+        filled = [part for part in parts if len(part.codes)]
+        if not filled:
+            return self.columns.empty_table()
+        codes = np.concatenate([part.codes for part in filled])
+        rest = pa.concat_tables([part.rows for part in filled])
+        groups = key_groups_of(keys, self._max_parallelism)[codes]
+        order = np.argsort(groups, kind="stable")
+        rest = rest.take(pa.array(order))
+        columns = {"key_group": pa.array(groups[order], pa.int32())}
+        columns |= dict(zip(keys.schema.names, keys.take(codes[order]), strict=True))
+        return pa.table(
+            [columns[field.name] if field.name in columns else rest[field.name] for field in self.columns],
+            schema=self.columns,
+        )
+
+
+def key_groups_of(keys: KeyCodes, max_parallelism: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """The key group of each code."""
+    from windowing.columnar.hashing import key_groups
+
+    return key_groups(keys.hashes, max_parallelism)
+
+
+def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:
+    """Lists of rising times: of each row the times that are set, null where none is."""
+    rows = len(timers[0][0])
+    sizes = np.sum([present for _, present in timers], axis=0, dtype=np.int32) if rows else np.zeros(0, np.int32)
+    values = np.column_stack([times for times, _ in timers])[np.column_stack([present for _, present in timers])]
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=pa.array(sizes == 0))
+
+
+def _array_of(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return column
+
+
+def _array(table: pa.Table, name: str) -> pa.Array:
+    return _array_of(table.column(name))
+
+
+def _millis(table: pa.Table, name: str) -> Int64s:
+    return np.asarray(_array(table, name).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _times(millis: Int64s) -> pa.Array:
+    return pa.array(millis, pa.int64()).cast(TIME)
+
+
+def _null_where(missing: Bools, array: pa.Array) -> pa.Array:
+    rows = np.arange(len(array))
+    return array.take(pa.array(rows, mask=missing))

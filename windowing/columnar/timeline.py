@@ -1,0 +1,85 @@
+"""How the watermark moves through an epoch, asked for many elements and timers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from windowing.aggregates.vectorised import Bools, Int64s
+from windowing.errors import IllegalArgument
+from windowing.time import MAX_TIMESTAMP, Millis
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The watermarks of an epoch, commit by commit, or following the elements in event order.
+
+    Args:
+        before: watermark that the elements of each commit are judged against; int64, never falling.
+        complete: whether each commit ends within the epoch; only the last may not.
+        lag: None where the watermark moves at the end of commits. Else it follows the elements of the
+            one commit: before one at t it moves to `t - lag`, and what is due fires at its own time.
+        final: the watermark after the epoch.
+    """
+
+    before: Int64s
+    complete: Bools
+    final: Millis
+    lag: Millis | None = None
+
+    @classmethod
+    def of_commits(cls, watermark: Millis, commits: Sequence[tuple[Millis, bool]]) -> Timeline:
+        """The timeline of commits in order, each with the watermark after it and whether it is complete.
+
+        Raises:
+            IllegalArgument: a commit that is not the last is not complete.
+        """
+        reached = [watermark]
+        for after, complete in commits:
+            reached.append(max(reached[-1], after) if complete else reached[-1])
+        if not all(complete for _, complete in commits[:-1]):
+            raise IllegalArgument("commits", commits, "only the last commit of an epoch may be incomplete")
+        return cls(
+            np.array(reached[:-1], np.int64), np.array([complete for _, complete in commits], np.bool_), reached[-1]
+        )
+
+    @classmethod
+    def in_event_order(cls, watermark: Millis, after: Millis, lag: Millis) -> Timeline:
+        """The timeline of one commit whose elements move the watermark; `after` is at least `newest - lag`."""
+        return cls(np.array([watermark], np.int64), np.ones(1, np.bool_), max(watermark, after), lag)
+
+    @property
+    def initial(self) -> Millis:
+        """The watermark before the epoch."""
+        return int(self.before[0]) if len(self.before) else self.final
+
+    def seen_by(self, timestamps: Int64s, commits: Int64s) -> Int64s:
+        """The watermark that each element is judged against."""
+        if self.lag is not None:
+            return np.maximum(timestamps - self.lag, self.initial)
+        if len(self.before) == 1:
+            return np.full(len(timestamps), self.before[0])
+        return self.before[commits]
+
+    def commits_of(self, timestamps: Int64s, commits: Int64s) -> Int64s:
+        """The commit that each element counts to.
+
+        In event order a commit ends when the watermark first moves: those that don't move it are in the
+        first, and all others, which can't be late, in a second.
+        """
+        if self.lag is None:
+            return commits
+        return (timestamps - self.lag > self.initial).astype(np.int64)
+
+    def reaches(self, times: Int64s) -> Bools:
+        """Whether a timer of each time, set before, has fired by the end; the end of time never comes."""
+        return (times <= self.final) & (times < MAX_TIMESTAMP)
+
+    def firings(self, times: Int64s) -> Int64s:
+        """The watermark at which a timer of each time fires; only for times that are reached."""
+        if self.lag is not None:
+            return times
+        moves = np.append(self.before[1:], self.final)
+        return moves[np.searchsorted(moves, times)]

@@ -1,0 +1,18 @@
+"""Event time that follows the elements of a slice, as a backfill in event order has it."""
+
+from __future__ import annotations
+
+from windowing.operators.window.operator import WindowOperator
+from windowing.time import Millis
+
+
+def advance(operator: WindowOperator, watermark: Millis) -> None:
+    """Move event time on to `watermark`, every due timer at its own time.
+
+    So the watermark of a pane does not depend on which other keys share its shard.
+    """
+    operator.end_commit()
+    timers = operator.timers.event_time
+    while (due := timers.peek()) is not None and due <= watermark:
+        operator.process_watermark(due)
+    operator.process_watermark(watermark)
