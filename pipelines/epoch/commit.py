@@ -1,27 +1,19 @@
-"""Step 3 of an epoch: replace the state of the changed shards, and the manifest with it. The commit point.
-
-The commit is the fence: it is made on the handle that was planned with and allows no retry, so of
-two drivers that started from one snapshot the second fails here, before anything of it is published.
-"""
+"""Step 3 of an epoch: replace the state of the changed shards, and the manifest with it. The commit point."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
 
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard
+from pipelines.snapshots.commit import as_data_file, commit_snapshot, outrun
+from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.storage import active_files
 from pipelines.tables import late, rejects, results, state
-from pipelines.tables.files import add_action, check_written, remove_action, write_file
+from pipelines.tables.files import check_written
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 COUNTERS = (
@@ -49,42 +41,13 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
     tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:
-        raise _outrun(plan, "no snapshot")
+        raise outrun(tables, plan.epoch, "no snapshot")
     manifest = _manifest(plan, outcomes, phases)
     check_files(tables, manifest)
-    schema = plan.bound.table_schemas[state.NAME]
-    row = write_file(
-        tables.warehouse,
-        tables.path(state.NAME),
-        f"manifest-{plan.epoch:06d}",
-        state.manifest_row(manifest.model_dump_json(), schema),
-    )
     written = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
-    check_written(tables.warehouse, tables.path(state.NAME), [*written, *([row] if row else [])])
-    removes, adds = _state_actions(plan, outcomes, handle)
-    adds += [add_action(file) for file in (*written, row) if file is not None]
-    try:
-        handle.create_write_transaction(
-            [*adds, *removes],
-            "append",
-            Schema.from_arrow(schema),
-            commit_properties=CommitProperties(
-                custom_metadata={"tidegate": manifest.short()},
-                max_commit_retries=0,
-                app_transactions=[Transaction(tables.application, plan.epoch)],
-            ),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-        )
-    except CommitFailedError as error:
-        raise _outrun(plan, f"version {handle.version()}") from error
+    kept, returning = _of_parent(plan, outcomes, handle)
+    commit_snapshot(tables, handle, manifest, plan.bound.table_schemas[state.NAME], [*written, *returning], kept)
     return manifest
-
-
-def _outrun(plan: EpochPlan, planned_at: str) -> Refused:
-    return Refused(
-        f"epoch {plan.epoch} of {plan.tables.pipeline}: somebody else committed to table state since it was planned "
-        f"at {planned_at}. Nothing of this epoch counts; run it again once the other driver has ended"
-    )
 
 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
@@ -93,35 +56,19 @@ def check_files(tables: PipelineTables, manifest: Manifest) -> None:
         check_written(tables.warehouse, tables.path(table), work.files)
 
 
-def _state_actions(
+def _of_parent(
     plan: EpochPlan, outcomes: Sequence[ShardOutcome], handle: DeltaTable
-) -> tuple[list[RemoveAction], list[AddAction]]:
-    """What leaves table state, and which files of the parent snapshot stay or come back."""
+) -> tuple[set[str], list[DataFile]]:
+    """Which files of the parent snapshot stay at the head of the table, and which come back to it."""
     changed = [plan.shards[outcome.shard] for outcome in outcomes if outcome.shard >= 0 and outcome.changed]
-    kept = [
+    unchanged = [
         file
         for file in (plan.parent.files if plan.parent is not None else ())
         if not any(file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first for shard in changed)
     ]
-    at_head = {file["path"]: file for file in active_files(handle)}
-    staying = {file["path"] for file in kept if file["path"] in at_head}
-    removes = [remove_action(file) for path, file in at_head.items() if path not in staying]
-    returning = [file for file in kept if file["path"] not in at_head]
-    tables = plan.tables
-    adds = [_as_data_file(file) for file in returning]
-    check_written(tables.warehouse, tables.path(state.NAME), adds)
-    return removes, [add_action(file) for file in adds]
-
-
-def _as_data_file(file: dict[str, Any]) -> DataFile:
-    bounds = {"key_group": file["min.key_group"]}, {"key_group": file["max.key_group"]}
-    stats = {
-        "numRecords": file["num_records"],
-        "minValues": bounds[0],
-        "maxValues": bounds[1],
-        "nullCount": {"key_group": 0},
-    }
-    return DataFile(path=file["path"], size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(stats))
+    at_head = {file["path"] for file in active_files(handle)}
+    kept = {file["path"] for file in unchanged if file["path"] in at_head}
+    return kept, [as_data_file(file) for file in unchanged if file["path"] not in at_head]
 
 
 def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
@@ -144,6 +91,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         timeline=plan.timeline,
         epoch=plan.epoch,
         parent=plan.parent.manifest.epoch if plan.parent is not None else None,
+        line=line_after(plan.parent.manifest if plan.parent is not None else None, plan.epoch),
         kind=plan.kind,
         order="event" if plan.order is not None else "arrival",
         interval=plan.interval,

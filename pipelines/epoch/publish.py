@@ -41,12 +41,11 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
     """Publish an epoch to one table; whether there was anything to do."""
     for _ in range(_ATTEMPTS):
         handle = tables.open(table)
-        published = handle.transaction_version(tables.application)
-        if published is not None and published >= manifest.epoch:
+        if is_published(handle, tables.application, manifest.epoch):
             return False
         work = manifest.publish[table]
         # The first commit of a timeline goes to every table: it fences drivers of the old one.
-        begins = manifest.parent is not None and manifest.parent != manifest.epoch - 1
+        begins = (manifest.parent or 0) != manifest.epoch - 1
         if table != epochs.NAME and work.is_empty and not begins:
             return False
         try:
@@ -60,6 +59,12 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
     )
 
 
+def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
+    """Whether a table holds an epoch, or one after it: then there is nothing left to do for anybody."""
+    published = handle.transaction_version(application)
+    return published is not None and published >= epoch
+
+
 def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
     try:
         check_written(tables.warehouse, tables.path(table), work.files)
@@ -70,7 +75,7 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         ) from error
     files = list(work.files)
     if table == epochs.NAME:
-        files.append(_write(tables, table, _epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
+        files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
     removes, rewritten = _rewritten(tables, table, handle, work, manifest.epoch)
     handle.create_write_transaction(
         [*(add_action(file) for file in (*files, *rewritten)), *removes],
@@ -124,7 +129,8 @@ def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Da
     return file
 
 
-def _epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
+def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
+    """The row of table epochs that an epoch leaves."""
     position = next(iter(manifest.positions.values()))
     values: dict[str, Any] = {
         **manifest.counters,

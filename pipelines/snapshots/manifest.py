@@ -6,15 +6,18 @@ int64 epoch milliseconds.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipelines.errors import Refused
 
 FORMAT_VERSION: Literal[1] = 1
 
-Kind = Literal["backfill", "stream", "clock"]
+Kind = Literal["backfill", "stream", "clock", "restore", "forget"]
+
+Line: TypeAlias = tuple[tuple[int, int], ...]
+"""The epochs that a snapshot came from, itself included, as ranges `(first, last)` in order."""
 
 
 class _Value(BaseModel):
@@ -109,6 +112,7 @@ class Manifest(_Value):
     timeline: int
     epoch: int
     parent: int | None
+    line: Line
     kind: Kind
     order: Literal["event", "arrival"]
     interval: Interval | None = None
@@ -129,7 +133,6 @@ class Manifest(_Value):
     run_id: str
     started_at: int
     library_version: str
-    checksums: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
@@ -160,3 +163,22 @@ class Manifest(_Value):
             "fingerprint": self.fingerprint,
             "run_id": self.run_id,
         }
+
+
+def line_after(parent: Manifest | None, epoch: int) -> Line:
+    """The line of an epoch that goes on from a snapshot."""
+    before = () if parent is None else parent.line
+    if before and before[-1][1] == epoch - 1:
+        return (*before[:-1], (before[-1][0], epoch))
+    return (*before, (epoch, epoch))
+
+
+def fork_of(one: Line, other: Line) -> int:
+    """The newest epoch that two lines share; 0 where they share none."""
+    shared = [
+        min(last, other_last)
+        for first, last in one
+        for other_first, other_last in other
+        if max(first, other_first) <= min(last, other_last)
+    ]
+    return max(shared, default=0)

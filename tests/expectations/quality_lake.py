@@ -190,6 +190,7 @@ class QualityLake:
             timeline=1,
             epoch=2,
             parent=1,
+            line=((1, 2),),
             kind="backfill",
             order=self.order,
             positions={"events": Position(version=0)},

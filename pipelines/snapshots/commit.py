@@ -1,0 +1,80 @@
+"""The commit of a snapshot: the one place where table state changes, and the fence between drivers.
+
+It is made on the handle that was planned with and allows no retry, so of two drivers that started from
+one snapshot the second fails here, before anything of it is published.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from pipelines.errors import Refused
+from pipelines.snapshots.manifest import DataFile, Manifest
+from pipelines.storage import active_files
+from pipelines.tables import state
+from pipelines.tables.files import add_action, check_written, remove_action, write_file
+from pipelines.tables.pipeline_tables import PipelineTables
+
+
+def commit_snapshot(
+    tables: PipelineTables,
+    handle: DeltaTable,
+    manifest: Manifest,
+    schema: pa.Schema,
+    added: Sequence[DataFile],
+    kept: Collection[str] = (),
+) -> None:
+    """Replace the snapshot at the head of table state.
+
+    Args:
+        tables: the pipeline's tables.
+        handle: table state as it was planned with.
+        manifest: of the new snapshot; it becomes a row in a file of its own.
+        schema: of the table from now on.
+        added: state files that come, or come back.
+        kept: paths of files that stay; every other one leaves.
+
+    Raises:
+        Refused: somebody committed since the handle was opened, or a file is not where it was written.
+    """
+    path = tables.path(state.NAME)
+    text = state.manifest_row(manifest.model_dump_json(), schema)
+    row = write_file(tables.warehouse, path, f"manifest-{manifest.epoch:06d}", text)
+    files = [*added, *([row] if row else [])]
+    check_written(tables.warehouse, path, files)
+    removes = [remove_action(file) for file in active_files(handle) if file["path"] not in kept]
+    try:
+        handle.create_write_transaction(
+            [*(add_action(file) for file in files), *removes],
+            "append",
+            Schema.from_arrow(schema),
+            commit_properties=CommitProperties(
+                custom_metadata={"tidegate": manifest.short()},
+                max_commit_retries=0,
+                app_transactions=[Transaction(tables.application, manifest.epoch)],
+            ),
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        )
+    except CommitFailedError as error:
+        raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+
+
+def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
+    """What a driver is told whose plan was overtaken."""
+    return Refused(
+        f"epoch {epoch} of {tables.pipeline}: somebody else committed to table state since it was planned at "
+        f"{planned_at}. Nothing of this epoch counts; run it again once the other driver has ended"
+    )
+
+
+def as_data_file(file: dict[str, Any]) -> DataFile:
+    """An active state file, as `active_files` lists it, as one to be added again."""
+    low, high = ({"key_group": file[f"{bound}.key_group"]} for bound in ("min", "max"))
+    statistics = {"numRecords": file["num_records"], "minValues": low, "maxValues": high, "nullCount": {"key_group": 0}}
+    return DataFile(path=file["path"], size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(statistics))
