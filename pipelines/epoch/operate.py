@@ -20,6 +20,7 @@ from pipelines.epoch.shard import RESULT_SCHEMA, ShardJob, ShardOutcome, run_sha
 from pipelines.errors import TidegateError
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
 from pipelines.tables import rejects
+from pipelines.tables.columns import to_delta
 from pipelines.tables.files import write_file
 from windowing.keys import SPARK_SEED
 
@@ -60,6 +61,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         panes=bound.panes,
         key=bound.key,
         used=bound.used,
+        value_types=tuple(to_delta(bound.derived.field(name).type) for name in bound.used),
         state=bound.state,
         shards=plan.shards,
         max_parallelism=bound.pipeline.max_parallelism,

@@ -1,0 +1,147 @@
+"""A shard through the columnar operator: arrays in, the rows of tables results, late and state out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.epoch.outputs import LAST_REPRESENTABLE
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
+from pipelines.tables import late, results, state
+from pipelines.tables.columns import TIMESTAMP
+from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
+from windowing.panes import Timing
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+
+if TYPE_CHECKING:
+    from pipelines.epoch.shard import ShardJob
+
+
+class ColumnarShard:
+    """One shard of an epoch, run when it is made.
+
+    Args:
+        job: what every task of the epoch knows.
+        events: the shard's events, in any order.
+        rows: the shard's state rows.
+    """
+
+    def __init__(self, job: ShardJob, events: pa.Table, rows: pa.Table) -> None:
+        self._job = job
+        self._events = events
+        operator = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
+        self._outcome: Outcome = operator.run(_elements(job, events), rows, _timeline(job), job.steps[-1].clock)
+
+    def results(self) -> pa.Table:
+        """Rows of table results."""
+        job, panes = self._job, self._outcome.panes
+        ends, lateness = panes["window_end"], job.windows.lateness
+        known: dict[str, Any] = {name: panes[f"{KEY_PREFIX}{name}"] for name in job.key.names}
+        known |= {name: panes[name] for name in ("window_id", "pane", "timing", "op")}
+        known |= {name: moments(panes[name]) for name in ("window_start", "window_end", "watermark")}
+        last = pc.subtract(ends, 1)
+        capped = pc.min_element_wise(last, pa.scalar(max(MAX_TIMESTAMP - lateness, 0), pa.int64()))
+        known["final_at"] = moments(pc.add(capped, lateness))
+        known |= {
+            name.removeprefix(VALUE_PREFIX): panes[name] for name in panes.column_names if name.startswith(VALUE_PREFIX)
+        }
+        return self._table(job.schemas[results.NAME], known, len(panes))
+
+    def late(self) -> pa.Table:
+        """Rows of table late."""
+        found, schema = self._outcome.late, self._job.schemas[late.NAME]
+        rows = found["row"]
+        known: dict[str, Any] = {"reason": found["reason"]}
+        known |= {name: moments(found[name]) for name in ("watermark", "window_start", "window_end")}
+        if len(found):
+            known["lateness_ms"] = pc.subtract(found["watermark"], self._events[TIME].take(rows))
+            source = self._events[ROW].take(rows).combine_chunks()
+            ours = len(late.TRAILING)
+            for field, values in zip(list(schema)[:-ours], source.flatten(), strict=True):
+                known[field.name] = values.cast(field.type)
+        return self._table(schema, known, len(found))
+
+    def state(self) -> pa.Table:
+        """Rows of table state."""
+        return state.to_delta_rows(self._outcome.state, self._job.schemas[state.NAME])
+
+    def counters(self) -> dict[str, int]:
+        """What was counted, by name."""
+        counters = self._outcome.counters
+        return {
+            "elements": len(self._events),
+            "on_time": counters.on_time,
+            "late": counters.late,
+            "no_window": counters.no_window,
+            **{f"fired_{timing.value}": counters.fired[timing] for timing in Timing},
+            "withdrawn": counters.withdrawn,
+            "timers_registered": counters.timers_registered,
+            "timers_fired": counters.timers_fired,
+            "timers_deleted": counters.timers_deleted,
+            "open_windows": counters.open_windows,
+        }
+
+    @property
+    def next_event_time_timer(self) -> Millis | None:
+        """When the next event-time timer is due."""
+        return self._outcome.next_timer
+
+    @property
+    def next_processing_time_timer(self) -> Millis | None:
+        """Event-time windows set no timers in processing time."""
+        return None
+
+    def _table(self, schema: pa.Schema, known: Mapping[str, Any], rows: int) -> pa.Table:
+        job = self._job
+        same = {"timeline": job.timeline, "epoch": job.epoch, "stale": False}
+        columns = []
+        for field in schema:
+            if field.name in known:
+                column = known[field.name]
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            elif field.name == "emitted_at":
+                columns.append(moments(pa.repeat(pa.scalar(job.now, pa.int64()), rows)))
+            elif field.name in same:
+                columns.append(pa.repeat(pa.scalar(same[field.name], field.type), rows))
+            else:
+                columns.append(pa.nulls(rows, field.type))
+        return pa.table(columns, schema=schema)
+
+
+def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit."""
+    fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less_equal(times, LAST_REPRESENTABLE))
+    return pc.if_else(fits, times, None).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+
+
+def _elements(job: ShardJob, events: pa.Table) -> Elements:
+    keys = zip(job.key.names, job.key.types, strict=True)
+    used = zip(job.used, job.value_types, strict=True)
+    return Elements(
+        {name: _column(events, f"{KEY_PREFIX}{name}", kind) for name, kind in keys},
+        _integers(events, TIME),
+        _integers(events, COMMIT),
+        {name: _column(events, f"{VALUE_PREFIX}{name}", kind) for name, kind in used},
+    )
+
+
+def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+    """A column in one piece; of nothing, where a slice has no events and no columns."""
+    if name not in events.column_names:
+        return pa.array([], kind)
+    column = events[name].combine_chunks()
+    return column if column.type == kind else column.cast(kind)
+
+
+def _integers(events: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.asarray(_column(events, name, pa.int64()).to_numpy())
+
+
+def _timeline(job: ShardJob) -> Timeline:
+    if job.order is not None:
+        return Timeline.in_event_order(job.watermark_before, job.steps[-1].watermark, job.order.lag)
+    return Timeline.of_commits(job.watermark_before, [(step.watermark, step.complete) for step in job.steps])

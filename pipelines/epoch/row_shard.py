@@ -1,0 +1,159 @@
+"""A shard through the row operator: events one by one, and out come the rows of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipelines.epoch.outputs import Outputs
+from pipelines.epoch.steps import EventOrder
+from pipelines.snapshots.manifest import Shard
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
+from pipelines.tables import state
+from windowing.keys import KeyGroupRange
+from windowing.operators.event_order import advance
+from windowing.operators.window import WindowOperator
+from windowing.panes import Timing
+from windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pipelines.epoch.shard import ShardJob
+
+_ROWS_AT_A_TIME = 65_536
+
+
+class RowShard:
+    """One shard of an epoch, run when it is made.
+
+    Args:
+        job: what every task of the epoch knows.
+        shard: the key groups.
+        events: the shard's events, in any order.
+        rows: the shard's state rows.
+    """
+
+    def __init__(self, job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) -> None:
+        self._job = job
+        self._events = _ordered(events)
+        self._operator = _restored(job, shard, rows)
+        self._outputs = Outputs(job, self._operator, self._events)
+        if job.order is None:
+            self._drive()
+        else:
+            self._drive_in_event_order(job.order)
+
+    def results(self) -> pa.Table:
+        """Rows of table results."""
+        return self._outputs.results()
+
+    def late(self) -> pa.Table:
+        """Rows of table late."""
+        return self._outputs.late()
+
+    def state(self) -> pa.Table:
+        """Rows of table state."""
+        job = self._job
+        rows = job.state.to_table(self._operator.state_rows(), job.max_parallelism)
+        return state.to_delta_rows(rows, job.schemas[state.NAME])
+
+    def counters(self) -> dict[str, int]:
+        """What was counted, by name."""
+        counters, timers = self._operator.counters, self._operator.timers
+        fired = timers.event_time.fired + timers.processing_time.fired
+        deleted = timers.event_time.deleted + timers.processing_time.deleted
+        return {
+            "elements": len(self._events),
+            "on_time": counters.on_time,
+            "late": counters.late,
+            "no_window": counters.no_window,
+            **{f"fired_{timing.value}": counters.fired[timing] for timing in Timing},
+            "withdrawn": counters.withdrawn,
+            "timers_registered": timers.event_time.added + timers.processing_time.added,
+            "timers_fired": fired,
+            "timers_deleted": deleted,
+            "open_windows": len(self._operator.cells),
+        }
+
+    @property
+    def next_event_time_timer(self) -> Millis | None:
+        """When the next event-time timer is due."""
+        return self._operator.timers.event_time.peek()
+
+    @property
+    def next_processing_time_timer(self) -> Millis | None:
+        """When the next processing-time timer is due."""
+        return self._operator.timers.processing_time.peek()
+
+    def _drive(self) -> None:
+        """Feed the events: the clock first, then commit by commit, elements by time, then the watermark."""
+        job, operator, outputs = self._job, self._operator, self._outputs
+        position = 0
+        commits = self._events[COMMIT].to_pylist()
+        for index, step in enumerate(job.steps):
+            operator.process_processing_time(step.clock)
+            end = position
+            while end < len(commits) and commits[end] == index:
+                end += 1
+            for key, value, time, row in _elements(job, self._events, position, end):
+                operator.process_element(key, value, time)
+                outputs.after_element(row)
+            position = end
+            if step.complete:
+                operator.end_commit()
+                operator.process_watermark(step.watermark)
+            outputs.collect()
+
+    def _drive_in_event_order(self, order: EventOrder) -> None:
+        job, operator, outputs = self._job, self._operator, self._outputs
+        (step,) = job.steps
+        operator.process_processing_time(step.clock)
+        for key, value, time, row in _elements(job, self._events, 0, len(self._events)):
+            if time - order.lag > operator.current_watermark:
+                advance(operator, time - order.lag)
+            operator.process_element(key, value, time)
+            outputs.after_element(row)
+        advance(operator, step.watermark)
+        outputs.collect()
+
+
+def _ordered(events: pa.Table) -> pa.Table:
+    """Events by commit and time, ties by the columns in use, so that no order of arrival shows."""
+    ties = [name for name in events.schema.names if name not in (ROW, TIME, COMMIT) and _sortable(events, name)]
+    return events.sort_by([(name, "ascending") for name in (COMMIT, TIME, *ties)])
+
+
+def _sortable(table: pa.Table, name: str) -> bool:
+    kind = table.schema.field(name).type
+    return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
+
+
+def _restored(job: ShardJob, shard: Shard, rows: pa.Table) -> WindowOperator:
+    operator = WindowOperator(
+        job.windows,
+        panes=job.panes,
+        account_for_all=True,
+        key_groups=KeyGroupRange(shard.first, shard.last),
+        key_group_of=lambda key: job.key.key_group_of(key, job.max_parallelism),
+    )
+    operator.restore_time(job.watermark_before, job.clock_before)
+    operator.restore_state(job.state.from_table(rows))
+    return operator
+
+
+def _elements(
+    job: ShardJob, events: pa.Table, begin: int, end: int
+) -> Iterator[tuple[Any, dict[str, Any], Millis, int]]:
+    """Key, value, time and row number of each event."""
+    for start in range(begin, end, _ROWS_AT_A_TIME):
+        part = events.slice(start, min(_ROWS_AT_A_TIME, end - start))
+        columns = [part[f"{KEY_PREFIX}{name}"].to_pylist() for name in job.key.names]
+        keys = columns[0] if len(columns) == 1 else _tuples(columns, len(part))
+        values = _tuples([part[f"{VALUE_PREFIX}{name}"].to_pylist() for name in job.used], len(part))
+        for row, (key, value, time) in enumerate(zip(keys, values, part[TIME].to_pylist(), strict=True), start):
+            yield key, dict(zip(job.used, value, strict=True)), time, row
+
+
+def _tuples(columns: list[list[Any]], rows: int) -> Sequence[tuple[Any, ...]]:
+    return list(zip(*columns, strict=True)) if columns else [()] * rows
