@@ -108,6 +108,8 @@ class _Rerun:
         after: list[StaleInterval] = []
         line = list(lineage(driver.tables, head.manifest))
         for entry in line:
+            if entry.manifest["kind"] in ("restore", "forget"):
+                continue
             ran = entry.manifest.get("interval")
             if ran is None:
                 break

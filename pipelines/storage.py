@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pipelines.config import Config
 
 
+_BLOCK = 1 << 20
+
+
 @dataclass(frozen=True)
 class Warehouse:
     """A folder or URI that holds tables.
@@ -86,6 +89,54 @@ class Warehouse:
             name: int(info.size) if info.type == fs.FileType.File else None
             for name, info in zip(names, infos, strict=True)
         }
+
+    def names(self, path: str) -> dict[str, int]:
+        """The files in a table's folder, those in folders below it left out, with their sizes."""
+        filesystem, root = self.filesystem(path)
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        return {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
+
+    def folders(self, path: str) -> list[str]:
+        """Names of the folders in a folder."""
+        filesystem, root = self.filesystem(path)
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+
+    def copy_file(self, source: str, name: str, target: str, as_name: str) -> None:
+        """Copy a file from one table's folder to another's.
+
+        Raises:
+            Refused: it is not there.
+        """
+        read_from, read_root = self.filesystem(source)
+        write_to, write_root = self.filesystem(target)
+        if isinstance(write_to, fs.LocalFileSystem):
+            write_to.create_dir(write_root, recursive=True)
+        try:
+            with (
+                read_from.open_input_stream(f"{read_root}/{name}" if read_root else name) as reader,
+                write_to.open_output_stream(f"{write_root}/{as_name}" if write_root else as_name) as writer,
+            ):
+                while block := reader.read(_BLOCK):
+                    writer.write(block)
+        except FileNotFoundError as error:
+            raise Refused(f"file {name} of table {source} is missing: it was removed while it was copied") from error
+
+    def delete_file(self, path: str, name: str) -> None:
+        """Remove a file from a table's folder; nothing must list it any more."""
+        filesystem, root = self.filesystem(path)
+        filesystem.delete_file(f"{root}/{name}" if root else name)
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder and all that is in it; fine if there is none."""
+        filesystem, root = self.filesystem(path)
+        infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+        # The log goes last: until then the folder is still known for what it is.
+        for info in sorted(infos, key=lambda info: "_delta_log" in info.path):
+            if info.type == fs.FileType.File:
+                filesystem.delete_file(info.path)
+        if infos and isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.delete_dir(root)
 
     def read_files(
         self,

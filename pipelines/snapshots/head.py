@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from pipelines.errors import Refused
 from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import active_files, arrow_schema
+from pipelines.storage import Warehouse, active_files, arrow_schema
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PipelineTables
 
@@ -43,24 +43,30 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     """
     if not tables.exist:
         return None
-    handle = tables.open(state.NAME, version)
+    return snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
+
+
+def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:
+    """The snapshot that a table of state rows holds at the version it was opened at; None if it is empty.
+
+    Raises:
+        Refused: it holds state rows and no manifest, or several.
+    """
     files = active_files(handle)
     own = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
     if not own:
         if files:
-            raise Refused(f"table {tables.path(state.NAME)} at version {handle.version()} has state but no manifest")
+            raise Refused(f"table {path} at version {handle.version()} has state but no manifest")
         return None
-    rows = tables.warehouse.read_files(
-        tables.path(state.NAME),
+    rows = warehouse.read_files(
+        path,
         [file["path"] for file in own],
         arrow_schema(handle),
         ["manifest"],
         pc.field("key_group") == state.MANIFEST_KEY_GROUP,
     )
     if len(rows) != 1:
-        raise Refused(
-            f"table {tables.path(state.NAME)} at version {handle.version()} has {len(rows)} manifests, not one"
-        )
+        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one")
     shared = [file for file in own if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
     return Snapshot(
         Manifest.parse(rows["manifest"][0].as_py()),

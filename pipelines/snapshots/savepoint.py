@@ -1,0 +1,164 @@
+"""Savepoints: named copies of a snapshot that no retention, VACUUM or clean-up of the log can take away.
+
+A savepoint is a Delta table of its own, the state rows and the manifest, below the pipeline's folder.
+Any engine reads it, and it can be copied elsewhere as a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pipelines.errors import Refused, UsageError
+from pipelines.names import check_name
+from pipelines.snapshots.commit import as_data_file
+from pipelines.snapshots.head import Snapshot, snapshot_in
+from pipelines.snapshots.manifest import DataFile, Manifest
+from pipelines.tables.files import add_action, check_written
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import Millis
+
+FOLDER = "savepoints"
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointEntry:
+    """A savepoint as a list shows it.
+
+    Args:
+        name: of the savepoint.
+        path: its folder.
+        created_at: int64 epoch milliseconds.
+        size: of its files, in bytes.
+        manifest: of the snapshot that was copied.
+    """
+
+    name: str
+    path: str
+    created_at: Millis
+    size: int
+    manifest: Manifest
+
+
+def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now: Millis) -> SavepointEntry:
+    """Copy a snapshot under a name.
+
+    Args:
+        tables: the pipeline's tables.
+        snapshot: what to copy.
+        name: letters, digits, `_` and `-`.
+        now: int64 epoch milliseconds.
+
+    Raises:
+        UsageError: the name can't be one, or is taken.
+        Refused: a file of the snapshot went away meanwhile.
+    """
+    path = _path(tables, name)
+    if _is_complete(tables, path):
+        raise UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
+    # What a copy that was interrupted left has no log entry with files.
+    tables.warehouse.delete_folder(path)
+    files = copy_files(tables, snapshot, path, "state", with_manifest=True)
+    handle = DeltaTable.create(
+        path,
+        snapshot.handle.schema(),
+        mode="error",
+        name=f"{tables.pipeline}.{FOLDER}.{name}",
+        description=f"Savepoint of epoch {snapshot.manifest.epoch} of pipeline {tables.pipeline}",
+        storage_options=tables.warehouse.options or None,
+    )
+    check_written(tables.warehouse, path, files)
+    handle.create_write_transaction(
+        [add_action(file) for file in files],
+        "append",
+        handle.schema(),
+        commit_properties=CommitProperties(
+            custom_metadata={"tidegate": {**snapshot.manifest.short(), "savepoint": name, "created_at": now}},
+            max_commit_retries=0,
+        ),
+    )
+    return _entry(tables, name)
+
+
+def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
+    """The snapshot that a savepoint holds.
+
+    Raises:
+        UsageError: there is no such savepoint.
+        Refused: it is one of another pipeline.
+    """
+    path = _path(tables, name)
+    if not _is_complete(tables, path):
+        known = ", ".join(entry.name for entry in list_savepoints(tables)) or "none"
+        raise UsageError(f"no savepoint {name!r} of {tables.pipeline}: there are {known}")
+    snapshot = snapshot_in(tables.warehouse, path, tables.warehouse.open(path))
+    if snapshot is None:
+        raise Refused(f"savepoint {path} holds no manifest")
+    if snapshot.manifest.pipeline != tables.pipeline:
+        raise Refused(
+            f"savepoint {path} is one of pipeline {snapshot.manifest.pipeline!r}, not of {tables.pipeline!r}: state "
+            "goes on in the pipeline that made it. Give the pipeline that name, or delete the copy"
+        )
+    return snapshot
+
+
+def list_savepoints(tables: PipelineTables) -> list[SavepointEntry]:
+    """Every savepoint of a pipeline, the newest first."""
+    folder = tables.warehouse.path(tables.pipeline, FOLDER)
+    names = [name for name in tables.warehouse.folders(folder) if _is_complete(tables, f"{folder}/{name}")]
+    return sorted((_entry(tables, name) for name in names), key=lambda entry: -entry.created_at)
+
+
+def delete_savepoint(tables: PipelineTables, name: str) -> None:
+    """Remove a savepoint; nothing else refers to its files.
+
+    Raises:
+        UsageError: there is no such savepoint.
+    """
+    read_savepoint(tables, name)
+    tables.warehouse.delete_folder(_path(tables, name))
+
+
+def copy_files(
+    tables: PipelineTables, snapshot: Snapshot, target: str, prefix: str, with_manifest: bool = False
+) -> list[DataFile]:
+    """Copy a snapshot's state files into another table's folder, where they are not yet committed."""
+    source = snapshot.handle.table_uri.rstrip("/").removeprefix("file://")
+    listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
+    copies = []
+    for number, file in enumerate(listed.values()):
+        copy = as_data_file(file).model_copy(update={"path": f"{prefix}-{number:05d}-{file['path']}"})
+        tables.warehouse.copy_file(source, file["path"], target, copy.path)
+        copies.append(copy)
+    return copies
+
+
+def _path(tables: PipelineTables, name: str) -> str:
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise UsageError(f"savepoint {error}") from error
+    return tables.warehouse.path(tables.pipeline, FOLDER, name)
+
+
+def _is_complete(tables: PipelineTables, path: str) -> bool:
+    """Whether there is a table with its files: version 0 has none yet."""
+    try:
+        return tables.warehouse.exists(path) and tables.warehouse.open(path).version() > 0
+    except DeltaError:
+        return False
+
+
+def _entry(tables: PipelineTables, name: str) -> SavepointEntry:
+    path = _path(tables, name)
+    handle = tables.warehouse.open(path)
+    snapshot = snapshot_in(tables.warehouse, path, handle)
+    if snapshot is None:
+        raise Refused(f"savepoint {path} holds no manifest")
+    told = next(commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
+    files: Sequence[dict[str, object]] = (*snapshot.files, *snapshot.manifest_files)
+    sizes = {str(file["path"]): int(str(file["size_bytes"])) for file in files}
+    return SavepointEntry(name, path, told["created_at"], sum(sizes.values()), snapshot.manifest)

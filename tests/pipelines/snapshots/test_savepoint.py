@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from pipelines.errors import Refused, UsageError
+from pipelines.snapshots import savepoint as step
+from pipelines.snapshots.contents import state_rows
+from pipelines.snapshots.restore import find_snapshot
+from pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, list_savepoints, read_savepoint
+from pipelines.storage import Warehouse
+from tests.lake import at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+
+NOW = 1_800_000_000_000
+
+
+def two_epochs(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:00"))
+    by_hand.epoch(("ann", at("10:20"), 3), watermark=at("10:20"))
+
+
+def test_a_savepoint_holds_the_rows_and_the_manifest_of_its_snapshot(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    entry = create_savepoint(by_hand.tables, by_hand.head(), "release-1", NOW)
+    found = read_savepoint(by_hand.tables, "release-1")
+    assert found.manifest == by_hand.head().manifest == entry.manifest
+    assert len(DeltaTable(entry.path).to_pyarrow_dataset().to_table()) == 3
+    assert (entry.created_at, entry.size > 0) == (NOW, True)
+
+
+def test_an_older_snapshot_can_be_saved_too(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    create_savepoint(by_hand.tables, find_snapshot(by_hand.tables, "1"), "first", NOW)
+    assert read_savepoint(by_hand.tables, "first").manifest.epoch == 1
+
+
+def test_savepoints_are_listed_newest_first(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    assert list_savepoints(by_hand.tables) == []
+    for now, name in enumerate(("a", "c", "b")):
+        create_savepoint(by_hand.tables, by_hand.head(), name, NOW + now)
+    assert [entry.name for entry in list_savepoints(by_hand.tables)] == ["b", "c", "a"]
+
+
+def test_a_name_is_given_once(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    with pytest.raises(UsageError, match="savepoint 'a' of sessions exists"):
+        create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+
+
+@pytest.mark.parametrize("name", ["", "../a", "a/b", "a b"])
+def test_a_name_that_could_leave_the_folder_is_refused(by_hand: ByHand, name: str) -> None:
+    two_epochs(by_hand)
+    with pytest.raises(UsageError, match="use a letter"):
+        create_savepoint(by_hand.tables, by_hand.head(), name, NOW)
+
+
+def test_it_stands_when_the_state_table_is_gone(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    manifest = by_hand.head().manifest
+    shutil.rmtree(by_hand.tables.path("state"))
+    found = read_savepoint(by_hand.tables, "a")
+    assert found.manifest == manifest
+    assert sum(file["num_records"] for file in found.files) == 2
+
+
+def test_a_deleted_savepoint_leaves_nothing(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    delete_savepoint(by_hand.tables, "a")
+    assert not Path(entry.path).exists()
+    with pytest.raises(UsageError, match="no savepoint 'a' of sessions: there are none"):
+        delete_savepoint(by_hand.tables, "a")
+
+
+def test_a_savepoint_copied_from_another_pipeline_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
+    two_epochs(by_hand)
+    entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    other = ByHand(tmp_path, session_pipeline(name="others"))
+    shutil.copytree(entry.path, f"{other.folder}/warehouse/others/savepoints/a")
+    with pytest.raises(Refused, match="one of pipeline 'sessions', not of 'others'"):
+        read_savepoint(other.tables, "a")
+
+
+def test_a_savepoint_copied_to_another_place_is_read_there(by_hand: ByHand, tmp_path: Path) -> None:
+    two_epochs(by_hand)
+    entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    elsewhere = ByHand(tmp_path / "elsewhere")
+    shutil.copytree(entry.path, f"{elsewhere.folder}/warehouse/sessions/savepoints/copied")
+    assert read_savepoint(elsewhere.tables, "copied").manifest == entry.manifest
+
+
+def test_a_copy_that_was_interrupted_is_no_savepoint_and_its_name_is_free(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_epochs(by_hand)
+
+    def die(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("check_written", "copy_files"):
+        with monkeypatch.context() as planted:
+            planted.setattr(step, place, die)
+            with pytest.raises(KeyboardInterrupt):
+                create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+        assert list_savepoints(by_hand.tables) == []
+    create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    assert len(list_savepoints(by_hand.tables)) == 1
+
+
+def test_a_file_that_goes_away_while_it_is_copied_is_a_clear_refusal(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    head = by_hand.head()
+    Path(by_hand.tables.path("state"), head.files[0]["path"]).unlink()
+    with pytest.raises(Refused, match=f"file {head.files[0]['path']} of table .* is missing"):
+        create_savepoint(by_hand.tables, head, "a", NOW)
+    assert list_savepoints(by_hand.tables) == []
+
+
+def test_its_statistics_are_as_good_as_the_states(by_hand: ByHand) -> None:
+    two_epochs(by_hand)
+    create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
+    found = read_savepoint(by_hand.tables, "a")
+    for one, other in zip(found.files, by_hand.head().files, strict=True):
+        for name in ("num_records", "min.key_group", "max.key_group", "null_count.key_group"):
+            assert one[name] == other[name]
+    assert len(state_rows(by_hand.tables, by_hand.head())) == 2
+    assert isinstance(by_hand.warehouse, Warehouse)
