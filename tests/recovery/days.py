@@ -1,0 +1,64 @@
+"""Three days of events, some late, some of no use, and the pipeline that recovery tests run over them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+
+from pipelines.intervals import cut, parse_slice
+from pipelines.snapshots.manifest import Interval
+from tests.lake import DAY0, Lake, Row, session_pipeline
+
+START, END = DAY0, DAY0 + timedelta(days=3)
+
+PIPELINE = session_pipeline(timedelta(minutes=30))
+
+STEPS = (
+    "planned",
+    "operated",
+    "committed",
+    "published results",
+    "published late",
+    "published rejects",
+    "published epochs",
+)
+
+
+def arriving(lake: Lake) -> Iterator[Interval]:
+    """The days one after the other, each day's rows arriving before its interval is run, once.
+
+    After a crash it begins with the day that was being run. Every day has a null key, a null time, and
+    a row for the day before, which comes too late.
+    """
+    loaded = lake.folder / "loaded"
+    begun = int(loaded.read_text()) if loaded.exists() else 0
+    days = list(enumerate(cut(START, END, parse_slice("1d"))))
+    for day, interval in days[max(0, begun - 1) :]:
+        if begun <= day:
+            draw = random.Random(day)
+            begin = START + timedelta(days=day)
+            rows: list[Row] = [
+                (f"user{draw.randrange(8)}", begin + timedelta(minutes=draw.randrange(1440)), draw.randrange(50))
+                for _ in range(120)
+            ]
+            rows += [(None, begin, 1), (f"user{day}", None, 2), (f"late{day}", begin - timedelta(hours=20), 3)]
+            lake.append(*rows)
+            loaded.write_text(str(day + 1))
+        yield interval
+
+
+def published(lake: Lake) -> dict[str, list[str]]:
+    """Everything that readers can see and a later run rests on, row for row, without the runs' own marks."""
+    own = {
+        "results": ["emitted_at"],
+        "late": [],
+        "rejects": [],
+        "epochs": ["phases", "run_id", "started_at", "processing_time"],
+        "state": ["manifest"],
+    }
+    found = {}
+    for table, without in own.items():
+        rows = lake.rows(PIPELINE, table).drop_columns(without).to_pylist()
+        found[table] = sorted(str(row) for row in rows if row.get("key_group") != -1)
+    return found

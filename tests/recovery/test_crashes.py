@@ -1,0 +1,126 @@
+"""A crash after any step of an epoch: the next start ends as if nothing had happened.
+
+The protections are tested too: with each of them switched off by a bug planted here, the same
+comparison fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelines.backfill import backfill
+from pipelines.driver import Driver
+from pipelines.epoch import commit as commit_step
+from pipelines.epoch import operate as operate_step
+from pipelines.epoch import publish as publish_step
+from pipelines.snapshots.head import read_snapshot
+from tests.lake import Lake, at
+from tests.recovery.days import PIPELINE, STEPS, arriving, published
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.epoch.plan import EpochPlan
+    from pipelines.snapshots.manifest import Manifest
+
+pytestmark = [pytest.mark.spark, pytest.mark.recovery]
+
+
+class Crash(BaseException):
+    """Ends a run in the middle, as a crash would."""
+
+
+def run(spark: SparkSession, lake: Lake, tell: Callable[[str], None] = lambda step: None) -> None:
+    with lake.driver(spark, PIPELINE, tell) as driver:
+        list(backfill(driver, arriving(lake)))
+
+
+def crash_after(spark: SparkSession, lake: Lake, step: str, epoch: int = 2) -> None:
+    seen: list[str] = []
+
+    def tell(done: str) -> None:
+        seen.append(done)
+        if done == step and seen.count(step) == epoch:
+            raise Crash
+
+    with pytest.raises(Crash):
+        run(spark, lake, tell)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    lake = Lake(tmp_path_factory.mktemp("undisturbed"))
+    run(spark, lake)
+    found = published(lake)
+    assert all(found[table] for table in ("results", "late", "rejects", "epochs"))
+    return found
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_after_any_step_changes_nothing(
+    spark: SparkSession, lake: Lake, undisturbed: dict[str, list[str]], step: str
+) -> None:
+    crash_after(spark, lake, step)
+    run(spark, lake)
+    assert published(lake) == undisturbed
+
+
+def test_recovery_that_does_not_roll_forward_is_noticed(
+    spark: SparkSession, lake: Lake, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_after(spark, lake, "committed")
+    monkeypatch.setattr(Driver, "recover", lambda self: read_snapshot(self.tables))
+    run(spark, lake)
+    assert published(lake) != undisturbed
+
+
+def test_publishing_without_a_look_at_the_transaction_is_noticed(
+    spark: SparkSession, lake: Lake, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are added again count once by Delta's own rules; what is made at publishing would double."""
+    crash_after(spark, lake, "published epochs")
+    monkeypatch.setattr(publish_step, "is_published", lambda *ignored: False)
+    run(spark, lake)
+    assert published(lake) != undisturbed
+
+
+def _publish_first(self: Driver, plan: EpochPlan) -> Manifest:
+    """The planted bug: results go out before the snapshot that covers them is committed."""
+    outcomes = operate_step.operate(self.spark, plan)
+    manifest = commit_step._manifest(plan, outcomes, {})
+    plan.tables.create(plan.bound.table_schemas)
+    self._publish(manifest)
+    self.tell("published first")
+    return commit_step.commit(plan, outcomes, {})
+
+
+@pytest.mark.parametrize("order", ["commit first", "publish first"])
+def test_what_arrives_between_a_crash_and_the_next_start_is_in_the_results(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Only a committed snapshot fixes an epoch's slice; results published ahead of it would miss the new row."""
+    with monkeypatch.context() as planted:
+        if order == "publish first":
+            planted.setattr(Driver, "run", _publish_first)
+        crash_after(spark, lake, "operated" if order == "commit first" else "published first")
+    lake.append(("new", at("12:00", day=1), 7))
+    run(spark, lake)
+    users = {row["user"] for row in lake.latest(PIPELINE).to_pylist()}
+    assert ("new" in users) == (order == "commit first")
+
+
+def test_files_of_an_attempt_that_was_not_committed_are_read_by_nobody(spark: SparkSession, lake: Lake) -> None:
+    crash_after(spark, lake, "operated")
+    left = {path.name for path in Path(lake.path("sessions/results")).glob("*.parquet")}
+    run(spark, lake)
+    tables = lake.tables(PIPELINE)
+    listed = set(tables.open("results").file_uris())
+    orphans = {name for name in left if not any(uri.endswith(name) for uri in listed)}
+    assert orphans
+    assert len(lake.rows(PIPELINE, "results")) == sum(
+        int(row["fired_on_time"]) for row in lake.rows(PIPELINE, "epochs").to_pylist()
+    )
