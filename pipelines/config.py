@@ -12,7 +12,7 @@ import sys
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -57,10 +57,20 @@ class PipelineEntry(BaseModel):
     """Cron expression of the backfill; the data interval between two ticks is the slice."""
     stream_schedule: str = "*/15 * * * *"
     """Cron expression of the scheduled stream."""
+    stream_mode: Literal["available-now", "continuous"] = "available-now"
+    """Whether the stream is a run on that schedule, or one long run that is started by hand."""
+    max_lag_minutes: float | None = Field(default=None, gt=0)
+    """How far the watermark may lie behind the clock before a watch fails; None watches nothing."""
+    on_failure: str | None = None
+    """What hears of a failed task, besides the alarms file: `package.module:function` of one dict."""
     pool: str = "default_pool"
     """Airflow pool that its Spark runs take a slot of."""
     suite: str | None = None
     """Where the expectation suite is: `package.module:name`."""
+    retain_snapshots: int = Field(default=10, ge=1)
+    """How many of the newest snapshots `tidegate vacuum` keeps at least."""
+    retain_days: int = Field(default=7, ge=0)
+    """And all that are not older than so many days."""
     retries: int = Field(default=1, ge=0)
     tags: tuple[str, ...] = ()
 
@@ -98,6 +108,10 @@ class Config(BaseModel):
     def work_folder(self) -> Path:
         """The work folder as an absolute path."""
         return (self.root / self.work).absolute()
+
+    def report_file(self, pipeline: str, epoch: int) -> Path:
+        """Where the run report of an epoch is kept."""
+        return self.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
 
     def make_folders(self) -> None:
         """Make the work folder, and the warehouse where it is a folder.

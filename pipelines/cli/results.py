@@ -7,9 +7,8 @@ import click
 from pipelines.cli.screen import Screen, cell, span, table, with_screen
 from pipelines.errors import Refused
 from pipelines.snapshots.head import read_snapshot
-from pipelines.storage import read_table, warehouse_of
+from pipelines.storage import read_table
 from pipelines.tables import results as results_table
-from pipelines.tables.pipeline_tables import PipelineTables
 
 _VIEWS = ("final", "latest", "all")
 
@@ -28,9 +27,7 @@ _VIEWS = ("final", "latest", "all")
 @with_screen
 def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None) -> None:
     """Show the windows of PIPELINE."""
-    config = screen.config()
-    config.entry(pipeline)
-    tables = PipelineTables(warehouse_of(config), pipeline)
+    tables = screen.tables(pipeline)
     snapshot = read_snapshot(tables)
     if snapshot is None:
         raise Refused(f"pipeline {pipeline!r} has no results yet: run `tidegate backfill {pipeline}` first")

@@ -16,6 +16,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from pipelines.config import Config, load_config
+from pipelines.storage import warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +36,12 @@ class Screen:
     def config(self) -> Config:
         """tidegate.toml."""
         return load_config(self.config_file)
+
+    def tables(self, pipeline: str) -> PipelineTables:
+        """The tables of a pipeline that tidegate.toml names; the pipeline itself is not imported."""
+        config = self.config()
+        config.entry(pipeline)
+        return PipelineTables(warehouse_of(config), pipeline)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
         """Show data: as JSON, or as these renderables; and leave it in --output."""

@@ -10,7 +10,6 @@ from rich.table import Table
 from pipelines.cli.screen import Screen, cell, span, table, with_screen
 from pipelines.errors import Refused, UsageError
 from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from pipelines.storage import warehouse_of
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import show_millis
 
@@ -28,9 +27,7 @@ def snapshot() -> None:
 @with_screen
 def list_(screen: Screen, pipeline: str) -> None:
     """List the snapshots of PIPELINE, the newest first."""
-    config = screen.config()
-    config.entry(pipeline)
-    entries = list_snapshots(PipelineTables(warehouse_of(config), pipeline))
+    entries = list_snapshots(screen.tables(pipeline))
     data = [{"version": entry.version, "committed_at": entry.committed_at, **entry.manifest} for entry in entries]
     rows = [
         (
@@ -58,9 +55,7 @@ def show(screen: Screen, pipeline: str, epoch: int | None, rows: int, key_group:
     """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group."""
     from pipelines.snapshots.contents import key_group_counts, window_rows
 
-    config = screen.config()
-    config.entry(pipeline)
-    tables = PipelineTables(warehouse_of(config), pipeline)
+    tables = screen.tables(pipeline)
     found = _find(tables, pipeline, epoch)
     manifest = found.manifest
     windows = window_rows(tables, found, key_group)

@@ -85,14 +85,14 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
             )
 
 
-def add_action(file: DataFile) -> AddAction:
-    """The action that adds a file to a table."""
-    return AddAction(file.path, file.size, {}, _now(), True, file.stats)
+def add_action(file: DataFile, data_change: bool = True) -> AddAction:
+    """The action that adds a file to a table; without a change of data where its rows were there before."""
+    return AddAction(file.path, file.size, {}, _now(), data_change, file.stats)
 
 
-def remove_action(file: dict[str, Any]) -> RemoveAction:
+def remove_action(file: dict[str, Any], data_change: bool = True) -> RemoveAction:
     """The action that removes an active file, as `active_files` lists it."""
-    return RemoveAction(file["path"], True, _now(), file["size_bytes"], {})
+    return RemoveAction(file["path"], data_change, _now(), file["size_bytes"], {})
 
 
 def _now() -> int:

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from pipelines.epoch.commit import commit
+from pipelines.epoch.publish import publish
+from pipelines.errors import Refused, UsageError
+from pipelines.lease import Lease
+from pipelines.snapshots import commit as commit_of_snapshots
+from pipelines.snapshots.head import list_snapshots, read_snapshot
+from pipelines.snapshots.manifest import DataFile
+from pipelines.snapshots.restore import find_snapshot, restore
+from pipelines.snapshots.retention import Clearing, Retention, vacuum
+from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from pipelines.storage import Warehouse, read_table
+from pipelines.tables.files import check_written
+from pipelines.tables.pipeline_tables import ALL
+from tests.lake import Clock, at
+from tests.pipelines.by_hand import ByHand
+
+LONG_AFTER = (time.time_ns() // 1_000_000) + 365 * 86_400_000
+
+
+def hours(by_hand: ByHand, *numbers: int) -> None:
+    for number in numbers:
+        by_hand.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
+
+
+def keep(by_hand: ByHand, snapshots: int, age: timedelta = timedelta(0), dry_run: bool = False) -> Clearing:
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        return vacuum(by_hand.tables, Retention(snapshots, age), LONG_AFTER, dry_run)
+
+
+def on_disk(by_hand: ByHand, table: str) -> set[str]:
+    return {path.name for path in Path(by_hand.tables.path(table)).glob("*.parquet")}
+
+
+def content(by_hand: ByHand) -> dict[str, list[str]]:
+    return {table: sorted(map(str, by_hand.rows(table).to_pylist())) for table in ALL}
+
+
+def test_the_newest_snapshots_stay_by_number(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    clearing = keep(by_hand, 2)
+    assert clearing.snapshots == (2, 1)
+    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4, 3]
+    for entry in list_snapshots(by_hand.tables):
+        snapshot = read_snapshot(by_hand.tables, entry.version)
+        assert snapshot is not None
+        assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
+
+
+def test_snapshots_of_an_age_stay_however_many_they_are(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    assert keep(by_hand, 1, timedelta(days=366)).snapshots == ()
+    assert len(list_snapshots(by_hand.tables)) == 4
+
+
+def test_nothing_that_is_published_changes(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    before = content(by_hand)
+    keep(by_hand, 1)
+    assert content(by_hand) == before
+    hours(by_hand, 12)
+    assert sorted(by_hand.rows("results")["total"].to_pylist()) == [8, 9, 10, 11]
+
+
+def test_files_that_only_older_snapshots_had_go(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    clearing = keep(by_hand, 1)
+    head = by_hand.head()
+    assert on_disk(by_hand, "state") == {file["path"] for file in (*head.files, *head.manifest_files)}
+    assert clearing.size > 0
+    assert keep(by_hand, 1).files == {table: {} for table in ALL}
+
+
+def test_files_that_belong_to_nothing_go(by_hand: ByHand) -> None:
+    hours(by_hand, 8)
+    by_hand.planned([("zoe", at("10:00"), 1)], at("11:00")).operate()
+    keep(by_hand, 9)
+    listed = {file["path"] for entry in (by_hand.head(),) for file in (*entry.files, *entry.manifest_files)}
+    assert on_disk(by_hand, "state") == listed
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    versions = {table: by_hand.tables.open(table).version() for table in ALL}
+    files = {table: on_disk(by_hand, table) for table in ALL}
+    told = keep(by_hand, 1, dry_run=True)
+    assert {table: by_hand.tables.open(table).version() for table in ALL} == versions
+    assert {table: on_disk(by_hand, table) for table in ALL} == files
+    assert keep(by_hand, 1) == told
+
+
+def test_every_retained_snapshot_can_be_restored_with_its_results(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11, 12)
+    keep(by_hand, 3)
+    for epoch, fired in (("4", 3), ("3", 2), ("5", 4)):
+        restore(by_hand.tables, find_snapshot(by_hand.tables, epoch), 0)
+        assert len(by_hand.rows("results")) == fired
+    with pytest.raises(UsageError, match="'2' is no snapshot"):
+        find_snapshot(by_hand.tables, "2")
+
+
+def test_results_of_a_line_that_was_left_stay_as_long_as_its_snapshots(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "1"), 0)
+    keep(by_hand, 4)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), 0)
+    assert sorted(by_hand.rows("results")["total"].to_pylist()) == [8, 9]
+
+
+def test_a_savepoint_outlives_everything(by_hand: ByHand) -> None:
+    hours(by_hand, 8)
+    create_savepoint(by_hand.tables, by_hand.head(), "first", 0)
+    hours(by_hand, 9, 10, 11)
+    keep(by_hand, 1)
+    assert read_savepoint(by_hand.tables, "first").manifest.epoch == 1
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:first"), 0)
+    assert len(by_hand.rows("results")) == 0
+    hours(by_hand, 9)
+    assert by_hand.rows("results")["total"].to_pylist() == [8]
+
+
+def test_what_is_not_yet_published_is_published_before_anything_goes(by_hand: ByHand) -> None:
+    hours(by_hand, 8)
+    unpublished = by_hand.committed(by_hand.planned([("ann", at("09:00"), 9)], at("09:00")))
+    keep(by_hand, 1)
+    assert by_hand.rows("results")["total"].to_pylist() == [8]
+    publish(by_hand.tables, unpublished)
+    assert len(by_hand.rows("results")) == 1
+
+
+def test_a_driver_that_hung_just_before_its_commit_can_not_commit_any_more(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had checked its files, which are gone now: its commit would point to nothing for ever."""
+    hours(by_hand, 8)
+    hung = by_hand.planned([("ann", at("09:00"), 9)], at("09:00"))
+    outcomes = hung.operate()
+
+    def checked_and_hung(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:
+        check_written(warehouse, path, files)
+        keep(by_hand, 1)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(commit_of_snapshots, "check_written", checked_and_hung)
+        with pytest.raises(Refused, match="somebody else committed"):
+            commit(hung.plan, outcomes, {})
+    hours(by_hand, 9)
+    assert by_hand.rows("results")["total"].to_pylist() == [8]
+
+
+def test_a_reader_of_the_results_has_as_long_as_the_age(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    opened = by_hand.tables.open("results")
+    by_hand.tables.open("results").optimize.compact()
+    keep(by_hand, 1, timedelta(days=366))
+    assert len(read_table(by_hand.warehouse, opened)) == 2
+
+
+def test_a_clean_up_that_died_half_way_leaves_only_versions_that_can_be_read(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    left = [0]
+    delete = type(by_hand.warehouse).delete_file
+
+    def die(*arguments: str) -> None:
+        left[0] += 1
+        if left[0] > 4:
+            raise KeyboardInterrupt
+        delete(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as planted:
+        planted.setattr(type(by_hand.warehouse), "delete_file", die)
+        with pytest.raises(KeyboardInterrupt):
+            keep(by_hand, 1)
+    for entry in list_snapshots(by_hand.tables):
+        snapshot = read_snapshot(by_hand.tables, entry.version)
+        assert snapshot is not None
+        assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
+    keep(by_hand, 1)
+    hours(by_hand, 12)
+
+
+def test_other_engines_read_a_table_whose_log_was_shortened(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    keep(by_hand, 1)
+    log = Path(by_hand.tables.path("state"), "_delta_log")
+    assert min(int(path.name[:20]) for path in log.glob("*.json") if path.name[:20].isdigit()) > 1
+    assert len(DeltaTable(by_hand.tables.path("state")).to_pyarrow_dataset().to_table()) == 2
+
+
+def test_at_least_the_newest_snapshot_stays(by_hand: ByHand) -> None:
+    with pytest.raises(UsageError, match="the newest one always stays"):
+        Retention(0, timedelta(days=1))
+    with pytest.raises(Refused, match="nothing to clean up"):
+        keep(by_hand, 1)
