@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.errors import QualityFailed, UsageError
 
+if TYPE_CHECKING:
+    from expectations.pinned import Pinned
+
 
 @click.command()
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
+@click.option("--report", "with_report", is_flag=True, help="Write the run report as well, whatever the outcome.")
 @with_screen
-def quality(screen: Screen, pipeline: str, epoch: int | None) -> None:
+def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
     What holds of all windows of its kind is checked, and over the windows that became final with the epoch
@@ -35,6 +40,11 @@ def quality(screen: Screen, pipeline: str, epoch: int | None) -> None:
     pinned = pin(config, pipeline, epoch)
     tables = PipelineTables(warehouse_of(config), pipeline)
     run = run_suites(suites(pinned, own), pinned, tables, config.work_folder / "quality" / pipeline)
+    report = None
+    if with_report:
+        from pipelines.report.page import write_report
+
+        report = write_report(config, pipeline, run.epoch)
     rows = [
         (
             "holds" if check.success else "FAILS",
@@ -48,13 +58,13 @@ def quality(screen: Screen, pipeline: str, epoch: int | None) -> None:
     ]
     screen.show(
         {
-            "pipeline": pipeline,
-            "epoch": run.epoch,
-            "rows": len(pinned.fresh),
-            "state": run.state,
+            **_of_snapshot(pinned),
+            "windows": len(pinned.fresh),
+            "quality": run.state,
             "success": not run.is_critical,
             "checks": [asdict(check) for check in run.checks],
             "docs": str(run.docs),
+            "report": None if report is None else str(report),
         },
         table(
             f"{pipeline}, epoch {run.epoch}: {len(pinned.fresh)} windows became final, {run.state}",
@@ -62,8 +72,23 @@ def quality(screen: Screen, pipeline: str, epoch: int | None) -> None:
             rows,
         ),
         f"Data Docs: {run.docs}",
+        *(() if report is None else (f"Run report: {report}",)),
     )
     if run.is_critical:
         broken = [check for check in run.failed if check.severity == "critical"]
         told = "; ".join(f"{check.expectation} ({check.suite}): {check.observed}" for check in broken)
         raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {told}; see {run.docs}")
+
+
+def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
+    """What the checked snapshot says of itself."""
+    manifest = pinned.manifest
+    return {
+        "pipeline": manifest.pipeline,
+        "timeline": manifest.timeline,
+        "epoch": manifest.epoch,
+        "snapshot_version": pinned.versions["state"],
+        "interval": manifest.interval.model_dump() if manifest.interval else None,
+        "watermark": manifest.watermark,
+        "counters": dict(manifest.counters),
+    }

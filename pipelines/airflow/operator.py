@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, ResumableJobMixin
+from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from pipelines.airflow import process
+from pipelines.airflow.assets import event_extra
 from pipelines.config import ENVIRONMENT
 from pipelines.errors import LEASE_HELD, OTHER
 
@@ -26,11 +27,27 @@ if TYPE_CHECKING:
 _WORTH_A_RETRY = (OTHER, LEASE_HELD)
 
 
+class CommandFailed(AirflowException):
+    """The command ended with a code that a retry may change."""
+
+    def __init__(self, told: str, exit_code: int | None) -> None:
+        super().__init__(told)
+        self.exit_code = exit_code
+
+
+class CommandRefused(AirflowFailException):
+    """The command ended with a code that stays until somebody changes something."""
+
+    def __init__(self, told: str, exit_code: int) -> None:
+        super().__init__(told)
+        self.exit_code = exit_code
+
+
 class TidegateOperator(ResumableJobMixin, BaseOperator):
-    """Runs one `tidegate` command; what it leaves as JSON is the task's return value.
+    """Runs one `tidegate` command; the JSON that it leaves is the task's return value, and in its assets' events.
 
     Args:
-        arguments: of the command, without the name; templates are rendered.
+        arguments: of the command, without the name; templates, and those that render to nothing are left out.
         config: path of tidegate.toml.
         runs: folder for logs and results of runs.
         python: interpreter to run with; the worker's own by default.
@@ -52,7 +69,12 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Run the command to its end."""
-        return self.execute_resumable(context)
+        self.arguments = [str(argument) for argument in self.arguments if str(argument)]
+        result = self.execute_resumable(context)
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra = event_extra(result)
+        return result
 
     def submit_job(self, context: Context) -> dict[str, Any]:
         """Start the process; its handle."""
@@ -89,8 +111,8 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """Follow the log until the process ends.
 
         Raises:
-            AirflowFailException: it failed in a way that a retry can't change.
-            AirflowException: it failed otherwise.
+            CommandRefused: it failed in a way that a retry can't change.
+            CommandFailed: it failed otherwise.
         """
         self._handle = process.ProcessHandle(**external_id)
         ended = process.follow(self._handle, self.log.info)
@@ -98,7 +120,9 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             return self.get_job_result(external_id, context)
         code = process.exit_code(self._handle)
         told = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}; see {self._handle.log}"
-        raise (AirflowException if code is None or code in _WORTH_A_RETRY else AirflowFailException)(told)
+        if code is None or code in _WORTH_A_RETRY:
+            raise CommandFailed(told, code)
+        raise CommandRefused(told, code)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """The JSON that the command left."""

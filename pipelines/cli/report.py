@@ -20,20 +20,10 @@ def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to
     """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
     config = screen.config()
     config.entry(pipeline)
-    from pipelines.report.run import read_run
-    from pipelines.storage import warehouse_of
-    from pipelines.tables.pipeline_tables import PipelineTables
-
     try:
-        from pipelines.report.page import render, report_path
+        from pipelines.report.page import write_report
     except ModuleNotFoundError as error:
         raise UsageError(f"reports need the package {error.name}: pip install 'tidegate[report]'") from error
 
-    run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
-    file = to or report_path(config, pipeline, run.manifest.epoch)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_text(render(run))
-    part.replace(file)
-    told = {"pipeline": pipeline, "epoch": run.manifest.epoch, "file": str(file.absolute())}
-    screen.show(told, f"report of {pipeline}, epoch {run.manifest.epoch}: {file.absolute()}")
+    file = write_report(config, pipeline, epoch, key, to)
+    screen.show({"pipeline": pipeline, "file": str(file)}, f"report of {pipeline}: {file}")

@@ -10,15 +10,25 @@ from jinja2 import Environment, FileSystemLoader
 
 from pipelines.config import Config
 from pipelines.report.plots import lag, plots, show_duration
-from pipelines.report.run import RunReport
+from pipelines.report.run import RunReport, read_run
+from pipelines.storage import warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import from_millis, show_millis
 
 _SHOWN_EPOCHS = 15
 
 
-def report_path(config: Config, pipeline: str, epoch: int) -> Path:
-    """Where the report of an epoch is kept."""
-    return config.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
+def write_report(
+    config: Config, pipeline: str, epoch: int | None = None, key: str | None = None, to: Path | None = None
+) -> Path:
+    """Write the report of an epoch, by default where reports are kept; the file. Arguments and errors as `read_run`."""
+    run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
+    file = (to or config.report_file(pipeline, run.manifest.epoch)).absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_text(render(run))
+    part.replace(file)
+    return file
 
 
 def render(run: RunReport, now: datetime | None = None) -> str:

@@ -30,8 +30,8 @@ def test_good_tables_pass_and_every_check_is_kept(tmp_path: Path, capsys: pytest
     tables = project(session_lake(), tmp_path)
     assert check(tmp_path) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["state"] == "passed"
-    assert told["rows"] == 1, "only one window became final with epoch 2"
+    assert told["quality"] == "passed"
+    assert told["windows"] == 1, "only one window became final with epoch 2"
     assert check(tmp_path) == 0
     kept = quality.read(tables)
     assert len(set(kept["check_id"].to_pylist())) == 2

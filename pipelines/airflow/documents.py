@@ -1,0 +1,51 @@
+"""What the DAGs say about themselves in Airflow, as Markdown with the pipeline's name to fill in."""
+
+from __future__ import annotations
+
+BACKFILL = """
+### Backfill of `{name}`
+
+Each run computes the windows of its data interval, going on from the snapshot of the run before: a session that
+crosses midnight is one session. Runs go in order. Then the windows that became final are checked; only if no critical
+expectation fails does the asset `{name}__final_windows` change.
+
+* Many intervals at once: `airflow backfill create --dag-id {name}__backfill --from-date 2024-01-01
+  --to-date 2024-03-31 --reprocess-behavior failed`
+* One interval again, after a correction of the source: clear its run, or trigger one with `interval_start` and
+  `interval_end`. If its rows and the code are unchanged nothing is published. Else it is computed anew from the
+  snapshot before it, and results of later intervals stay readable, marked stale, until these are run again: with
+  `and_following` in the same run, or later by `airflow tasks clear {name}__backfill --task-regex windows --downstream
+  --start-date <the interval's end> --yes`
+
+Exit codes 2 (usage), 3 (refused) and 5 (quality) are never tried again.
+"""
+
+STREAM = """
+### Stream of `{name}`
+
+Runs over the commits of its source as they come. `available-now` reads what is there and ends; `continuous` is one
+long task that owns the driver, and `first_epoch` confirms that it has made its first epoch.
+
+* **Restart from a snapshot**: trigger with `restore` = `latest`, an epoch's number, or `savepoint:NAME`. The new
+  timeline begins with its first commit; until then a start with `restore` = `continue` goes on from the old one.
+* **Replace a running stream**: trigger with `take_over`; it is asked to stop after its present epoch.
+* **Rescale**: `parallelism`. State follows its key groups.
+
+Two drivers never work on one pipeline: the second one ends with exit code 4, which is tried again.
+"""
+
+QUALITY = """
+### Quality of `{name}`
+
+Checks a snapshot with all rows up to its epoch: what holds of all windows of this kind, and the pipeline's own suite
+over windows that became final. Runs after every run of the stream. A critical expectation that does not hold fails the
+task (exit code 5, never tried again) and holds the asset `{name}__final_windows` back; a warning marks the run. The log
+names the run report and the Data Docs; table `quality` keeps every result.
+"""
+
+WATCH = """
+### Watermark of `{name}`
+
+Fails when the watermark lies more than {limit} minutes behind the clock: the source is silent, the stream does not run,
+or one source partition without idleness holds the others back. `tidegate snapshot show {name}` tells which.
+"""

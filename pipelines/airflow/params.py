@@ -1,0 +1,106 @@
+"""The Params of the DAGs: typed, checked before a run is made, and explained in the trigger form."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+from pipelines.airflow.commands import AVAILABLE_NOW, CONTINUE, CONTINUOUS
+
+_A_MOMENT = "A date-time; one without a zone is UTC. Default: of the run's data interval."
+
+
+def backfill() -> dict[str, Param]:
+    """Of `<pipeline>__backfill`."""
+    return {
+        "interval_start": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Run this interval instead: its start",
+            description=_A_MOMENT,
+        ),
+        "interval_end": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Run this interval instead: its end, not included",
+            description=_A_MOMENT,
+        ),
+        "and_following": Param(
+            False,
+            type="boolean",
+            title="Run the following intervals again too",
+            description="After a correction of the source later intervals were computed from this one's old windows. "
+            "Off: their results stay readable, marked stale, until they are run again. On: this run replaces them too.",
+        ),
+    }
+
+
+def stream(mode: str) -> dict[str, Param]:
+    """Of `<pipeline>__stream`."""
+    return {
+        "mode": Param(
+            mode,
+            type="string",
+            enum=[AVAILABLE_NOW, CONTINUOUS],
+            title="Mode",
+            description="available-now reads what is there and ends; continuous goes on until it is stopped.",
+        ),
+        "interval": Param(
+            "10s",
+            type="string",
+            pattern=r"^[1-9][0-9]{0,5}(ms|s|m|h)$",
+            title="Time between two epochs",
+            description="Of a continuous stream, such as 500ms, 10s or 1m.",
+        ),
+        "restore": Param(
+            CONTINUE,
+            type="string",
+            pattern=rf"^({CONTINUE}|latest|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
+            title="Start from",
+            description=f"`{CONTINUE}` goes on from the newest snapshot. `latest`, the number of an epoch, or "
+            "`savepoint:NAME` starts a new timeline from that snapshot; it begins with its first commit, and what the "
+            "old one published after that snapshot is removed then.",
+        ),
+        "parallelism": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            maximum=32768,
+            title="Parallelism",
+            description="Number of shards, at most max_parallelism. Default: the pipeline's own.",
+        ),
+        "take_over": Param(
+            False,
+            type="boolean",
+            title="Stop the stream that runs now",
+            description="After its present epoch. Without it a stream that is at work is left alone, and this run "
+            "ends with exit code 4.",
+        ),
+    }
+
+
+def quality() -> dict[str, Param]:
+    """Of `<pipeline>__quality`."""
+    return {
+        "epoch": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Epoch",
+            description="Check the snapshot of this epoch, with all rows up to it. Default: the newest.",
+        )
+    }
+
+
+def watch(max_lag_minutes: float) -> dict[str, Param]:
+    """Of `<pipeline>__watch`."""
+    return {
+        "max_lag_minutes": Param(
+            max_lag_minutes,
+            type="number",
+            exclusiveMinimum=0,
+            title="Limit in minutes",
+            description="How far the watermark may lie behind the clock.",
+        )
+    }

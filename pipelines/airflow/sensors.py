@@ -1,0 +1,87 @@
+"""A deferrable sensor: wait until a pipeline has a newer snapshot, or its watermark is past a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from pipelines.standing import read_standing
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_NONE = ("", "None")
+
+
+class SnapshotSensor(BaseSensorOperator):
+    """Waits in the triggerer for a pipeline; its return value is how the pipeline then stands.
+
+    Args:
+        pipeline: its name in tidegate.toml.
+        config: path of tidegate.toml.
+        newer_than: wait for a snapshot of a later epoch than this; templates are rendered.
+        watermark_past: wait until no element before this moment is on time any more, ISO text or a template of it.
+        only_if: a template; where it renders to anything but `True` the task is skipped.
+
+    Example:
+        >>> SnapshotSensor(
+        ...     task_id="yesterday_is_final",
+        ...     pipeline="aircraft_duty",
+        ...     config="tidegate.toml",
+        ...     watermark_past="{{ data_interval_end }}",
+        ... )
+    """
+
+    template_fields: Sequence[str] = ("newer_than", "watermark_past", "only_if")
+    ui_color = "#e6f0d6"
+
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        config: str,
+        newer_than: int | str | None = None,
+        watermark_past: str | None = None,
+        only_if: str = "True",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.config = config
+        self.newer_than = newer_than
+        self.watermark_past = watermark_past
+        self.only_if = only_if
+
+    def execute(self, context: Context) -> Any:
+        """Return at once if the pipeline stands there already; else wait in the triggerer."""
+        if str(self.only_if) != "True":
+            raise AirflowSkipException(f"not needed: {self.only_if!r}")
+        newer_than, watermark_past = self._awaited()
+        from pipelines.airflow.triggers import SnapshotTrigger, has_come
+
+        standing = read_standing(self.config, self.pipeline)
+        if not has_come(standing, newer_than, watermark_past):
+            trigger = SnapshotTrigger(self.config, self.pipeline, newer_than, watermark_past, self.poke_interval)
+            self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
+        return asdict(standing)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """What the trigger saw."""
+        self.log.info("epoch %s, watermark %s ms", event["epoch"], event["watermark"])
+        return event
+
+    def _awaited(self) -> tuple[int | None, str | None]:
+        newer_than = None if str(self.newer_than) in _NONE else int(str(self.newer_than))
+        watermark_past = None if str(self.watermark_past) in _NONE else str(self.watermark_past)
+        if newer_than is None and watermark_past is None:
+            raise AirflowFailException("give newer_than= or watermark_past=: there is nothing to wait for")
+        if watermark_past is not None:
+            moment = datetime.fromisoformat(watermark_past)
+            if moment.tzinfo is None:
+                raise AirflowFailException(f"watermark_past={watermark_past!r}: give a zone, such as +00:00")
+        return newer_than, watermark_past

@@ -1,0 +1,31 @@
+"""A task that notes how a pipeline stands, for tasks after it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from pipelines.standing import read_standing
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ReadStanding(BaseOperator):
+    """Returns the newest epoch, snapshot version and watermark of a pipeline; epoch 0 before the first.
+
+    Args:
+        pipeline: its name in tidegate.toml.
+        config: path of tidegate.toml.
+    """
+
+    def __init__(self, *, pipeline: str, config: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.config = config
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """How it stands."""
+        return asdict(read_standing(self.config, self.pipeline))

@@ -1,0 +1,47 @@
+"""End the stream that runs now, after its present epoch, so that another one can start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from pipelines.stopping import stop_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+
+class StopStream(BaseOperator):
+    """Asks the driver that holds the lease to stop, and waits until it has ended, on whatever host it is.
+
+    Args:
+        pipeline: its name in tidegate.toml.
+        config: path of tidegate.toml.
+        only_if: a template; where it renders to anything but `True` the task is skipped.
+        patience: seconds to wait for the present epoch to end.
+    """
+
+    template_fields: Sequence[str] = ("only_if",)
+
+    def __init__(
+        self, *, pipeline: str, config: str, only_if: str = "True", patience: float = 1800, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.config = config
+        self.only_if = only_if
+        self.patience = patience
+
+    def execute(self, context: Context) -> str:
+        """Who was stopped.
+
+        Raises:
+            LeaseHeld: the driver did not end in time.
+        """
+        if str(self.only_if) != "True":
+            raise AirflowSkipException("the run does not take over")
+        return stop_driver(self.config, self.pipeline, self.patience, self.log.info) or "nobody"

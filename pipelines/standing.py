@@ -1,0 +1,81 @@
+"""How a pipeline stands, read from its newest snapshot: for sensors, watches and the page. No JVM is started.
+
+Importing this module costs nothing of the tables; reading does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pipelines.config import load_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The newest snapshot of a pipeline. Times: int64 epoch milliseconds; None before the first snapshot.
+
+    Args:
+        pipeline: its name.
+        timeline: it is on.
+        epoch: of the snapshot; 0 before the first.
+        version: of table state.
+        watermark: after the epoch; None while there is none.
+        processing_time: clock of the epoch.
+        counters: what the epoch counted.
+    """
+
+    pipeline: str
+    timeline: int = 0
+    epoch: int = 0
+    version: int | None = None
+    watermark: int | None = None
+    processing_time: int | None = None
+    counters: dict[str, int] | None = None
+
+    def lag(self, now: datetime) -> float | None:
+        """Seconds by which the watermark lies behind a moment; None while there is no watermark."""
+        return None if self.watermark is None else now.timestamp() - self.watermark / 1000
+
+    def is_past(self, moment: datetime) -> bool:
+        """Whether the watermark has reached a moment: no element before it is on time any more."""
+        return self.watermark is not None and self.watermark >= int(moment.timestamp() * 1000) - 1
+
+
+def read_standing(config_file: str | Path, pipeline: str) -> Standing:
+    """How a pipeline stands now.
+
+    Args:
+        config_file: tidegate.toml.
+        pipeline: a name in it.
+
+    Raises:
+        UsageError: there is no such pipeline.
+        Refused: its table can't be trusted.
+    """
+    from pathlib import Path
+
+    from pipelines.snapshots.head import read_snapshot
+    from pipelines.storage import warehouse_of
+    from pipelines.tables.pipeline_tables import PipelineTables
+    from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    snapshot = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
+    if snapshot is None:
+        return Standing(pipeline)
+    manifest = snapshot.manifest
+    return Standing(
+        pipeline,
+        manifest.timeline,
+        manifest.epoch,
+        snapshot.version,
+        manifest.watermark if manifest.watermark > MIN_TIMESTAMP else None,
+        min(manifest.processing_time, MAX_TIMESTAMP),
+        dict(manifest.counters),
+    )

@@ -1,0 +1,68 @@
+"""Which command line a task runs, told from the Params of its run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import jinja2
+import pytest
+
+from pipelines.airflow.commands import backfill_arguments, quality_arguments, stream_arguments
+
+PARAMS = {"mode": "available-now", "interval": "10s", "restore": "continue", "parallelism": None, "take_over": False}
+
+
+def rendered(arguments: list[str], **context: Any) -> list[str]:
+    """Arguments as the operator runs them: rendered, without those that are empty."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    texts = (environment.from_string(argument).render(**context) for argument in arguments)
+    return [text for text in texts if text]
+
+
+@pytest.mark.parametrize(
+    ("changed", "options"),
+    [
+        ({}, ["--available-now"]),
+        ({"restore": "latest"}, ["--available-now", "--restore=latest"]),
+        ({"restore": "savepoint:a", "parallelism": 8}, ["--available-now", "--restore=savepoint:a", "--parallelism=8"]),
+        ({"mode": "continuous", "interval": "500ms"}, ["--interval=500ms"]),
+    ],
+)
+def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any], options: list[str]) -> None:
+    params = SimpleNamespace(**PARAMS | changed)
+    assert rendered(stream_arguments("duty"), params=params) == ["stream", "duty", *options]
+
+
+def test_a_backfill_runs_its_data_interval() -> None:
+    params = SimpleNamespace(interval_start=None, interval_end=None, and_following=False)
+    day = {
+        "data_interval_start": datetime(2024, 3, 1, tzinfo=UTC),
+        "data_interval_end": datetime(2024, 3, 2, tzinfo=UTC),
+    }
+    assert rendered(backfill_arguments("duty"), params=params, **day) == [
+        "backfill",
+        "duty",
+        "--start=2024-03-01T00:00:00+00:00",
+        "--end=2024-03-02T00:00:00+00:00",
+        "--no-and-following",
+    ]
+
+
+def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_own() -> None:
+    params = SimpleNamespace(
+        interval_start="2024-03-05T00:00:00Z", interval_end="2024-03-06T00:00:00Z", and_following=True
+    )
+    nothing = {"data_interval_start": None, "data_interval_end": None}
+    assert rendered(backfill_arguments("duty"), params=params, **nothing)[2:] == [
+        "--start=2024-03-05T00:00:00Z",
+        "--end=2024-03-06T00:00:00Z",
+        "--and-following",
+    ]
+
+
+@pytest.mark.parametrize(("epoch", "options"), [(None, ["--report"]), (7, ["--epoch=7", "--report"])])
+def test_quality_checks_the_newest_epoch_or_the_one_asked_for(epoch: int | None, options: list[str]) -> None:
+    params = SimpleNamespace(epoch=epoch)
+    assert rendered(quality_arguments("duty", "params.epoch"), params=params) == ["quality", "duty", *options]

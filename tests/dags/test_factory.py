@@ -1,0 +1,104 @@
+"""The DAGs that tidegate.toml makes: their tasks, schedules, Params and assets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk.exceptions import ParamValidationError
+
+from pipelines.airflow import project_dags
+from pipelines.airflow.operator import TidegateOperator
+from tests.dags.project import write_project
+
+
+@pytest.fixture
+def dags(tmp_path: Path) -> dict[str, DAG]:
+    return project_dags(write_project(tmp_path, max_lag_minutes="90", tags='["billing"]', pool='"spark"', retries="3"))
+
+
+def test_a_pipeline_has_four_dags_each_explained_tagged_and_paused_at_first(dags: dict[str, DAG]) -> None:
+    assert set(dags) == {"sessions__backfill", "sessions__stream", "sessions__quality", "sessions__watch"}
+    for dag in dags.values():
+        assert {"tidegate", "sessions", "billing"} <= set(dag.tags)
+        assert dag.doc_md
+        assert "sessions" in dag.doc_md
+        assert dag.is_paused_upon_creation
+        assert all(
+            param.schema.get("title") and param.description
+            for param in (dag.params.get_param(name) for name in dag.params)
+        )
+
+
+def test_without_a_limit_there_is_no_watch(tmp_path: Path) -> None:
+    assert "sessions__watch" not in project_dags(write_project(tmp_path))
+
+
+def test_tasks_that_run_spark_take_a_slot_of_the_pool_and_others_do_not(dags: dict[str, DAG]) -> None:
+    pools = {task.task_id: task.pool for dag in dags.values() for task in dag.tasks}
+    assert {name for name, pool in pools.items() if pool == "spark"} == {"windows", "stream"}
+
+
+def test_backfills_go_in_order_and_their_data_interval_is_the_slice(dags: dict[str, DAG]) -> None:
+    dag = dags["sessions__backfill"]
+    windows, quality = dag.get_task("windows"), dag.get_task("quality")
+    assert isinstance(dag.timetable, CronDataIntervalTimetable)
+    assert windows.depends_on_past
+    assert not quality.depends_on_past, "an old error must not stop new windows"
+    assert quality.upstream_task_ids == {"windows"}
+
+
+def test_only_windows_that_passed_their_checks_change_the_asset(dags: dict[str, DAG]) -> None:
+    outlets = {
+        (dag.dag_id, task.task_id): [asset.name for asset in task.outlets]
+        for dag in dags.values()
+        for task in dag.tasks
+    }
+    assert {place for place, names in outlets.items() if "sessions__final_windows" in names} == {
+        ("sessions__backfill", "quality"),
+        ("sessions__quality", "quality"),
+    }
+    assert outlets["sessions__stream", "stream"] == ["sessions__snapshot"]
+
+
+def test_every_task_has_the_retries_and_the_alarm_of_its_pipeline(dags: dict[str, DAG]) -> None:
+    for dag in dags.values():
+        for task in dag.tasks:
+            assert task.on_failure_callback
+            if isinstance(task, TidegateOperator):
+                assert task.retries == 3
+
+
+def test_a_continuous_stream_is_started_by_hand(tmp_path: Path) -> None:
+    dag = project_dags(write_project(tmp_path, stream_mode='"continuous"'))["sessions__stream"]
+    assert dag.schedule is None
+    assert dag.params["mode"] == "continuous"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("restore", "savepoint:../etc"),
+        ("restore", "--force"),
+        ("restore", "savepoint:"),
+        ("restore", "-1"),
+        ("parallelism", 0),
+        ("parallelism", 40_000),
+        ("interval", "soon"),
+        ("mode", "batch"),
+    ],
+)
+def test_a_param_that_can_not_be_is_refused_before_a_run_is_made(
+    name: str, value: object, dags: dict[str, DAG]
+) -> None:
+    dag = dags["sessions__stream"]
+    with pytest.raises(ParamValidationError, match=name):
+        dag.params[name] = value
+
+
+@pytest.mark.parametrize("restore", ["continue", "latest", "17", "savepoint:before_upgrade"])
+def test_a_stream_starts_from_any_snapshot(restore: str, dags: dict[str, DAG]) -> None:
+    dag = dags["sessions__stream"]
+    dag.params["restore"] = restore
+    assert dag.params.validate()["restore"] == restore

@@ -1,0 +1,123 @@
+"""The operator: what it runs, what it returns, which failures are worth a retry, and what it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from pipelines.airflow import process
+from pipelines.airflow.assets import final_windows_asset
+from pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
+
+FAKE = """#!{python}
+import json, sys, time
+words = sys.argv[sys.argv.index("pipelines.cli") + 1:]
+print("working on", *words[:-2], flush=True)
+if "wait" in words:
+    time.sleep(600)
+open(words[words.index("--output") + 1], "w").write(json.dumps({{"epoch": 7, "quality": "passed", "watermark": 5}}))
+sys.exit(int(next((word[7:] for word in words if word.startswith("--code=")), 0)))
+"""
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> str:
+    """An interpreter that stands for the command: it says what it runs, leaves a result and a given exit code."""
+    file = tmp_path / "python"
+    file.write_text(FAKE.format(python=sys.executable))
+    file.chmod(0o755)
+    return str(file)
+
+
+def operator(tmp_path: Path, interpreter: str, *arguments: str, **options: Any) -> TidegateOperator:
+    return TidegateOperator(
+        task_id="windows",
+        arguments=list(arguments),
+        config=str(tmp_path / "tidegate.toml"),
+        runs=str(tmp_path / "runs"),
+        python=interpreter,
+        **options,
+    )
+
+
+class Store(dict[str, Any]):
+    """What Airflow keeps of a task over its tries."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+class Events(dict[Any, Any]):
+    def __missing__(self, key: Any) -> Any:
+        self[key] = SimpleNamespace(extra={})
+        return self[key]
+
+
+def context(tries: int = 1, store: Store | None = None) -> Any:
+    instance = SimpleNamespace(dag_id="duty", run_id="scheduled__1", task_id="windows", try_number=tries, stats_tags={})
+    return {"ti": instance, "outlet_events": Events(), "task_state_store": Store() if store is None else store}
+
+
+def test_the_result_is_what_the_command_left_and_goes_into_the_asset_event(tmp_path: Path, interpreter: str) -> None:
+    asset = final_windows_asset("duty")
+    given = context()
+    ran = operator(tmp_path, interpreter, "quality", "duty", "", outlets=[asset])
+    assert ran.execute(given) == {"epoch": 7, "quality": "passed", "watermark": 5}
+    assert given["outlet_events"][asset].extra == {"epoch": 7, "quality": "passed", "watermark": 5}
+    log = next((tmp_path / "runs").rglob("log.txt")).read_text()
+    assert log.strip() == "working on quality duty", "an argument that is empty is left out"
+
+
+@pytest.mark.parametrize("code", [1, 4])
+def test_a_failure_that_may_pass_is_worth_a_retry(code: int, tmp_path: Path, interpreter: str) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        operator(tmp_path, interpreter, "backfill", f"--code={code}").execute(context())
+    assert failed.value.exit_code == code
+    assert not isinstance(failed.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("code", [2, 3, 5])
+def test_a_failure_that_stays_is_never_tried_again(code: int, tmp_path: Path, interpreter: str) -> None:
+    given = context()
+    asset = final_windows_asset("duty")
+    with pytest.raises(CommandRefused) as failed:
+        operator(tmp_path, interpreter, "quality", f"--code={code}", outlets=[asset]).execute(given)
+    assert failed.value.exit_code == code
+    assert isinstance(failed.value, AirflowFailException)
+    assert asset not in given["outlet_events"], "the asset is held back"
+
+
+def test_a_command_that_is_still_running_is_found_again_and_not_started_twice(tmp_path: Path, interpreter: str) -> None:
+    first = operator(tmp_path, interpreter, "stream", "wait")
+    handle = first.submit_job(context())
+    try:
+        again = operator(tmp_path, interpreter, "stream", "wait")
+        assert again.is_job_active(again.get_job_status(handle, context(tries=2)))
+        again._handle = process.ProcessHandle(**handle)
+        again.on_kill()
+        assert not again.is_job_active(again.get_job_status(handle, context(tries=2))), "ended with its task"
+        assert not psutil.pid_exists(handle["pid"]) or psutil.Process(handle["pid"]).status() == "zombie"
+    finally:
+        process.stop(process.ProcessHandle(**handle))
+
+
+def test_the_command_has_a_session_of_its_own(tmp_path: Path, interpreter: str) -> None:
+    handle = process.ProcessHandle(**operator(tmp_path, interpreter, "stream", "wait").submit_job(context()))
+    try:
+        assert os.getsid(handle.pid) == handle.pid != os.getsid(os.getpid())
+    finally:
+        process.stop(handle)
+
+
+def test_the_config_of_the_project_goes_with_the_command(tmp_path: Path, interpreter: str) -> None:
+    ran = operator(tmp_path, interpreter, "quality", "duty")
+    ran.execute(context())
+    assert json.loads(next((tmp_path / "runs").rglob("result.json")).read_text())["epoch"] == 7

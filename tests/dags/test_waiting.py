@@ -1,0 +1,110 @@
+"""Sensors, watches and alarms read the newest snapshot and start no JVM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+
+from pipelines.airflow.alarms import Alarm
+from pipelines.airflow.operator import CommandRefused
+from pipelines.airflow.sensors import SnapshotSensor
+from pipelines.airflow.triggers import SnapshotTrigger
+from pipelines.airflow.watch import WatermarkWatch
+from pipelines.errors import UsageError
+from pipelines.standing import Standing, read_standing
+from tests.dags.project import write_project
+from tests.expectations.quality_lake import at
+
+heard: list[dict[str, Any]] = []
+
+
+def sensor(config: Path, **options: Any) -> SnapshotSensor:
+    return SnapshotSensor(task_id="wait", pipeline="sessions", config=str(config), **options)
+
+
+def test_a_pipeline_stands_at_its_newest_snapshot(tmp_path: Path) -> None:
+    standing = read_standing(write_project(tmp_path), "sessions")
+    assert (standing.epoch, standing.timeline) == (2, 1)
+    assert standing.is_past(at("13:10"))
+    assert not standing.is_past(at("13:11"))
+    assert standing.lag(at("14:10")) == 3600
+
+
+def test_a_pipeline_that_never_ran_stands_before_its_first_epoch(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.toml").write_text('[pipelines.new]\nobject = "a:b"\nstart = 2024-03-01\n')
+    assert read_standing(tmp_path / "tidegate.toml", "new") == Standing("new")
+    with pytest.raises(UsageError, match="unknown pipeline"):
+        read_standing(tmp_path / "tidegate.toml", "other")
+
+
+@pytest.mark.parametrize(
+    "options", [{"newer_than": 1}, {"newer_than": "1"}, {"watermark_past": at("13:00").isoformat()}]
+)
+def test_what_has_come_already_is_not_waited_for(options: dict[str, Any], tmp_path: Path) -> None:
+    assert sensor(write_project(tmp_path), **options).execute({})["epoch"] == 2
+
+
+@pytest.mark.parametrize("options", [{"newer_than": 2}, {"watermark_past": at("14:00").isoformat()}])
+def test_what_has_not_come_is_waited_for_in_the_triggerer(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(write_project(tmp_path), **options, poke_interval=0.01).execute({})
+    path, arguments = deferred.value.trigger.serialize()
+    assert path.endswith("SnapshotTrigger")
+    assert json.loads(json.dumps(arguments)) == arguments
+
+
+def test_the_trigger_fires_with_the_snapshot_that_came(tmp_path: Path) -> None:
+    trigger = SnapshotTrigger(str(write_project(tmp_path)), "sessions", newer_than=1, poke_interval=0.01)
+
+    async def first() -> Any:
+        return await anext(aiter(trigger.run()))
+
+    assert asyncio.run(asyncio.wait_for(first(), 20)).payload["epoch"] == 2
+
+
+def test_a_sensor_without_anything_to_wait_for_is_a_mistake(tmp_path: Path) -> None:
+    config = write_project(tmp_path)
+    with pytest.raises(AirflowFailException, match="nothing to wait for"):
+        sensor(config, newer_than="None").execute({})
+    with pytest.raises(AirflowFailException, match="give a zone"):
+        sensor(config, watermark_past="2024-03-01T00:00:00").execute({})
+    with pytest.raises(AirflowSkipException):
+        sensor(config, newer_than=1, only_if="False").execute({})
+
+
+def watch(config: Path, now: datetime, **params: Any) -> dict[str, Any]:
+    task = WatermarkWatch(
+        task_id="watermark", pipeline="sessions", config=str(config), max_lag=timedelta(hours=1), clock=lambda: now
+    )
+    return task.execute({"params": params})  # type: ignore[arg-type]
+
+
+def test_a_watch_fails_when_the_watermark_lies_too_far_behind(tmp_path: Path) -> None:
+    config = write_project(tmp_path)
+    assert watch(config, at("14:10"))["epoch"] == 2
+    with pytest.raises(AirflowFailException, match="1:01:00 behind, more than 1:00:00"):
+        watch(config, at("14:11"))
+    assert watch(config, at("14:11"), max_lag_minutes=120)["epoch"] == 2
+
+
+def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it(tmp_path: Path) -> None:
+    config = write_project(tmp_path, on_failure=f'"{__name__}:hear"')
+    instance = SimpleNamespace(dag_id="sessions__backfill", run_id="r", task_id="quality", try_number=1)
+    heard.clear()
+    Alarm(str(config), "sessions")({"ti": instance, "exception": CommandRefused("a pane came twice", 5)})
+    (told,) = heard
+    assert (told["exit_code"], told["task"]) == (5, "quality")
+    assert "held back" in told["meaning"]
+    assert json.loads((tmp_path / ".work" / "alarms.jsonl").read_text()) == told
+    assert datetime.fromisoformat(told["at"]).tzinfo == UTC
+
+
+def hear(told: dict[str, Any]) -> None:
+    heard.append(told)
