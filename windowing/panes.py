@@ -21,6 +21,9 @@ class Timing(Enum):
     ON_TIME = "on_time"
     LATE = "late"
 
+    # Members are single objects, and Enum's own hash is Python code on the path of every firing.
+    __hash__ = object.__hash__
+
 
 class Accumulation(Enum):
     """How the panes of one window relate."""

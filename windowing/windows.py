@@ -7,6 +7,7 @@ operator, and a tuple hashes and compares in C (docs/decisions/0002-windows-are-
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from windowing.time import MAX_TIMESTAMP, Millis
@@ -44,6 +45,12 @@ class GlobalWindow(NamedTuple):
 GLOBAL_WINDOW = GlobalWindow()
 
 Window: TypeAlias = TimeWindow | GlobalWindow
+
+
+@lru_cache(maxsize=4096)
+def aligned_window(start: Millis, size: Millis) -> TimeWindow:
+    """The window of `size` at `start`: one object for all keys, since few aligned windows are open at a time."""
+    return TimeWindow(start, start + size)
 
 
 class Merge(NamedTuple):

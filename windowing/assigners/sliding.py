@@ -11,13 +11,13 @@ from windowing.assigners.tumbling import checked_size_and_offset
 from windowing.errors import MissingTimestamp
 from windowing.time import Duration, Millis, positive_millis
 from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
-from windowing.windows import TimeWindow
+from windowing.windows import TimeWindow, aligned_window
 
 
 def _windows_at(time: Millis, size: Millis, slide: Millis, offset: Millis) -> Sequence[TimeWindow]:
     """Every window that holds `time`, the latest start first; none where slide > size leaves a gap."""
     last = time - (time - offset) % slide
-    return [TimeWindow(start, start + size) for start in range(last, time - size, -slide)]
+    return [aligned_window(start, size) for start in range(last, time - size, -slide)]
 
 
 @dataclass(frozen=True, slots=True)

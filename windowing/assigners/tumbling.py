@@ -11,7 +11,7 @@ from windowing.assigners.stagger import WindowStagger
 from windowing.errors import IllegalArgument, MissingTimestamp
 from windowing.time import Duration, Millis, millis, positive_millis
 from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
-from windowing.windows import TimeWindow
+from windowing.windows import TimeWindow, aligned_window
 
 
 def checked_size_and_offset(size: Duration, offset: Duration, what: str = "size") -> tuple[Millis, Millis]:
@@ -65,7 +65,7 @@ class TumblingEventTimeWindows(WindowAssigner):
         if timestamp is None:
             raise MissingTimestamp
         start = timestamp - (timestamp - self.offset - (self.stagger_offset or 0)) % self.size
-        return (TimeWindow(start, start + self.size),)
+        return (aligned_window(start, self.size),)
 
     def get_default_trigger(self) -> Trigger:
         return EventTimeTrigger()
@@ -113,7 +113,7 @@ class TumblingProcessingTimeWindows(WindowAssigner):
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
         now = ctx.current_processing_time
         start = now - (now - self.offset - (self.stagger_offset or 0)) % self.size
-        return (TimeWindow(start, start + self.size),)
+        return (aligned_window(start, self.size),)
 
     def get_default_trigger(self) -> Trigger:
         return ProcessingTimeTrigger()

@@ -1,7 +1,8 @@
 """The set of timers of one time domain, smallest time first.
 
 Timers that are due at the same millisecond share a bucket, and only distinct times are in the
-heap: the windows of 100,000 keys that end together cost one heap entry.
+heap: the windows of 100,000 keys that end together cost one heap entry. A bucket of one timer is
+that timer alone, because sessions rarely end together.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ from windowing.time import Millis
 Slot: TypeAlias = tuple[Any, Any]
 """Whose timer it is: (key, namespace)."""
 
+Bucket: TypeAlias = Slot | dict[Slot, None]
+
 _namespace_of = itemgetter(1)
-_STALE_BUCKETS = 64
+_STALE_TIMES = 64
 
 
 class TimerQueue:
     """A set of (time, key, namespace) that is drained in time order."""
 
-    __slots__ = ("_buckets", "_empty", "_size", "_times", "added", "deleted", "fired")
+    # A time in the heap without a bucket is stale: its timers were deleted, or fired before.
+    __slots__ = ("_buckets", "_size", "_times", "added", "deleted", "fired")
 
     def __init__(self) -> None:
         self._times: list[Millis] = []
-        self._buckets: dict[Millis, dict[Slot, None]] = {}
+        self._buckets: dict[Millis, Bucket] = {}
         self._size = 0
-        self._empty = 0
         self.added = 0
         self.fired = 0
         self.deleted = 0
@@ -38,39 +41,37 @@ class TimerQueue:
         """Register a timer; whether it is new."""
         bucket = self._buckets.get(time)
         if bucket is None:
-            self._buckets[time] = {slot: None}
+            self._buckets[time] = slot
             heappush(self._times, time)
-        elif slot in bucket:
+        elif type(bucket) is dict:
+            if slot in bucket:
+                return False
+            bucket[slot] = None
+        elif bucket == slot:
             return False
         else:
-            if not bucket:
-                self._empty -= 1
-            bucket[slot] = None
+            self._buckets[time] = {bucket: None, slot: None}  # type: ignore[dict-item]
         self._size += 1
         self.added += 1
         return True
 
     def remove(self, time: Millis, slot: Slot) -> bool:
         """Delete a timer; whether it was there."""
-        bucket = self._buckets.get(time)
-        if bucket is None or slot not in bucket:
+        if not self._take(time, slot):
             return False
-        del bucket[slot]
-        self._size -= 1
         self.deleted += 1
-        if not bucket:
-            self._empty += 1
-            if self._empty > _STALE_BUCKETS and self._empty > len(self._times) // 2:
-                self._drop_empty_buckets()
+        if len(self._times) > 2 * len(self._buckets) + _STALE_TIMES:
+            self._times[:] = self._buckets
+            heapify(self._times)
         return True
 
     def peek(self) -> Millis | None:
         """The smallest time of any timer, or None."""
-        times, buckets = self._times, self._buckets
+        times = self._times
         while times:
-            if buckets[times[0]]:
+            if times[0] in self._buckets:
                 return times[0]
-            self._pop_empty_bucket()
+            heappop(times)
         return None
 
     def poll(self) -> tuple[Millis, Slot] | None:
@@ -78,11 +79,8 @@ class TimerQueue:
         time = self.peek()
         if time is None:
             return None
-        bucket = self._buckets[time]
-        slot = next(iter(bucket))
-        del bucket[slot]
-        self._size -= 1
-        self._empty += not bucket
+        slot = self._slots_at(time)[0]
+        self._take(time, slot)
         return time, slot
 
     def drain(self, limit: Millis, fire: Callable[[Millis, Slot], None]) -> None:
@@ -95,18 +93,23 @@ class TimerQueue:
         times, buckets = self._times, self._buckets
         while times and times[0] <= limit:
             time = times[0]
-            bucket = buckets[time]
-            if not bucket:
-                self._pop_empty_bucket()
+            bucket = buckets.get(time)
+            if type(bucket) is not dict:
+                heappop(times)
+                if bucket is not None:
+                    del buckets[time]
+                    self._size -= 1
+                    self.fired += 1
+                    fire(time, bucket)  # type: ignore[arg-type]
                 continue
-            for slot in sorted(bucket, key=_namespace_of) if len(bucket) > 1 else tuple(bucket):
+            for slot in sorted(bucket, key=_namespace_of):
                 if slot not in bucket:
                     continue
                 del bucket[slot]
+                if not bucket:
+                    del buckets[time]
                 self._size -= 1
                 self.fired += 1
-                if not bucket:
-                    self._empty += 1
                 fire(time, slot)
                 if times and times[0] < time:
                     break
@@ -116,20 +119,28 @@ class TimerQueue:
 
     def __iter__(self) -> Iterator[tuple[Millis, Slot]]:
         for time in sorted(self._buckets):
-            for slot in self._buckets[time]:
+            for slot in self._slots_at(time):
                 yield time, slot
 
     def count(self, namespace: Any) -> int:
         """How many timers there are in one namespace, over all keys. Walks the whole set."""
         return sum(1 for _, slot in self if slot[1] == namespace)
 
-    def _pop_empty_bucket(self) -> None:
-        del self._buckets[heappop(self._times)]
-        self._empty -= 1
+    def _slots_at(self, time: Millis) -> list[Slot]:
+        bucket = self._buckets[time]
+        return list(bucket) if type(bucket) is dict else [bucket]  # type: ignore[list-item]
 
-    def _drop_empty_buckets(self) -> None:
-        for time in [time for time, bucket in self._buckets.items() if not bucket]:
+    def _take(self, time: Millis, slot: Slot) -> bool:
+        bucket = self._buckets.get(time)
+        if type(bucket) is dict:
+            if slot not in bucket:
+                return False
+            del bucket[slot]
+            if not bucket:
+                del self._buckets[time]
+        elif bucket == slot:
             del self._buckets[time]
-        self._times[:] = self._buckets
-        heapify(self._times)
-        self._empty = 0
+        else:
+            return False
+        self._size -= 1
+        return True

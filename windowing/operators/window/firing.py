@@ -18,6 +18,8 @@ from windowing.windows import TimeWindow, Window
 if TYPE_CHECKING:
     from windowing.operators.window.operator import WindowOperator
 
+_new = tuple.__new__
+
 
 class Firing:
     """Turns the contents of cells into results of one window operator."""
@@ -28,10 +30,14 @@ class Firing:
         "_context",
         "_event_time",
         "_evictor",
+        "_fired",
         "_function",
         "_function_context",
+        "_keeps_panes",
         "_lateness",
         "_operator",
+        "_output",
+        "_plain",
         "_retract",
         "_withdraw_merged",
     )
@@ -56,31 +62,36 @@ class Firing:
         self._accumulation = panes.accumulation
         self._retract = panes.accumulation is Accumulation.RETRACTING
         self._withdraw_merged = panes.withdraw_merged and operator.merging
+        self._keeps_panes = self._retract or self._withdraw_merged
+        self._plain = windows.evictor is None and function is None
+        self._output = operator.output
+        self._fired = operator.counters.fired
 
     def fire(self, slot: Slot, cell: WindowCell, timer: Millis | None, event_timer: bool) -> None:
         """Put out a pane with the contents of a cell, after the withdrawals that it brings."""
         key, window = slot
-        values = self._results(slot, cell)
+        values = self._contents.values(cell.contents) if self._plain else self._results(slot, cell)
         identity = cell.identity or window
         if cell.emitted:
             self._withdraw(key, cell, lambda pane: self._retract or _replaced(pane, window, identity))
         if not values:
             return
         cell.identity = identity
-        timing = self._timing(window, timer, event_timer)
-        timestamp, watermark = window.max_timestamp, self._context.current_watermark
-        output = self._operator.output
+        end = window.max_timestamp
+        timing = self._timing(end, timer, event_timer)
+        pane, watermark = cell.pane, self._context.current_watermark
         for value in values:
-            output.append(
-                WindowResult(key, window, value, timestamp, timer, identity, cell.pane, timing, "+", watermark)
+            self._output.append(
+                # As WindowResult(...), which takes twice as long: this is the path of every result.
+                _new(WindowResult, (key, window, value, end, timer, identity, pane, timing, "+", watermark))
             )
-        self._operator.counters.fired[timing] += 1
-        if self._retract or self._withdraw_merged:
-            panes = [EmittedPane(identity, window, cell.pane, timing, value) for value in values]
+        self._fired[timing] += 1
+        if self._keeps_panes:
+            panes = [EmittedPane(identity, window, pane, timing, value) for value in values]
             if self._accumulation is Accumulation.DISCARDING and cell.emitted:
                 panes = cell.emitted + panes
             cell.emitted = panes
-        cell.pane += 1
+        cell.pane = pane + 1
 
     def purge(self, cell: WindowCell) -> None:
         """Empty a cell; in discarding mode keep what may have to come back."""
@@ -113,8 +124,7 @@ class Firing:
         contents = cell.contents
         evictor = self._evictor
         if evictor is None:
-            values = self._contents.values(contents)
-            return values if self._function is None else self._apply(slot, cell, values)
+            return self._apply(slot, cell, self._contents.values(contents))
         window: Window = slot[1]
         kept = evictor.evict_before(contents, window, self._context)
         results = self._apply(slot, cell, self._contents.values(kept))
@@ -128,9 +138,8 @@ class Firing:
         context.slot, context.cell = slot, cell
         return list(function.process(slot[0], context, values))
 
-    def _timing(self, window: Window, timer: Millis | None, event_timer: bool) -> Timing:
+    def _timing(self, end: Millis, timer: Millis | None, event_timer: bool) -> Timing:
         """By the time of the timer that fired, else by the clock of the window's domain."""
-        end = window.max_timestamp
         if timer is not None and event_timer == (self._event_time or end == MAX_TIMESTAMP):
             return Timing.EARLY if timer < end else Timing.ON_TIME if timer == end else Timing.LATE
         now = self._context.current_watermark if self._event_time else self._context.current_processing_time

@@ -77,6 +77,7 @@ class WindowOperator:
         self.merging = isinstance(windows.assigner, MergingWindowAssigner)
         self._event_time = windows.assigner.is_event_time
         self._lateness = windows.lateness
+        self._cleanup_timers = self.timers.event_time if self._event_time else self.timers.processing_time
         self._trigger = windows.trigger or windows.assigner.get_default_trigger()
         self._late_output = late_output
         self._account_for_all = account_for_all
@@ -110,8 +111,8 @@ class WindowOperator:
             MissingTimestamp: the assigner needs a timestamp.
             UnsupportedOperation: merging would end a window before the present (see `account_for_all`).
         """
-        self.counters.elements += 1
         context = self._context
+        self.counters.elements += 1
         if self._undrawn_stagger is not None:
             self._draw_stagger()
         windows = self._assign(value, timestamp, context)
@@ -124,7 +125,9 @@ class WindowOperator:
                     continue
                 window = merged
             cleanup = window.max_timestamp + self._lateness
-            if self._event_time and min(cleanup, MAX_TIMESTAMP) <= context.current_watermark:
+            if cleanup > MAX_TIMESTAMP:
+                cleanup = MAX_TIMESTAMP
+            if self._event_time and cleanup <= context.current_watermark:
                 if self.merging:
                     self._retire(key, window)
                 continue
@@ -142,8 +145,8 @@ class WindowOperator:
                     self.late_firings[slot] = None
                 else:
                     self._act(slot, cell, result, None)
-            if cleanup < MAX_TIMESTAMP:
-                self._set_cleanup_timer(cleanup, slot)
+            if cleanup != MAX_TIMESTAMP:
+                self._cleanup_timers.add(cleanup, slot)
         if not accepted:
             self._skipped(key, value, timestamp, reason, windows[0] if windows else None)
 
@@ -178,10 +181,7 @@ class WindowOperator:
         result = self._trigger.on_event_time(time, slot[1], self._context)
         if result is not CONTINUE:
             self._act(slot, cell, result, time, event_timer=True)
-        if self._event_time and time == self._cleanup_time(slot[1]):
-            self._clear_all(slot, cell)
-        else:
-            self._keep_if_used(slot, cell)
+        self._after_timer(time, slot, cell, self._event_time)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
         """Called back by the timer service."""
@@ -191,41 +191,38 @@ class WindowOperator:
         result = self._trigger.on_processing_time(time, slot[1], self._context)
         if result is not CONTINUE:
             self._act(slot, cell, result, time)
-        if not self._event_time and time == self._cleanup_time(slot[1]):
-            self._clear_all(slot, cell)
-        else:
-            self._keep_if_used(slot, cell)
+        self._after_timer(time, slot, cell, not self._event_time)
 
     def _cell_at_timer(self, slot: Slot) -> WindowCell | None:
         """The cell a timer is for, set as the context's; None if its window was merged away."""
-        cell = self.cells.get(slot)
         if self.merging:
             merging_set = self.merging_sets.get(slot[0])
-            if merging_set is None or merging_set.state_window(slot[1]) is None:
+            if merging_set is None or slot[1] not in merging_set.mapping:
                 return None
+        cell = self.cells.get(slot)
         if cell is None:
             # The window was cleaned, and a timer of its trigger outlived it: the hook still runs.
             cell = WindowCell()
-        self._context.slot, self._context.cell = slot, cell
+        context = self._context
+        context.slot = slot
+        context.cell = cell
         return cell
 
-    def _keep_if_used(self, slot: Slot, cell: WindowCell) -> None:
-        if cell.trigger_state and slot not in self.cells:
+    def _after_timer(self, time: Millis, slot: Slot, cell: WindowCell, cleans: bool) -> None:
+        """Clean the window if a timer of this domain does that and its time has come."""
+        if cleans and time == self._cleanup_time(slot[1]):
+            self._clear_all(slot, cell)
+        elif cell.trigger_state and slot not in self.cells:
             self.cells[slot] = cell
 
     def _cleanup_time(self, window: Window) -> Millis:
-        return min(window.max_timestamp + self._lateness, MAX_TIMESTAMP)
-
-    def _set_cleanup_timer(self, cleanup: Millis, slot: Slot) -> None:
-        if self._event_time:
-            self.timers.event_time.add(cleanup, slot)
-        else:
-            self.timers.processing_time.add(cleanup, slot)
+        cleanup = window.max_timestamp + self._lateness
+        return cleanup if cleanup < MAX_TIMESTAMP else MAX_TIMESTAMP
 
     def _delete_cleanup_timer(self, slot: Slot) -> None:
         cleanup = self._cleanup_time(slot[1])
-        if cleanup < MAX_TIMESTAMP:
-            (self.timers.event_time if self._event_time else self.timers.processing_time).remove(cleanup, slot)
+        if cleanup != MAX_TIMESTAMP:
+            self._cleanup_timers.remove(cleanup, slot)
 
     # --- firing and cleaning -----------------------------------------------------------------
 
@@ -241,8 +238,10 @@ class WindowOperator:
 
     def _clear_all(self, slot: Slot, cell: WindowCell) -> None:
         cell.contents = None
-        self._context.slot, self._context.cell = slot, cell
-        self._trigger.clear(slot[1], self._context)
+        context = self._context
+        context.slot = slot
+        context.cell = cell
+        self._trigger.clear(slot[1], context)
         if self._function is not None and self._function_context is not None:
             self._function_context.slot, self._function_context.cell = slot, cell
             self._function.clear(self._function_context)
@@ -305,7 +304,7 @@ class WindowOperator:
     def _retire(self, key: Any, window: Window) -> None:
         merging_set = self.merging_sets[key]
         merging_set.retire(window)
-        if not merging_set:
+        if not merging_set.mapping:
             del self.merging_sets[key]
 
     # --- elements that no window takes ---------------------------------------------------------

@@ -1,0 +1,150 @@
+"""Elements per second and bytes per open window of the row operator, beside a bare dict loop of the same run.
+
+    python benchmarks/row_operator.py [--elements 1000000] [--keys 100000]
+
+One process, one core: elements spread over a day, one in ten out of order by up to five minutes, windows or
+gaps of ten minutes, a watermark every thousand elements. The bare loop does the least that Python can do with
+the same elements (one dict, one sum a window, nothing ever fires), so its ratio is what exact windows cost
+over it on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import NamedTuple
+
+from windowing import EventTimeSessionWindows, Sum, TumblingEventTimeWindows, Windows
+from windowing.operators.records import WindowResult
+from windowing.operators.window import WindowOperator
+from windowing.time import MAX_TIMESTAMP
+
+DAY = 86_400_000
+TEN_MINUTES = 600_000
+FIVE_MINUTES = 300_000
+WATERMARK_EVERY = 1_000
+SUM = {"total": Sum("value")}
+
+WORKLOADS = {
+    "tumbling sum": Windows(TumblingEventTimeWindows(TEN_MINUTES), aggregate=SUM),
+    "sessions": Windows(EventTimeSessionWindows(TEN_MINUTES), aggregate=SUM),
+}
+
+
+class Element(NamedTuple):
+    """One event: its key, its value as a row, its time in epoch milliseconds."""
+
+    key: int
+    value: dict[str, int]
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What one workload took, and what the bare loop took on the same elements."""
+
+    elements: int
+    results: int
+    seconds: float
+    bare_seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Elements per second."""
+        return self.elements / self.seconds
+
+    @property
+    def times_bare(self) -> float:
+        """How many times as long as the bare loop."""
+        return self.seconds / self.bare_seconds
+
+
+def elements_of_a_day(count: int, keys: int, seed: int = 1) -> list[Element]:
+    """Events in order of arrival: one in ten comes up to five minutes after its time."""
+    draw = random.Random(seed)
+    step = DAY / count
+    return [
+        Element(
+            draw.randrange(keys),
+            {"value": i % 100},
+            int(i * step) - (draw.randrange(FIVE_MINUTES) if draw.random() < 0.1 else 0),
+        )
+        for i in range(count)
+    ]
+
+
+def run(windows: Windows, elements: Sequence[Element]) -> int:
+    """Put the elements through the operator; how many results came out."""
+    operator = WindowOperator(windows)
+    results = 0
+    for start in range(0, len(elements), WATERMARK_EVERY):
+        batch = elements[start : start + WATERMARK_EVERY]
+        process = operator.process_element
+        for key, value, timestamp in batch:
+            process(key, value, timestamp)
+        operator.process_watermark(batch[-1].timestamp - FIVE_MINUTES - 1)
+        results += sum(1 for record in operator.take_output() if isinstance(record, WindowResult))
+    operator.process_watermark(MAX_TIMESTAMP)
+    return results + sum(1 for record in operator.take_output() if isinstance(record, WindowResult))
+
+
+def bare_loop(elements: Sequence[Element]) -> int:
+    """The sum of each key and ten minutes in one dict: no time, no firing, no lateness."""
+    sums: dict[tuple[int, int], int] = {}
+    for key, value, timestamp in elements:
+        slot = (key, timestamp // TEN_MINUTES)
+        sums[slot] = sums.get(slot, 0) + value["value"]
+    return len(sums)
+
+
+def measure_speed(windows: Windows, elements: Sequence[Element]) -> Speed:
+    """Both loops, one after the other."""
+    bare_seconds, _ = _timed(lambda: bare_loop(elements))
+    seconds, results = _timed(lambda: run(windows, elements))
+    return Speed(len(elements), results, seconds, bare_seconds)
+
+
+def bytes_per_open_window(windows: Windows, open_windows: int) -> float:
+    """What the operator holds for each of so many open windows, one for each key."""
+    elements = [Element(key, {"value": key}, key) for key in range(open_windows)]
+    tracemalloc.start()
+    try:
+        operator = WindowOperator(windows)
+        for key, value, timestamp in elements:
+            operator.process_element(key, value, timestamp)
+        return tracemalloc.get_traced_memory()[0] / open_windows
+    finally:
+        tracemalloc.stop()
+
+
+def _timed(work: Callable[[], int]) -> tuple[float, int]:
+    gc.collect()
+    began = perf_counter()
+    result = work()
+    return perf_counter() - began, result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--elements", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    options = parser.parse_args()
+    elements = elements_of_a_day(options.elements, options.keys)
+    # The input is not the garbage of any loop.
+    gc.freeze()
+    print(f"{len(elements):,} elements, {options.keys:,} keys")
+    print(f"{'':14}{'elements/s':>12}{'bare loop/s':>13}{'ratio':>7}{'results':>11}{'bytes/open window':>19}")
+    for name, windows in WORKLOADS.items():
+        speed = measure_speed(windows, elements)
+        size = bytes_per_open_window(windows, options.keys)
+        bare = speed.elements / speed.bare_seconds
+        print(f"{name:14}{speed.per_second:12,.0f}{bare:13,.0f}{speed.times_bare:7.1f}{speed.results:11,}{size:19,.0f}")
+
+
+if __name__ == "__main__":
+    main()
