@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -176,6 +177,12 @@ def arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
+def path_of(table: DeltaTable) -> str:
+    """Where a table is: a local path as the file system spells it, or a URI."""
+    uri = table.table_uri.rstrip("/")
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+
+
 def active_files(table: DeltaTable) -> list[dict[str, Any]]:
     """The table's files, one dict each: path, size_bytes, num_records, min.<column>, max.<column>."""
     files: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -186,6 +193,6 @@ def read_table(
     warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
     """All rows of a table at the version it was opened at. The one way in which we read tables."""
-    path = table.table_uri.rstrip("/").removeprefix("file://")
+    path = path_of(table)
     names = [file["path"] for file in active_files(table)]
     return warehouse.read_files(path, names, arrow_schema(table), columns, where)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from xxhash import xxh64_intdigest
 
 from pipelines.snapshots.head import Snapshot
-from pipelines.storage import arrow_schema
+from pipelines.storage import Warehouse, arrow_schema
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PipelineTables
 
@@ -22,24 +24,24 @@ _INTERNAL = {
     "user_state",
     "in_flight",
     "filled",
-    "manifest",
 }
 
 
-def state_rows(tables: PipelineTables, snapshot: Snapshot, where: pc.Expression | None = None) -> pa.Table:
-    """The state rows of a snapshot, without its manifest."""
+def state_rows(warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None) -> pa.Table:
+    """The state rows of a snapshot or savepoint, without its manifest."""
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
-    return tables.warehouse.read_files(
-        tables.path(state.NAME),
+    rows = warehouse.read_files(
+        snapshot.path,
         [file["path"] for file in snapshot.files],
         arrow_schema(snapshot.handle),
         where=real if where is None else real & where,
     )
+    return rows.drop_columns([state.MANIFEST.name])
 
 
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:
     """The state rows as people look at them: by key group, without columns that hold nothing."""
-    rows = state_rows(tables, snapshot, None if key_group is None else pc.field("key_group") == key_group)
+    rows = state_rows(tables.warehouse, snapshot, None if key_group is None else pc.field("key_group") == key_group)
     rows = rows.drop_columns([name for name in rows.column_names if name in _INTERNAL])
     empty = [name for name in rows.column_names if len(rows) and rows[name].null_count == len(rows)]
     order = [("key_group", "ascending"), ("window_start", "ascending")]
@@ -58,3 +60,19 @@ def key_group_counts(rows: pa.Table) -> list[dict[str, Any]]:
         {"key_group": group, "windows": windows[group], **{name: counts[group] for name, counts in timers.items()}}
         for group in sorted(windows)
     ]
+
+
+def checksums(rows: pa.Table) -> dict[int, str]:
+    """A checksum of each key group: the same for the same rows, however they are cut into files and shards."""
+    sums: Counter[int] = Counter()
+    names = sorted(rows.column_names)
+    for batch in rows.select(names).to_batches(max_chunksize=65_536):
+        groups = batch.column(names.index("key_group")).to_pylist()
+        for group, row in zip(groups, zip(*_columns(batch), strict=True), strict=True):
+            # A sum does not depend on the order of the rows.
+            sums[group] += xxh64_intdigest(repr(row).encode())
+    return {group: f"{sums[group] % 2**64:016x}" for group in sorted(sums)}
+
+
+def _columns(batch: pa.RecordBatch) -> Iterable[list[Any]]:
+    return (column.to_pylist() for column in batch.columns)

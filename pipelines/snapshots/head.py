@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from pipelines.errors import Refused
 from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import Warehouse, active_files, arrow_schema
+from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PipelineTables
 
@@ -33,6 +33,11 @@ class Snapshot:
     handle: DeltaTable
     files: tuple[dict[str, Any], ...]
     manifest_files: tuple[dict[str, Any], ...]
+
+    @property
+    def path(self) -> str:
+        """Where the table is: table `state`, or a savepoint."""
+        return path_of(self.handle)
 
 
 def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot | None:

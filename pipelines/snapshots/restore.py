@@ -75,7 +75,7 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     check_files(tables, manifest)
     at_head = {file["path"] for file in active_files(head.handle)}
     files = [as_data_file(file) for file in target.files]
-    if target.handle.table_uri == head.handle.table_uri:
+    if target.path == head.path:
         kept = {file.path for file in files if file.path in at_head}
         returning = [file for file in files if file.path not in at_head]
     else:

@@ -126,12 +126,11 @@ def copy_files(
     tables: PipelineTables, snapshot: Snapshot, target: str, prefix: str, with_manifest: bool = False
 ) -> list[DataFile]:
     """Copy a snapshot's state files into another table's folder, where they are not yet committed."""
-    source = snapshot.handle.table_uri.rstrip("/").removeprefix("file://")
     listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
     copies = []
     for number, file in enumerate(listed.values()):
         copy = as_data_file(file).model_copy(update={"path": f"{prefix}-{number:05d}-{file['path']}"})
-        tables.warehouse.copy_file(source, file["path"], target, copy.path)
+        tables.warehouse.copy_file(snapshot.path, file["path"], target, copy.path)
         copies.append(copy)
     return copies
 

@@ -90,7 +90,7 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
         read[late.NAME],
         read[rejects.NAME],
         read[epochs.NAME].sort_by("epoch"),
-        state_rows(tables, snapshot),
+        state_rows(tables.warehouse, snapshot),
     )
 
 

@@ -41,6 +41,13 @@ def test_a_column_that_a_file_is_older_than_is_null(tmp_path: Path) -> None:
     assert rows["name"].to_pylist() == [None, None, "2"]
 
 
+def test_a_warehouse_may_have_spaces_and_letters_of_any_alphabet_in_its_path(tmp_path: Path) -> None:
+    path = str(tmp_path / "my läke, 東京" / "t")
+    write_deltalake(path, ROWS)
+    warehouse = Warehouse(str(tmp_path / "my läke, 東京"))
+    assert len(read_table(warehouse, warehouse.open(warehouse.path("t")))) == 1000
+
+
 def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), ROWS.slice(0, 0))
     rows = read_table(Warehouse(str(tmp_path)), DeltaTable(str(tmp_path / "t")))

@@ -130,5 +130,5 @@ def test_its_statistics_are_as_good_as_the_states(by_hand: ByHand) -> None:
     for one, other in zip(found.files, by_hand.head().files, strict=True):
         for name in ("num_records", "min.key_group", "max.key_group", "null_count.key_group"):
             assert one[name] == other[name]
-    assert len(state_rows(by_hand.tables, by_hand.head())) == 2
+    assert len(state_rows(by_hand.warehouse, by_hand.head())) == 2
     assert isinstance(by_hand.warehouse, Warehouse)
