@@ -50,7 +50,7 @@ def _needs_rows(windows: Windows) -> str | None:
     assigner = windows.assigner
     name = type(assigner).__name__
     if not assigner.is_event_time:
-        return f"{name} works in processing time"
+        return f"windows of {name} do not end by event time"
     if type(assigner) is not EventTimeSessionWindows and assignment_of(assigner) is None:
         return f"{name} has no array form" + (
             "" if getattr(assigner, "stagger", None) is None else " until its stagger is drawn"

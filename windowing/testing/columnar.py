@@ -1,0 +1,193 @@
+"""The columnar operator element by element, so that harness and transcripts can drive it as any operator.
+
+Each element is a source commit of its own, which makes late panes those that Flink fires. Every step
+takes the state in and gives it out again as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
+from windowing.compute import Windows
+from windowing.errors import MissingTimestamp
+from windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
+from windowing.operators.counters import Counters
+from windowing.operators.records import LateElement, Record, WatermarkRecord, WindowResult
+from windowing.operators.window import WindowOperator
+from windowing.operators.window.snapshot import state_schema
+from windowing.panes import PanePolicy, Timing
+from windowing.state.rows import StateRow
+from windowing.testing.harness import OperatorHarness
+from windowing.time import MIN_TIMESTAMP, Millis
+from windowing.windows import TimeWindow
+
+
+class ColumnarByElement:
+    """A keyed operator around the columnar one.
+
+    Args:
+        windows: what to compute, with aggregates bound to `values`.
+        key: the key columns.
+        values: the columns of the elements, which are mappings.
+        panes: see `WindowOperator`.
+        late_output: see `WindowOperator`.
+    """
+
+    def __init__(
+        self, windows: Windows, key: KeySchema, values: pa.Schema, panes: PanePolicy, late_output: bool
+    ) -> None:
+        self.counters = Counters()
+        self._windows, self._key, self._values, self._panes = windows, key, values, panes
+        self._schema = state_schema(windows, key, None, panes)
+        self._operator = ColumnarOperator(
+            windows,
+            self._schema,
+            panes,
+            DEFAULT_MAX_PARALLELISM,
+            late_output=late_output,
+            account_for_all=False,
+        )
+        self._state = self._schema.to_table([], DEFAULT_MAX_PARALLELISM)
+        self._watermark: Millis = MIN_TIMESTAMP
+        self._clock: Millis = 0
+        self._output: list[Record] = []
+
+    @property
+    def current_watermark(self) -> Millis:
+        """The watermark."""
+        return self._watermark
+
+    @property
+    def current_processing_time(self) -> Millis:
+        """The clock."""
+        return self._clock
+
+    def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
+        """Take in one element."""
+        if timestamp is None:
+            raise MissingTimestamp
+        outcome = self._run([(key, value, timestamp)], [(self._watermark, True)])
+        for late in outcome.late.to_pylist():
+            start, end = late["window_start"], late["window_end"]
+            window = None if start is None else TimeWindow(start, end)
+            self._output.append(LateElement(key, value, timestamp, late["reason"], window, late["watermark"]))
+
+    def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
+        """Move event time, never back, and fire what is due."""
+        self._run([], [(watermark, True)])
+        self._watermark = max(self._watermark, watermark)
+        self._output.append(WatermarkRecord(self._watermark))
+
+    def process_processing_time(self, clock: Millis) -> None:
+        """Move the clock, never back."""
+        self._clock = max(self._clock, clock)
+
+    def end_commit(self) -> None:
+        """Nothing is left to do: every element is a commit of its own."""
+
+    def take_output(self) -> list[Record]:
+        """What came out since the last call."""
+        records, self._output = self._output, []
+        return records
+
+    def state_rows(self) -> Iterator[StateRow]:
+        """Everything the operator remembers."""
+        return self._schema.from_table(self._state)
+
+    def restore_state(self, rows: Iterable[StateRow]) -> None:
+        """Take in rows; the operator must be new."""
+        self._state = self._schema.to_table(rows, DEFAULT_MAX_PARALLELISM)
+
+    def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
+        """Set both clocks without firing."""
+        self._watermark, self._clock = watermark, processing_time
+
+    def num_event_time_timers(self) -> int:
+        """Number of event-time timers."""
+        return self._by_row().num_event_time_timers()
+
+    def num_processing_time_timers(self) -> int:
+        """Number of processing-time timers."""
+        return self._by_row().num_processing_time_timers()
+
+    def num_state_entries(self) -> int:
+        """Number of non-empty state cells, as the row operator counts them."""
+        return self._by_row().num_state_entries()
+
+    def _by_row(self) -> WindowOperator:
+        """The row operator with this state: it also proves that it can take it over."""
+        operator = WindowOperator(self._windows, panes=self._panes)
+        operator.restore_state(self.state_rows())
+        return operator
+
+    def _run(self, elements: list[tuple[Any, Any, Millis]], commits: list[tuple[Millis, bool]]) -> Outcome:
+        keys = [self._key.columns_of(key) for key, _, _ in elements]
+        outcome = self._operator.run(
+            Elements(
+                {
+                    name: pa.array([key[i] for key in keys], kind)
+                    for i, (name, kind) in enumerate(zip(self._key.names, self._key.types, strict=True))
+                },
+                np.array([timestamp for _, _, timestamp in elements], np.int64),
+                np.zeros(len(elements), np.int64),
+                {
+                    field.name: pa.array([value[field.name] for _, value, _ in elements], field.type)
+                    for field in self._values
+                },
+            ),
+            self._state,
+            Timeline.of_commits(self._watermark, commits),
+            self._clock,
+        )
+        self._state = outcome.state
+        self.counters.late_dropped += outcome.counters.late_dropped
+        results = [self._result(row) for row in outcome.panes.to_pylist()]
+        # Tables have no order: timers fire by time, and an element fires its latest window first.
+        results.sort(key=lambda result: (MIN_TIMESTAMP if result.timer is None else result.timer, -result.timestamp))
+        self._output.extend(results)
+        return outcome
+
+    def _result(self, row: dict[str, Any]) -> WindowResult:
+        window, timing = TimeWindow(row["window_start"], row["window_end"]), Timing(row["timing"])
+        return WindowResult(
+            self._key.key_of([row[f"key_{name}"] for name in self._key.names]),
+            window,
+            {name.removeprefix("value_"): value for name, value in row.items() if name.startswith("value_")},
+            window.max_timestamp,
+            window.max_timestamp if timing is Timing.ON_TIME and row["op"] == "+" else None,
+            window,
+            row["pane"],
+            timing,
+            row["op"],
+            row["watermark"],
+        )
+
+
+def columnar_harness(
+    windows: Windows,
+    *,
+    key: KeySchema,
+    values: pa.Schema,
+    panes: PanePolicy | None = None,
+    late_output: bool = True,
+) -> OperatorHarness:
+    """A harness around the columnar operator, fed element by element.
+
+    Args:
+        windows: what to compute, with aggregates bound to `values`.
+        key: the key columns.
+        values: the columns of the elements, which are mappings.
+        panes: see `WindowOperator`.
+        late_output: see `WindowOperator`.
+    """
+    policy = panes or PanePolicy(accumulation=windows.accumulation)
+    return OperatorHarness(
+        lambda key_groups, key_group_of: ColumnarByElement(windows, key, values, policy, late_output),
+        lambda schema: state_schema(windows, schema, None, policy),
+        key,
+    )
