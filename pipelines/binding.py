@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from pipelines.config import Config
 from pipelines.errors import Refused
 from pipelines.fingerprint import fingerprint
 from pipelines.pipeline import DeltaSource, Pipeline
@@ -139,6 +140,31 @@ def bind(pipeline: Pipeline, source: pa.Schema, derived: pa.Schema) -> BoundPipe
     return BoundPipeline(
         pipeline, source, derived, used, windows, key, result, state_schema(windows, key, value_type, panes)
     )
+
+
+def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
+    """Check a pipeline against its source as it is now; Spark is started only for the types of derived columns.
+
+    Raises:
+        Refused: there is no such source, or as `bind` does.
+    """
+    from pipelines.sources.log import SourceLog
+    from pipelines.storage import arrow_schema, warehouse_of
+
+    warehouse = warehouse_of(config)
+    path = warehouse.path(pipeline.source.table)
+    log = SourceLog(warehouse, path)
+    if not pipeline.columns:
+        source = arrow_schema(warehouse.open(path, log.head))
+        return bind(pipeline, source, source)
+    from pipelines.session import start_session
+    from pipelines.sources.frames import SourceFrames
+
+    session = start_session(config, f"check {pipeline.name}")
+    try:
+        return bind(pipeline, *SourceFrames(session, path, pipeline).schemas(log.head))
+    finally:
+        session.stop()
 
 
 def check_timestamp(source: DeltaSource, schema: pa.Schema) -> None:

@@ -15,11 +15,19 @@ from pipelines.errors import OTHER, USAGE, TidegateError
 _COMMANDS = {
     "backfill": "pipelines.cli.backfill:backfill",
     "demo": "pipelines.cli.demo:demo",
+    "late": "pipelines.cli.late:late",
+    "optimize": "pipelines.cli.vacuum:optimize",
     "report": "pipelines.cli.report:report",
+    "restore": "pipelines.cli.restore:restore",
     "results": "pipelines.cli.results:results",
+    "runs": "pipelines.cli.runs:runs",
+    "savepoint": "pipelines.cli.savepoint:savepoint",
     "setup": "pipelines.cli.setup:setup",
     "snapshot": "pipelines.cli.snapshot:snapshot",
+    "stop": "pipelines.cli.stop:stop",
     "stream": "pipelines.cli.stream:stream",
+    "vacuum": "pipelines.cli.vacuum:vacuum",
+    "why": "pipelines.cli.why:why",
 }
 _PLUGINS = "tidegate.commands"
 

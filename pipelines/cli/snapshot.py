@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
 
 from pipelines.cli.screen import Screen, cell, span, table, with_screen
-from pipelines.errors import Refused, UsageError
-from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.snapshots.head import list_snapshots
 from windowing.time import show_millis
+
+if TYPE_CHECKING:
+    from pipelines.snapshots.diff import Change
 
 _COUNTS = ("key group", "windows", "event-time timers", "processing-time timers")
 _TIMERS = ("event_time_timers", "processing_time_timers")
@@ -47,19 +48,29 @@ def list_(screen: Screen, pipeline: str) -> None:
 
 @snapshot.command("show")
 @click.argument("pipeline")
-@click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
+@click.argument("target", default="latest")
 @click.option("--rows", type=int, default=20, show_default=True, help="How many windows to show.")
 @click.option("--key-group", type=int, help="Only windows of this key group.")
+@click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows, equal sums.")
 @with_screen
-def show(screen: Screen, pipeline: str, epoch: int | None, rows: int, key_group: int | None) -> None:
-    """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group."""
-    from pipelines.snapshots.contents import key_group_counts, window_rows
+def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool) -> None:
+    """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group.
+
+    TARGET is latest (the default), an epoch's number, or savepoint:NAME.
+    """
+    from pipelines.snapshots.contents import checksums as sums_of
+    from pipelines.snapshots.contents import key_group_counts, state_rows, window_rows
+    from pipelines.snapshots.find import find_snapshot
 
     tables = screen.tables(pipeline)
-    found = _find(tables, pipeline, epoch)
+    found = find_snapshot(tables, target)
     manifest = found.manifest
     windows = window_rows(tables, found, key_group)
     groups = key_group_counts(windows)
+    if checksums:
+        sums = sums_of(state_rows(tables.warehouse, found))
+        for group in groups:
+            group["checksum"] = sums[group["key_group"]]
     facts = [
         ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
         ("table version", found.version),
@@ -89,24 +100,127 @@ def show(screen: Screen, pipeline: str, epoch: int | None, rows: int, key_group:
         "",
         table(
             "key groups",
-            _COUNTS,
+            (*_COUNTS, "checksum") if checksums else _COUNTS,
             [tuple(group.values()) for group in groups[:rows]],
             right=_COUNTS,
         ),
     )
 
 
-def _find(tables: PipelineTables, pipeline: str, epoch: int | None) -> Snapshot:
-    version = None
-    if epoch is not None:
-        known = {entry.manifest["epoch"]: entry.version for entry in list_snapshots(tables)}
-        if epoch not in known:
-            raise UsageError(f"--epoch {epoch}: {pipeline} has snapshots of epochs {sorted(known)}")
-        version = known[epoch]
-    found = read_snapshot(tables, version)
-    if found is None:
-        raise Refused(f"pipeline {pipeline!r} has no snapshot yet: run `tidegate backfill {pipeline}` first")
-    return found
+@snapshot.command()
+@click.argument("pipeline")
+@click.argument("one")
+@click.argument("other", default="latest")
+@click.option("--rows", type=int, default=20, show_default=True, help="How many of each kind to show; 0 for all.")
+@with_screen
+def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None:
+    """Show what came, went and changed between snapshots ONE and OTHER of PIPELINE: windows and timers.
+
+    Each is latest, an epoch's number, or savepoint:NAME.
+    """
+    from pipelines.snapshots.diff import compare
+    from pipelines.snapshots.find import find_snapshot
+
+    tables = screen.tables(pipeline)
+    before, after = find_snapshot(tables, one), find_snapshot(tables, other)
+    found = compare(tables.warehouse, before, after)
+    key = tuple(after.manifest.schemas.key)
+    limit = rows or None
+    windows = [
+        *(("came", row, "") for row in found.came[:limit]),
+        *(("went", row, "") for row in found.went[:limit]),
+        *(("changed", change.after, _changes(change)) for change in found.changed[:limit]),
+    ]
+    timers = [
+        *(("came", timer) for timer in found.timers_came[:limit]),
+        *(("went", timer) for timer in found.timers_went[:limit]),
+    ]
+    counts = {
+        "windows": {"came": len(found.came), "went": len(found.went), "changed": len(found.changed)},
+        "timers": {"came": len(found.timers_came), "went": len(found.timers_went)},
+    }
+    marks = [(before.manifest.epoch, before.manifest.watermark), (after.manifest.epoch, after.manifest.watermark)]
+    screen.show(
+        {
+            "pipeline": pipeline,
+            "from": before.manifest.short(),
+            "to": after.manifest.short(),
+            "counts": counts,
+            "came": found.came[:limit],
+            "went": found.went[:limit],
+            "changed": [
+                {"before": change.before, "after": change.after, "columns": change.columns}
+                for change in found.changed[:limit]
+            ],
+            "timers": [
+                {"change": change, **{name: timer.row[name] for name in key}, "domain": timer.domain, "at": timer.at}
+                for change, timer in timers
+            ],
+        },
+        " to ".join(f"epoch {epoch} (watermark {show_millis(watermark)})" for epoch, watermark in marks),
+        table(
+            "windows: " + ", ".join(f"{count} {change}" for change, count in counts["windows"].items()),
+            ("", *key, "window (UTC)", "what"),
+            [(change, *(row[name] for name in key), span(row), what) for change, row, what in windows],
+        ),
+        table(
+            "timers: " + ", ".join(f"{count} {change}" for change, count in counts["timers"].items()),
+            ("", *key, "window (UTC)", "in", "at (UTC)"),
+            [
+                (change, *(timer.row[name] for name in key), span(timer.row), timer.domain, show_millis(timer.at))
+                for change, timer in timers
+            ],
+        ),
+    )
+
+
+@snapshot.command()
+@click.argument("pipeline")
+@click.argument("target", default="latest")
+@with_screen
+def check(screen: Screen, pipeline: str, target: str) -> None:
+    """Tell whether the code of PIPELINE, as it is now, can go on from a snapshot. Ends with 3 if it can't.
+
+    TARGET is latest (the default), an epoch's number, or savepoint:NAME. Starts Spark only where the
+    pipeline derives columns, whose types Spark alone knows.
+    """
+    from pipelines.binding import bind_to_source
+    from pipelines.errors import Refused
+    from pipelines.snapshots.compatibility import incompatibilities
+    from pipelines.snapshots.find import find_snapshot
+
+    config = screen.config()
+    value = config.pipeline(pipeline)
+    tables = screen.tables(pipeline)
+    manifest = find_snapshot(tables, target).manifest
+    bound = bind_to_source(config, value)
+    found = incompatibilities(bound, manifest)
+    if found:
+        reasons = "; ".join(map(str, found))
+        raise Refused(
+            f"the code of {pipeline} can't go on from epoch {manifest.epoch}: {reasons}. Take the change back, or give "
+            "the pipeline another name and backfill it"
+        )
+    same = bound.fingerprint == manifest.fingerprint
+    told = (
+        "the code computes the same"
+        if same
+        else "the code computes something else from here on: open windows keep what they hold, and a backfill runs "
+        "intervals again that it is given again"
+    )
+    screen.show(
+        {"pipeline": pipeline, "epoch": manifest.epoch, "compatible": True, "same_code": same},
+        f"{pipeline} can go on from epoch {manifest.epoch}: {told}",
+    )
+
+
+def _changes(change: Change) -> str:
+    shown = [
+        name for name in change.columns if name.startswith("acc_") or name in ("window_start", "window_end", "pane")
+    ]
+    return ", ".join(
+        f"{name.removeprefix('acc_')} {cell(change.before.get(name))} -> {cell(change.after[name])}" for name in shown
+    ) or ", ".join(change.columns)
 
 
 def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Table:

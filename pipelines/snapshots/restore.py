@@ -15,39 +15,16 @@ import pyarrow as pa
 
 from pipelines.epoch.commit import COUNTERS, check_files
 from pipelines.epoch.publish import epoch_row, publish
-from pipelines.errors import Refused, UsageError
+from pipelines.errors import Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot
 from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, fork_of
-from pipelines.snapshots.savepoint import copy_files, read_savepoint
+from pipelines.snapshots.savepoint import copy_files
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import epochs, state
 from pipelines.tables.files import write_file
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
-
-SAVEPOINT = "savepoint:"
-
-
-def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
-    """The snapshot that people name: `latest`, an epoch's number, or `savepoint:NAME`.
-
-    Raises:
-        UsageError: there is none of that name; the message lists those there are.
-        Refused: the pipeline has no snapshot at all, or the savepoint belongs to another one.
-    """
-    if target.startswith(SAVEPOINT):
-        return read_savepoint(tables, target.removeprefix(SAVEPOINT))
-    versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
-    if target != "latest" and target not in versions:
-        known = ", ".join(reversed(versions)) or "none"
-        raise UsageError(
-            f"{target!r} is no snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs {known}"
-        )
-    found = read_snapshot(tables, versions.get(target))
-    if found is None:
-        raise Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: run it first")
-    return found
 
 
 def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: bool = False) -> Manifest:

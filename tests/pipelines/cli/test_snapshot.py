@@ -39,15 +39,15 @@ def test_a_snapshot_shows_its_manifest_windows_timers_and_key_groups(project: Pr
 
 def test_an_older_snapshot_is_shown_as_it_was(project: Project) -> None:
     two_epochs(project)
-    shown = project.data("snapshot", "show", "sessions", "--epoch", "1")
+    shown = project.data("snapshot", "show", "sessions", "1")
     assert [(window["user"], window["acc_total"]) for window in shown["windows"]] == [("ann", 1)]
 
 
 def test_an_epoch_without_a_snapshot_is_a_usage_error_with_those_there_are(project: Project) -> None:
     two_epochs(project)
-    code, told = project.tidegate("snapshot", "show", "sessions", "--epoch", "9")
+    code, told = project.tidegate("snapshot", "show", "sessions", "9")
     assert code == 2
-    assert "--epoch 9: sessions has snapshots of epochs [1, 2]" in told
+    assert "'9' is no snapshot of sessions: give latest, savepoint:NAME, or one of the epochs 1, 2" in told
 
 
 def test_results_show_final_windows_unless_asked_for_more(project: Project) -> None:

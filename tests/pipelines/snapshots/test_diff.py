@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pipelines.snapshots.contents import checksums, state_rows
 from pipelines.snapshots.diff import Difference, compare
-from pipelines.snapshots.restore import find_snapshot
+from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.savepoint import create_savepoint
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand

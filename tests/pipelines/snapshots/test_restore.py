@@ -9,9 +9,10 @@ from pipelines.epoch.commit import commit
 from pipelines.epoch.publish import publish, publish_table
 from pipelines.errors import Refused, UsageError
 from pipelines.snapshots import restore as step
+from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Manifest, fork_of, line_after
-from pipelines.snapshots.restore import find_snapshot, restore
+from pipelines.snapshots.restore import restore
 from pipelines.snapshots.savepoint import create_savepoint
 from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import at

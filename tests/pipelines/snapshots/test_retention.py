@@ -13,9 +13,10 @@ from pipelines.epoch.publish import publish
 from pipelines.errors import Refused, UsageError
 from pipelines.lease import Lease
 from pipelines.snapshots import commit as commit_of_snapshots
+from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import DataFile
-from pipelines.snapshots.restore import find_snapshot, restore
+from pipelines.snapshots.restore import restore
 from pipelines.snapshots.retention import Clearing, Retention, vacuum
 from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from pipelines.storage import Warehouse, read_table

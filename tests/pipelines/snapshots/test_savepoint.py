@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pipelines.errors import Refused, UsageError
 from pipelines.snapshots import savepoint as step
 from pipelines.snapshots.contents import state_rows
-from pipelines.snapshots.restore import find_snapshot
+from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, list_savepoints, read_savepoint
 from pipelines.storage import Warehouse
 from tests.lake import at, session_pipeline

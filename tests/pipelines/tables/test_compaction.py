@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pipelines.errors import Refused
-from pipelines.snapshots.restore import find_snapshot, restore
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.restore import restore
 from pipelines.storage import active_files
 from pipelines.tables import compaction
 from pipelines.tables.compaction import compact

@@ -1,0 +1,55 @@
+"""`tidegate runs`: the epochs of a pipeline, as table `epochs` has them. Starts no JVM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pipelines.cli.screen import Screen, cell, moment, table, with_screen
+from pipelines.storage import read_table
+from pipelines.tables import epochs
+
+_COLUMNS = (
+    *("epoch", "kind", "interval (UTC)", "in", "on time", "late", "filtered", "fired", "open", "watermark", "seconds"),
+    "started (UTC)",
+)
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--limit", type=int, default=20, show_default=True, help="How many to show; 0 for all.")
+@click.option("--stale", is_flag=True, help="Show epochs too whose results have been replaced.")
+@with_screen
+def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
+    """Show the epochs of PIPELINE, the newest first: what went in, what came out, how long it took."""
+    tables = screen.tables(pipeline)
+    rows: list[dict[str, Any]] = []
+    if tables.exist:
+        found = read_table(tables.warehouse, tables.open(epochs.NAME)).sort_by([("epoch", "descending")])
+        rows = [row for row in found.to_pylist() if stale or not row["stale"]]
+    shown = rows[:limit] if limit else rows
+    for row in shown:
+        row["phases"] = dict(row["phases"] or ())
+    screen.show(
+        shown,
+        table(f"epochs of {pipeline} ({len(shown)} of {len(rows)})", _COLUMNS, map(_cells, shown), _COLUMNS[3:9]),
+    )
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
+    start, end = row["interval_start"], row["interval_end"]
+    return [
+        row["epoch"],
+        f"{row['kind']}, stale" if row["stale"] else row["kind"],
+        "" if start is None else f"{moment(start)} to {moment(end, start)}",
+        row["events_in"],
+        row["on_time"],
+        row["late"],
+        row["no_window"] + row["rejected"] + row["dropped"],
+        row["fired_early"] + row["fired_on_time"] + row["fired_late"],
+        row["open_windows"],
+        moment(row["watermark"]),
+        cell(row["phases"].get("operate")),
+        moment(row["started_at"]),
+    ]

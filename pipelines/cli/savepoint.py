@@ -1,0 +1,71 @@
+"""`tidegate savepoint`: named copies of snapshots, safe from retention and VACUUM. Starts no JVM."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.cli.screen import Screen, table, with_screen
+from pipelines.driver import system_clock
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.savepoint import SavepointEntry, create_savepoint, delete_savepoint, list_savepoints
+from windowing.time import show_millis
+
+_COLUMNS = ("name", "epoch", "timeline", "watermark", "windows", "bytes", "created (UTC)")
+
+
+@click.group()
+def savepoint() -> None:
+    """Keep a snapshot under a name: it survives retention and can be copied elsewhere."""
+
+
+@savepoint.command()
+@click.argument("pipeline")
+@click.argument("name")
+@click.option("--of", "target", default="latest", show_default=True, help="Which snapshot: latest, or an epoch.")
+@with_screen
+def create(screen: Screen, pipeline: str, name: str, target: str) -> None:
+    """Copy a snapshot of PIPELINE under NAME. The pipeline may go on meanwhile."""
+    tables = screen.tables(pipeline)
+    entry = create_savepoint(tables, find_snapshot(tables, target), name, system_clock())
+    screen.show(_data(entry), f"savepoint {name} of {pipeline}: epoch {entry.manifest.epoch}, in {entry.path}")
+
+
+@savepoint.command("list")
+@click.argument("pipeline")
+@with_screen
+def list_(screen: Screen, pipeline: str) -> None:
+    """List the savepoints of PIPELINE, the newest first."""
+    entries = list_savepoints(screen.tables(pipeline))
+    rows = [
+        (
+            entry.name,
+            entry.manifest.epoch,
+            entry.manifest.timeline,
+            show_millis(entry.manifest.watermark),
+            sum(shard.rows for shard in entry.manifest.shards),
+            entry.size,
+            show_millis(entry.created_at),
+        )
+        for entry in entries
+    ]
+    screen.show([_data(entry) for entry in entries], table(f"savepoints of {pipeline}", _COLUMNS, rows, _COLUMNS[4:6]))
+
+
+@savepoint.command()
+@click.argument("pipeline")
+@click.argument("name")
+@with_screen
+def delete(screen: Screen, pipeline: str, name: str) -> None:
+    """Remove savepoint NAME of PIPELINE for good."""
+    delete_savepoint(screen.tables(pipeline), name)
+    screen.show({"pipeline": pipeline, "deleted": name}, f"savepoint {name} of {pipeline} is gone")
+
+
+def _data(entry: SavepointEntry) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "path": entry.path,
+        "created_at": entry.created_at,
+        "size": entry.size,
+        **entry.manifest.short(),
+    }

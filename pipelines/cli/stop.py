@@ -1,0 +1,21 @@
+"""`tidegate stop`: end the driver at work on a pipeline, on whatever host, between two epochs. Starts no JVM."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.cli.screen import Screen, with_screen
+from pipelines.errors import Refused
+from pipelines.stopping import stop_driver
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--patience", type=float, default=600, show_default=True, help="Seconds to wait for its present epoch.")
+@with_screen
+def stop(screen: Screen, pipeline: str, patience: float) -> None:
+    """Ask the driver of PIPELINE to end after its present epoch, and wait until it has."""
+    stopped = stop_driver(screen.config().file, pipeline, patience, screen.tell)
+    if stopped is None:
+        raise Refused(f"nobody drives pipeline {pipeline!r} at the moment")
+    screen.show({"pipeline": pipeline, "stopped": stopped}, f"{pipeline} is stopped")

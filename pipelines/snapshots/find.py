@@ -1,0 +1,33 @@
+"""How people name a snapshot: the newest, an epoch's, or a savepoint."""
+
+from __future__ import annotations
+
+from pipelines.errors import Refused, UsageError
+from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from pipelines.snapshots.savepoint import read_savepoint
+from pipelines.tables.pipeline_tables import PipelineTables
+
+SAVEPOINT = "savepoint:"
+
+
+def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
+    """The snapshot that people name: `latest`, an epoch's number, or `savepoint:NAME`.
+
+    Raises:
+        UsageError: there is none of that name; the message lists those there are.
+        Refused: the pipeline has no snapshot at all, or the savepoint belongs to another one.
+    """
+    if target.startswith(SAVEPOINT):
+        return read_savepoint(tables, target.removeprefix(SAVEPOINT))
+    versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
+    if target != "latest" and target not in versions:
+        known = ", ".join(reversed(versions)) or "none"
+        raise UsageError(
+            f"{target!r} is no snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs {known}"
+        )
+    found = read_snapshot(tables, versions.get(target))
+    if found is None:
+        raise Refused(
+            f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first"
+        )
+    return found

@@ -1,0 +1,156 @@
+"""Why a window has not fired: what it waits for, and which source partition holds event time back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from pipelines.snapshots.contents import state_rows
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import Manifest
+from pipelines.storage import Warehouse
+from windowing.state.rows import WINDOW
+from windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStanding:
+    """Event time of a source partition. Times: int64 epoch milliseconds.
+
+    Args:
+        name: value of `watermark_by`; empty for a source that has none.
+        watermark: of the partition alone.
+        idle: whether nobody waits for it.
+        last_commit: when a commit last carried rows of it.
+        quiet: milliseconds since then.
+        holds: whether the pipeline's watermark waits for this one.
+    """
+
+    name: str
+    watermark: Millis
+    idle: bool
+    last_commit: Millis | None
+    quiet: Millis | None
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An open window. Times: int64 epoch milliseconds.
+
+    Args:
+        key: by column.
+        start: of the window; None for the global one.
+        end: not included.
+        fired: how many panes have gone out.
+        next_event_time_timer: that the watermark has to reach.
+        next_processing_time_timer: that the clock has to reach.
+        missing: how far the watermark is from that timer, in milliseconds.
+        lateness_left: how much longer late elements are taken; None where the window is still open anyway.
+        reason: in words, with the way on.
+    """
+
+    key: dict[str, Any]
+    start: Millis | None
+    end: Millis | None
+    fired: int
+    next_event_time_timer: Millis | None
+    next_processing_time_timer: Millis | None
+    missing: Millis | None
+    lateness_left: Millis | None
+    reason: str
+
+
+def partitions(manifest: Manifest, now: Millis) -> list[PartitionStanding]:
+    """Every source partition, the one that is furthest behind first."""
+    active = [known.watermark for known in manifest.partitions.values() if not known.idle]
+    slowest = min(active, default=None)
+    standings = [
+        PartitionStanding(
+            name,
+            known.watermark,
+            known.idle,
+            known.last_commit,
+            None if known.last_commit is None else now - known.last_commit,
+            not known.idle and known.watermark == slowest,
+        )
+        for name, known in manifest.partitions.items()
+    ]
+    return sorted(standings, key=lambda standing: (standing.idle, standing.watermark, standing.name))
+
+
+def open_windows(
+    warehouse: Warehouse, snapshot: Snapshot, lateness: Millis, now: Millis, key: Sequence[str] | None = None
+) -> list[Waiting]:
+    """The windows of a snapshot and what each waits for, those that end first before the others.
+
+    Args:
+        warehouse: where the tables are.
+        snapshot: to look into.
+        lateness: that the pipeline allows, milliseconds.
+        now: int64 epoch milliseconds.
+        key: texts of the key columns' values, in order; None for all keys.
+    """
+    manifest = snapshot.manifest
+    names = tuple(manifest.schemas.key)
+    rows = state_rows(warehouse, snapshot, pc.field("namespace") == WINDOW)
+    for name, text in zip(names, key or (), strict=False):
+        rows = rows.filter(pc.fill_null(pc.equal(rows[name].cast("string"), text), text == "null"))
+    blocked = _blocked(manifest, now)
+    waiting = [_waiting(row, names, manifest, lateness, blocked) for row in rows.to_pylist()]
+    return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key)))
+
+
+def _waiting(
+    row: dict[str, Any], names: tuple[str, ...], manifest: Manifest, lateness: Millis, blocked: str
+) -> Waiting:
+    end = None if row["window_end"] is None else to_millis(row["window_end"])
+    event_timer = min(row["event_time_timers"] or (), default=None)
+    clock_timer = min(row["processing_time_timers"] or (), default=None)
+    missing = None if event_timer is None else max(0, event_timer - manifest.watermark)
+    fired = int(row["pane"])
+    passed = end is not None and end - 1 <= manifest.watermark
+    left = None if end is None or not passed else max(0, saturating_add(end - 1, lateness) - manifest.watermark)
+    if passed and fired:
+        reason = f"it has fired, and takes late elements until the watermark is {show_millis(event_timer)}"
+    elif event_timer is not None and missing == 0:
+        reason = "it is due: the next epoch fires it"
+    elif event_timer is not None and manifest.watermark == MIN_TIMESTAMP:
+        reason = f"no event has moved the watermark yet; {blocked}"
+    elif event_timer is not None:
+        reason = f"the watermark must reach {show_millis(event_timer)}; {blocked}"
+    elif clock_timer is not None:
+        reason = f"it fires by the clock, in the first epoch from {show_millis(clock_timer)} on"
+    else:
+        reason = "its trigger has set no timer: only further elements can make it fire"
+    return Waiting(
+        {name: row[name] for name in names},
+        None if row["window_start"] is None else to_millis(row["window_start"]),
+        end,
+        fired,
+        event_timer,
+        clock_timer,
+        missing,
+        left,
+        reason,
+    )
+
+
+def _blocked(manifest: Manifest, now: Millis) -> str:
+    """What the watermark itself waits for."""
+    position = next(iter(manifest.positions.values()))
+    if position.frontier is not None:
+        return (
+            f"in a backfill that is the run of the interval from {show_millis(position.frontier)}, "
+            f"`tidegate backfill {manifest.pipeline} --start ...`"
+        )
+    holding = [standing for standing in partitions(manifest, now) if standing.holds]
+    if not holding:
+        return "every source partition is idle, so only new events move it"
+    slowest = holding[0]
+    who = f"source partition {slowest.name!r}" if slowest.name else "the source"
+    quiet = "" if slowest.quiet is None else f", quiet for {slowest.quiet // 1000} s"
+    return f"{who} holds it back at {show_millis(slowest.watermark)}{quiet}"

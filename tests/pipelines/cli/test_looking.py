@@ -1,0 +1,122 @@
+"""Commands that only look: runs, why, late summary. And stop, which only asks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pipelines.lease import Lease
+from pipelines.snapshots.manifest import PartitionWatermark
+from tests.lake import Clock, at, session_pipeline
+from tests.pipelines.cli.project import Project
+from windowing.time import to_millis
+
+
+def test_runs_shows_what_went_in_and_came_out_of_each_epoch(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
+    by_hand.epoch(("bob", at("10:00"), 1), ("cem", at("11:30"), 1), watermark=at("11:30"))
+    runs = project.data("runs", "sessions")
+    assert [(run["epoch"], run["events_in"], run["late"], run["open_windows"]) for run in runs] == [
+        (2, 2, 1, 1),
+        (1, 1, 0, 0),
+    ]
+    assert len(project.data("runs", "sessions", "--limit", "1")) == 1
+    code, told = project.tidegate("runs", "sessions")
+    assert (code, "2024-03-01 11:30:00" in told) == (0, True)
+
+
+def test_a_pipeline_that_never_ran_has_no_runs_and_no_late_rows(project: Project) -> None:
+    assert project.data("runs", "sessions") == []
+    assert project.data("late", "summary", "sessions") == {"pipeline": "sessions", "rows": 0, "groups": []}
+
+
+def test_late_rows_are_counted_by_reason_with_how_late_they_were(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    late = [(f"user{minutes}", at("12:00") - timedelta(minutes=minutes), 1) for minutes in range(31, 131)]
+    by_hand.epoch(*late, watermark=at("12:01"))
+    told = project.data("late", "summary", "sessions")
+    (group,) = told["groups"]
+    assert (told["rows"], group["reason"], group["rows"], group["windows"]) == (100, "late", 100, 100)
+    assert (group["median"], group["p95"], group["largest"]) == (81 * 60_000, 126 * 60_000, 130 * 60_000)
+    by_user = project.data("late", "summary", "sessions", "--by", "user")["groups"]
+    assert len(by_user) == 100
+    assert sum(group["rows"] for group in by_user) == 100
+
+
+def test_late_rows_can_be_counted_only_by_columns_there_are(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("bob", at("10:00"), 1), watermark=at("12:00"))
+    code, told = project.tidegate("late", "summary", "sessions", "--by", "usr")
+    assert (code, "no column 'usr'; there are user, at, value" in told) == (2, True)
+
+
+def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(project: Project) -> None:
+    quiet = PartitionWatermark(watermark=to_millis(at("10:00")), last_commit=to_millis(at("10:05")))
+    lively = PartitionWatermark(watermark=to_millis(at("12:00")), last_commit=to_millis(at("12:05")))
+    idle = PartitionWatermark(watermark=to_millis(at("09:00")), idle=True)
+    project.by_hand.epoch(
+        ("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"JFK": lively, "LGA": quiet, "EWR": idle}
+    )
+    told = project.data("why", "sessions")
+    assert [(partition["name"], partition["holds"]) for partition in told["partitions"]] == [
+        ("LGA", True),
+        ("JFK", False),
+        ("EWR", False),
+    ]
+    (window,) = told["windows"]
+    assert window["missing"] == 90 * 60_000 - 1
+    assert "the watermark must reach 2024-03-01 11:29:59.999" in window["reason"]
+    assert "source partition 'LGA' holds it back at 2024-03-01 10:00" in window["reason"]
+    code, text = project.tidegate("why", "sessions")
+    assert (code, "holds the watermark back" in text, "idle: nobody waits for it" in text) == (0, True, True)
+
+
+def test_why_of_one_key_tells_its_windows_and_what_fired_last(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:00"), 1), watermark=at("11:00"))
+    by_hand.epoch(("ann", at("12:00"), 1), ("bob", at("12:10"), 1), watermark=at("12:00"))
+    told = project.data("why", "sessions", "--key", "ann")
+    assert [window["key"] for window in told["windows"]] == [{"user": "ann"}]
+    assert told["last_fired"] == "2024-03-01 10:00:00 to 10:30:00, pane 0 (on_time), in epoch 1"
+    assert project.data("why", "sessions", "--key", "nobody")["windows"] == []
+    code, text = project.tidegate("why", "sessions", "--key", "ann", "--key", "JFK")
+    assert (code, "the key has 1 column(s), user" in text) == (2, True)
+
+
+def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> None:
+    project.by_hand.epoch(
+        ("ann", at("23:50"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
+    )
+    (window,) = project.data("why", "sessions")["windows"]
+    assert "the run of the interval from 2024-03-02 00:00" in window["reason"]
+
+
+def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
+    idle = PartitionWatermark(watermark=to_millis(at("10:00")), idle=True)
+    project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"": idle})
+    (window,) = project.data("why", "sessions")["windows"]
+    assert "every source partition is idle" in window["reason"]
+
+
+def test_why_tells_a_window_that_fired_and_waits_for_late_elements(project: Project) -> None:
+    (project.folder / "of_the_project.py").write_text(
+        "from datetime import timedelta\nfrom tests.lake import session_pipeline\n"
+        "sessions = session_pipeline(allowed_lateness=timedelta(hours=2))\n"
+    )
+    by_hand = project.by_hand
+    by_hand.pipeline = session_pipeline(allowed_lateness=timedelta(hours=2))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
+    (window,) = project.data("why", "sessions")["windows"]
+    assert (window["fired"], window["lateness_left"]) == (1, 90 * 60_000 - 1)
+    assert "it has fired, and takes late elements until the watermark is 2024-03-01 12:29:59.999" in window["reason"]
+
+
+def test_stop_reaches_the_driver_and_says_so_when_there_is_none(project: Project) -> None:
+    code, told = project.tidegate("stop", "sessions")
+    assert (code, "nobody drives pipeline 'sessions'" in told) == (3, True)
+    with Lease(project.by_hand.tables, "stream", Clock()) as lease:
+        code, told = project.tidegate("stop", "sessions", "--patience", "0")
+        assert (code, "was asked to stop" in told) == (4, True)
+        assert lease.stop_requested

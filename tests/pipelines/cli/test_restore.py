@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from deltalake import write_deltalake
+
+from tests.lake import EVENTS, at
+from tests.pipelines.cli.project import Project
+
+
+def hours(project: Project, *numbers: int) -> None:
+    for number in numbers:
+        moment = at(f"{number:02d}:00")
+        project.by_hand.epoch(("ann", moment, number), watermark=moment)
+
+
+def test_a_savepoint_is_made_listed_restored_and_deleted(project: Project) -> None:
+    hours(project, 8, 9)
+    made = project.data("savepoint", "create", "sessions", "release-1")
+    assert (made["epoch"], Path(made["path"]).is_dir()) == (2, True)
+    hours(project, 10)
+    listed = project.data("savepoint", "list", "sessions")
+    assert [(entry["name"], entry["epoch"]) for entry in listed] == [("release-1", 2)]
+    restored = project.data("restore", "sessions", "savepoint:release-1")
+    assert (restored["epoch"], restored["parent"], restored["kind"]) == (4, 2, "restore")
+    assert project.data("savepoint", "delete", "sessions", "release-1")["deleted"] == "release-1"
+    assert project.data("savepoint", "list", "sessions") == []
+
+
+def test_an_older_snapshot_is_saved_by_its_epoch(project: Project) -> None:
+    hours(project, 8, 9)
+    assert project.data("savepoint", "create", "sessions", "first", "--of", "1")["epoch"] == 1
+    code, told = project.tidegate("savepoint", "create", "sessions", "second", "--of", "7")
+    assert (code, "one of the epochs 1, 2" in told) == (2, True)
+
+
+def test_bad_names_of_savepoints_are_usage_errors(project: Project) -> None:
+    hours(project, 8)
+    for command in ("create", "delete"):
+        code, told = project.tidegate("savepoint", command, "sessions", "../up")
+        assert (code, "use a letter" in told) == (2, True)
+    code, told = project.tidegate("savepoint", "delete", "sessions", "none")
+    assert (code, "no savepoint 'none'" in told) == (2, True)
+
+
+def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    code, told = project.tidegate("restore", "sessions", "1")
+    assert code == 0
+    assert "stands where epoch 1 left it, as epoch 4 on timeline 2; watermark 2024-03-01 08:00" in told
+    assert [run["epoch"] for run in project.data("runs", "sessions")] == [4, 1]
+
+
+def test_restoring_the_newest_snapshot_is_nothing(project: Project) -> None:
+    hours(project, 8)
+    code, told = project.tidegate("restore", "sessions", "latest")
+    assert (code, "nothing to do" in told) == (0, True)
+
+
+def test_stale_results_are_kept_on_demand(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    project.data("restore", "sessions", "1", "--keep-stale")
+    assert [row["stale"] for row in project.data("results", "sessions", "--view", "all")] == [True, True]
+    assert [run["epoch"] for run in project.data("runs", "sessions", "--stale")] == [4, 3, 2, 1]
+
+
+def test_a_diff_shows_what_came_went_and_changed(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:10"), 1), watermark=at("10:00"))
+    by_hand.epoch(("bob", at("10:20"), 5), ("cem", at("10:40"), 1), watermark=at("10:35"))
+    told = project.data("snapshot", "diff", "sessions", "1")
+    assert told["counts"] == {"windows": {"came": 1, "went": 1, "changed": 1}, "timers": {"came": 2, "went": 2}}
+    assert told["changed"][0]["after"]["acc_total"] == 6
+    code, text = project.tidegate("snapshot", "diff", "sessions", "1", "2")
+    assert code == 0
+    assert "total 1 -> 6" in text
+    assert "1 came, 1 went, 1 changed" in text
+
+
+def test_code_that_can_go_on_is_told_from_code_that_can_not(project: Project) -> None:
+    hours(project, 8)
+    source = project.by_hand.warehouse.path("events")
+    write_deltalake(source, EVENTS.empty_table())
+    assert project.data("snapshot", "check", "sessions")["same_code"]
+    rewrite(project, "session_pipeline(gap=timedelta(minutes=5))")
+    told = project.data("snapshot", "check", "sessions")
+    assert (told["compatible"], told["same_code"]) == (True, False)
+    rewrite(project, "session_pipeline(max_parallelism=64)")
+    code, text = project.tidegate("snapshot", "check", "sessions", "--json")
+    assert code == 3
+    assert "max_parallelism is 128 in the snapshot and 64 in the code" in json.loads(text)["message"]
+
+
+def rewrite(project: Project, value: str) -> None:
+    sys.modules.pop("of_the_project", None)
+    (project.folder / "of_the_project.py").write_text(
+        f"from datetime import timedelta\nfrom tests.lake import session_pipeline\nsessions = {value}\n"
+    )
+    for cache in (project.folder / "__pycache__").glob("of_the_project*"):
+        cache.unlink()
+
+
+def test_checksums_tell_equal_key_groups(project: Project) -> None:
+    hours(project, 8)
+    project.data("savepoint", "create", "sessions", "same")
+    one = project.data("snapshot", "show", "sessions", "--checksums")["key_groups"]
+    assert one == project.data("snapshot", "show", "sessions", "savepoint:same", "--checksums")["key_groups"]
+    assert len(one[0]["checksum"]) == 16
+
+
+def test_vacuum_keeps_what_tidegate_toml_says_unless_told_otherwise(project: Project) -> None:
+    hours(project, *range(8, 14))
+    assert project.data("vacuum", "sessions")["snapshots"] == []
+    would = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0", "--dry-run")
+    assert would["snapshots"] == [4, 3, 2, 1]
+    done = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0")
+    assert (done["snapshots"], done["size"]) == (would["snapshots"], would["size"])
+    assert [entry["epoch"] for entry in project.data("snapshot", "list", "sessions")] == [6, 5]
+    code, told = project.tidegate("vacuum", "sessions", "--snapshots", "0")
+    assert (code, "give 1 or more" in told) == (2, True)
+
+
+def test_optimize_puts_small_files_together(project: Project) -> None:
+    hours(project, *range(8, 14))
+    told = project.data("optimize", "sessions")
+    assert told["files"]["results"] == {"before": 5, "after": 1}
+    assert told["files"]["epochs"] == {"before": 6, "after": 1}
+    assert len(project.data("results", "sessions", "--view", "all")) == 5
