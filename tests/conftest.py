@@ -14,6 +14,8 @@ from tests.lake import Lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ("tests.running_airflow",)
+
 SPARK_SETTINGS: dict[str, str | int | bool] = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",

@@ -171,14 +171,15 @@ class QualityLake:
         open_rows = pa.Table.from_pylist(self.state, schema=_nullable(schemas[state.NAME]))
         groups = key_groups(open_rows, self.pipeline.key, self.pipeline.max_parallelism)
         open_rows = open_rows.set_column(0, schemas[state.NAME].field(0), groups).cast(schemas[state.NAME])
-        manifest = state.manifest_row(self._manifest(bound).model_dump_json(), schemas[state.NAME])
+        manifest = self._manifest(bound)
         # Two files, as an epoch writes them: the one with the manifest is told by its key group.
-        self._write(tables, state.NAME, open_rows, at_most=0)
-        self._write(tables, state.NAME, manifest)
+        write_deltalake(tables.path(state.NAME), open_rows, mode="append")
+        row = state.manifest_row(manifest.model_dump_json(), schemas[state.NAME])
+        self._write(tables, state.NAME, row, {"tidegate": manifest.short()})
         return config
 
-    def _write(self, tables: PipelineTables, name: str, rows: pa.Table, at_most: int = 2) -> None:
-        properties = CommitProperties(app_transactions=[Transaction(tables.application, 2)] if at_most else None)
+    def _write(self, tables: PipelineTables, name: str, rows: pa.Table, metadata: dict[str, Any] | None = None) -> None:
+        properties = CommitProperties(custom_metadata=metadata, app_transactions=[Transaction(tables.application, 2)])
         write_deltalake(tables.path(name), rows, mode="append", commit_properties=properties)
 
     def _manifest(self, bound: BoundPipeline) -> Manifest:

@@ -1,0 +1,94 @@
+"""The page in Airflow: pipelines, watermark and lag, snapshots and savepoints, open windows, quality.
+
+It reads through the same code as the command line and changes nothing. Airflow mounts the applications
+of plugins without a login, so every path here asks for one: 401 without it, 403 without permission to
+read the pipeline's DAGs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user
+from airflow.configuration import conf
+from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Path as PathParameter
+from fastapi.responses import FileResponse
+
+from pipelines.config import ENVIRONMENT, find_config
+from pipelines.errors import UsageError
+from pipelines.overview import pipeline_names, pipeline_overview, report_file
+
+_PAGE = Path(__file__).parent / "page.html"
+_NO_STORE = {"Cache-Control": "no-store"}
+
+Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
+
+app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+
+
+def config_file() -> Path:
+    """tidegate.toml: what TIDEGATE_CONFIG names, else the one beside or above the DAGs.
+
+    Raises:
+        HTTPException: 503 where there is none; the text says what to set.
+    """
+    try:
+        return find_config(None if ENVIRONMENT in os.environ else Path(conf.get("core", "dags_folder")))
+    except UsageError as error:
+        raise HTTPException(503, str(error)) from error
+
+
+def may_read(pipeline: str, user: Any) -> bool:
+    """Whether a user may read the DAGs of a pipeline."""
+    manager = get_auth_manager()
+    return manager.is_authorized_dag(method="GET", details=DagDetails(id=f"{pipeline}__stream"), user=user)
+
+
+def readable(pipeline: Name, user: GetUserDep) -> str:
+    """A pipeline of the project that the user may read.
+
+    Raises:
+        HTTPException: 403, whether there is such a pipeline or not, or 404.
+    """
+    if not may_read(pipeline, user):
+        raise HTTPException(403, f"no permission to read the DAGs of {pipeline}")
+    if pipeline not in pipeline_names(config_file()):
+        raise HTTPException(404, f"no pipeline {pipeline}")
+    return pipeline
+
+
+Readable = Annotated[str, Depends(readable)]
+
+
+@app.get("/")
+def page() -> FileResponse:
+    """The page; it asks for the data itself."""
+    return FileResponse(_PAGE, media_type="text/html", headers=_NO_STORE)
+
+
+@app.get("/pipelines")
+def pipelines(user: GetUserDep) -> list[str]:
+    """Names of the pipelines that the user may read."""
+    return [name for name in pipeline_names(config_file()) if may_read(name, user)]
+
+
+@app.get("/pipelines/{pipeline}")
+def overview(pipeline: Readable) -> dict[str, Any]:
+    """How a pipeline stands."""
+    return pipeline_overview(config_file(), pipeline)
+
+
+@app.get("/pipelines/{pipeline}/reports/{epoch}")
+def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> FileResponse:
+    """The run report of an epoch."""
+    file = report_file(config_file(), pipeline, epoch)
+    if file is None:
+        raise HTTPException(404, f"no report of epoch {epoch}: `tidegate report {pipeline} --epoch {epoch}` writes it")
+    # A report has no script of its own; text from the data shall not bring any.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    return FileResponse(file, media_type="text/html", headers={**_NO_STORE, "Content-Security-Policy": policy})

@@ -1,0 +1,32 @@
+"""The plugin that Airflow finds by its entry point: a page of the project in its navigation, read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+PREFIX = "/tidegate"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+async def page_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """The page as an ASGI application, made with the first request: every Airflow process imports this module."""
+    from pipelines.airflow.page import app
+
+    await app(scope, receive, send)
+
+
+class TidegatePlugin(AirflowPlugin):
+    """What the project adds to Airflow."""
+
+    name = "tidegate"
+    fastapi_apps = [{"app": page_app, "url_prefix": PREFIX, "name": "Tidegate"}]  # noqa: RUF012 (Airflow's declaration)
+    # An iframe in the navigation; `href` is relative, so that it works behind a proxy's prefix.
+    external_views = [  # noqa: RUF012
+        {"name": "Tidegate", "href": f"{PREFIX.strip('/')}/", "destination": "nav", "url_route": "tidegate"}
+    ]

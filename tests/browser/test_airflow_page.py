@@ -1,0 +1,124 @@
+"""The page in Airflow, through a real api-server: who may see it, what it shows, where its links lead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import FrameLocator, Page, expect
+
+from pipelines.airflow.embedded import USER, EmbeddedAirflow
+from pipelines.cli import run
+from pipelines.config import load_config
+from pipelines.snapshots.head import list_snapshots, read_snapshot
+from pipelines.snapshots.savepoint import create_savepoint, delete_savepoint
+from pipelines.storage import warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import show_millis
+
+pytestmark = [pytest.mark.browser, pytest.mark.airflow]
+
+PATHS = ("", "pipelines", "pipelines/sessions", "pipelines/sessions/reports/2", "pipelines/nothing")
+
+
+@pytest.fixture(scope="module")
+def config(airflow: EmbeddedAirflow) -> Path:
+    return Path(airflow.settings["TIDEGATE_CONFIG"])
+
+
+@pytest.fixture(scope="module")
+def tables(config: Path) -> PipelineTables:
+    return PipelineTables(warehouse_of(load_config(config)), "sessions")
+
+
+@pytest.fixture
+def embedded(airflow: EmbeddedAirflow, page: Page) -> FrameLocator:
+    """The page as Airflow shows it to somebody who logged in."""
+    page.goto(f"{airflow.url}/auth/login/")
+    page.fill("input[name=username]", USER)
+    page.fill("input[name=password]", airflow.password)
+    page.click("button[type=submit]")
+    page.wait_for_url(f"{airflow.url}/")
+    page.goto(f"{airflow.url}/plugin/tidegate")
+    frame = page.frame_locator("iframe")
+    frame.locator("main[data-loaded]").wait_for()
+    return frame
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nobody_sees_anything_without_a_login(path: str, airflow: EmbeddedAirflow) -> None:
+    answer = httpx.get(f"{airflow.url}/tidegate/{path}")
+    assert answer.status_code == 401
+    assert "sessions" not in answer.text
+    forged = httpx.get(f"{airflow.url}/tidegate/{path}", headers={"Authorization": "Bearer forged"})
+    assert forged.status_code in (401, 403)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_the_page_changes_nothing(method: str, airflow: EmbeddedAirflow) -> None:
+    token = httpx.post(f"{airflow.url}/auth/token", json={"username": USER, "password": airflow.password})
+    headers = {"Authorization": f"Bearer {token.json()['access_token']}"}
+    for path in PATHS:
+        assert httpx.request(method, f"{airflow.url}/tidegate/{path}", headers=headers).status_code in (404, 405)
+
+
+def test_the_page_shows_the_true_numbers_of_the_tables(
+    embedded: FrameLocator, page: Page, tables: PipelineTables, keep: Callable[[Page, str], Path]
+) -> None:
+    snapshot = read_snapshot(tables)
+    assert snapshot is not None
+    manifest = snapshot.manifest
+    card = embedded.locator("[data-pipeline=sessions]")
+    expect(card.locator("[data-fact=watermark]")).to_have_text(show_millis(manifest.watermark))
+    for fact, value in (
+        ("epoch", manifest.epoch),
+        ("timeline", manifest.timeline),
+        ("open_windows", manifest.counters["open_windows"]),
+        ("late", manifest.counters["late"]),
+    ):
+        expect(card.locator(f"[data-fact={fact}]")).to_have_text(str(value))
+    rows = card.locator("[data-table=snapshots] tr")
+    expect(rows).to_have_count(1 + len(list_snapshots(tables)))
+    size = sum(file["size_bytes"] for file in (*snapshot.files, *snapshot.manifest_files))
+    assert rows.nth(1).locator("td").nth(6).inner_text() == f"{size / 1000:,.1f} kB".replace(".0 ", " ")
+    keep(page, "airflow-page")
+
+
+def test_savepoints_and_quality_appear_as_they_come(
+    embedded: FrameLocator, page: Page, tables: PipelineTables, config: Path
+) -> None:
+    card = embedded.locator("[data-pipeline=sessions]")
+    snapshot = read_snapshot(tables)
+    assert snapshot is not None
+    create_savepoint(tables, snapshot, "before_upgrade", 1_700_000_000_000)
+    try:
+        assert run(["quality", "sessions", "--report", "--config", str(config)]) == 0
+        page.reload()
+        expect(card.locator("[data-fact=quality]")).to_have_text("passed")
+        expect(card.locator("[data-table=savepoints]")).to_contain_text("before_upgrade")
+        with page.expect_popup() as opened:
+            card.get_by_role("link", name="report", exact=True).first.click()
+        expect(opened.value.locator("h1")).to_have_text("sessions, epoch 2")
+    finally:
+        delete_savepoint(tables, "before_upgrade")
+
+
+def test_restart_opens_the_trigger_form_of_the_stream(
+    embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]
+) -> None:
+    embedded.get_by_role("link", name="Restart").click()
+    form = page.get_by_role("dialog")
+    expect(form).to_contain_text("Trigger Dag - sessions__stream", timeout=20_000)
+    for title in ("Start from", "Parallelism", "Stop the stream that runs now"):
+        expect(form).to_contain_text(title)
+    keep(page, "restart-form")
+    assert re.search("/dags/sessions__stream$", page.url)
+
+
+def test_links_lead_to_the_dags(embedded: FrameLocator, page: Page) -> None:
+    embedded.get_by_role("link", name="Backfill").click()
+    page.wait_for_url("**/dags/sessions__backfill")
+    expect(page.get_by_text("sessions__backfill").first).to_be_visible()
