@@ -1,7 +1,19 @@
 """Assigners: which windows an element belongs to."""
 
 from windowing.assigners.base import AssignerContext, MergingWindowAssigner, WindowAssigner
+from windowing.assigners.calendar import (
+    Calendar,
+    CalendarEventTimeWindows,
+    CalendarProcessingTimeWindows,
+    CalendarUnit,
+)
 from windowing.assigners.globals import GlobalWindows
+from windowing.assigners.ingestion import (
+    DynamicIngestionTimeSessionWindows,
+    IngestionTimeSessionWindows,
+    SlidingIngestionTimeWindows,
+    TumblingIngestionTimeWindows,
+)
 from windowing.assigners.session import (
     DynamicEventTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
@@ -14,15 +26,23 @@ from windowing.assigners.tumbling import TumblingEventTimeWindows, TumblingProce
 
 __all__ = [
     "AssignerContext",
+    "Calendar",
+    "CalendarEventTimeWindows",
+    "CalendarProcessingTimeWindows",
+    "CalendarUnit",
     "DynamicEventTimeSessionWindows",
+    "DynamicIngestionTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",
     "EventTimeSessionWindows",
     "GlobalWindows",
+    "IngestionTimeSessionWindows",
     "MergingWindowAssigner",
     "ProcessingTimeSessionWindows",
     "SlidingEventTimeWindows",
+    "SlidingIngestionTimeWindows",
     "SlidingProcessingTimeWindows",
     "TumblingEventTimeWindows",
+    "TumblingIngestionTimeWindows",
     "TumblingProcessingTimeWindows",
     "WindowAssigner",
     "WindowStagger",

@@ -9,6 +9,7 @@ from typing import Any
 
 from windowing.functions.aggregate import AggregateFunction
 from windowing.functions.process_window import ProcessWindowContext, ProcessWindowFunction
+from windowing.functions.timed import TimedAggregateFunction
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class ReduceElements(ProcessWindowFunction):
 
 @dataclass(frozen=True)
 class AggregateElements(ProcessWindowFunction):
-    """The aggregate of a window's elements, also of none. Source: Flink's `AggregateApplyWindowFunction`."""
+    """The aggregate of a window's elements, also of none. Source: Flink's `AggregateApplyWindowFunction`.
+
+    The elements come without their timestamps, so an aggregate by time finds none.
+    """
 
     aggregate: AggregateFunction
     result_type: Any = None
@@ -35,5 +39,8 @@ class AggregateElements(ProcessWindowFunction):
     def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
         accumulator = self.aggregate.create_accumulator()
         for element in elements:
-            accumulator = self.aggregate.add(element, accumulator)
+            if isinstance(self.aggregate, TimedAggregateFunction):
+                accumulator = self.aggregate.add_at(element, None, accumulator)
+            else:
+                accumulator = self.aggregate.add(element, accumulator)
         return (self.aggregate.get_result(accumulator),)

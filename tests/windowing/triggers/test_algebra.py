@@ -1,0 +1,273 @@
+"""The trigger algebra, run through the window operator: when each term fires, and what it leaves."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from windowing import EventTimeSessionWindows, TumblingEventTimeWindows, Windows
+from windowing.assigners import WindowAssigner
+from windowing.errors import IllegalArgument
+from windowing.panes import Timing
+from windowing.testing import OperatorHarness, window_harness
+from windowing.triggers import (
+    AfterAll,
+    AfterAny,
+    AfterCount,
+    AfterEach,
+    AfterProcessingTime,
+    AfterWatermark,
+    CountTrigger,
+    OrFinally,
+    PurgingTrigger,
+    Repeatedly,
+    Trigger,
+)
+
+
+def harness(trigger: Trigger, lateness: int = 0, assigner: WindowAssigner | None = None) -> OperatorHarness:
+    windows = Windows(
+        assigner or TumblingEventTimeWindows(100), trigger, allowed_lateness=lateness, reduce=lambda a, b: a + b
+    )
+    return window_harness(windows)
+
+
+def fired(run: OperatorHarness) -> list[Any]:
+    return [result.value for result in run.results()]
+
+
+def feed(run: OperatorHarness, *values: int, at: int = 10) -> list[Any]:
+    for value in values:
+        run.element("a", value, at)
+    return fired(run)
+
+
+def watermark(run: OperatorHarness, time: int) -> list[Any]:
+    run.watermark(time)
+    return fired(run)
+
+
+def clock(run: OperatorHarness, time: int) -> list[Any]:
+    run.processing_time(time)
+    return fired(run)
+
+
+def test_after_watermark_alone_is_the_event_time_trigger() -> None:
+    run = harness(AfterWatermark(), lateness=50)
+    assert feed(run, 1, 2) == []
+    assert watermark(run, 98) == []
+    assert watermark(run, 99) == [3]
+    assert feed(run, 4) == [7]
+    assert feed(run, 8) == [15]
+
+
+def test_early_firings_come_again_and_again_before_the_end_and_late_ones_after_it() -> None:
+    run = harness(AfterWatermark(early=AfterCount(2), late=AfterCount(3)), lateness=50)
+    assert feed(run, 1, 1, 1) == [2]
+    assert feed(run, 1, 1) == [4]
+    run.watermark(99)
+    on_time = run.results()
+    assert [(pane.value, pane.timing) for pane in on_time] == [(5, Timing.ON_TIME)]
+    assert feed(run, 1, 1) == []
+    run.element("a", 1, 10)
+    late = run.results()
+    assert [(pane.value, pane.timing, pane.pane) for pane in late] == [(8, Timing.LATE, 3)]
+
+
+def test_without_late_firings_the_end_is_the_last_one() -> None:
+    run = harness(AfterWatermark(late=None), lateness=50)
+    feed(run, 1)
+    assert watermark(run, 99) == [1]
+    assert feed(run, 2, 3) == []
+
+
+def test_an_early_count_does_not_go_on_into_the_late_phase() -> None:
+    run = harness(AfterWatermark(early=AfterCount(3), late=AfterCount(3)), lateness=50)
+    feed(run, 1, 1)
+    assert watermark(run, 99) == [2]
+    assert feed(run, 1, 1) == []
+    assert feed(run, 1) == [5]
+
+
+def test_a_window_that_opens_after_its_end_fires_with_its_first_element() -> None:
+    run = harness(AfterWatermark(late=AfterCount(10)), lateness=50)
+    run.watermark(120)
+    assert feed(run, 1) == [1]
+
+
+def test_after_count_fires_once() -> None:
+    run = harness(AfterCount(2))
+    assert feed(run, 1, 1) == [2]
+    assert feed(run, 1, 1, 1, 1) == []
+
+
+def test_after_processing_time_counts_from_the_first_element() -> None:
+    run = harness(AfterProcessingTime(10))
+    run.processing_time(5)
+    feed(run, 1)
+    run.processing_time(8)
+    feed(run, 1)
+    assert clock(run, 14) == []
+    assert clock(run, 15) == [2]
+    feed(run, 1)
+    assert clock(run, 100) == []
+
+
+def test_repeatedly_starts_again() -> None:
+    run = harness(Repeatedly(AfterProcessingTime(10)))
+    feed(run, 1)
+    assert clock(run, 10) == [1]
+    run.processing_time(50)
+    feed(run, 1)
+    assert clock(run, 60) == [2]
+
+
+def test_after_any_fires_with_the_first_and_drops_the_timers_of_the_others() -> None:
+    run = harness(Repeatedly(AfterAny.of(AfterCount(2), AfterProcessingTime(10))))
+    feed(run, 1)
+    assert run.processing_time_timers == 1
+    assert feed(run, 1) == [2]
+    assert run.processing_time_timers == 0
+    feed(run, 1)
+    assert clock(run, 10) == [3]
+
+
+def test_after_all_waits_for_the_last() -> None:
+    run = harness(AfterAll.of(AfterCount(2), AfterProcessingTime(10)))
+    assert feed(run, 1, 1, 1) == []
+    assert clock(run, 10) == [3]
+    assert feed(run, 1, 1) == []
+
+
+def test_after_each_goes_from_one_to_the_next_in_order() -> None:
+    run = harness(AfterEach.of(AfterCount(1), AfterCount(2), Repeatedly(AfterCount(3))))
+    assert feed(run, 1) == [1]
+    assert feed(run, 1) == []
+    assert feed(run, 1) == [3]
+    assert feed(run, 1, 1, 1) == [6]
+    assert feed(run, 1, 1, 1) == [9]
+
+
+def test_or_finally_fires_at_the_end_and_never_again() -> None:
+    run = harness(OrFinally(Repeatedly(AfterCount(2)), AfterProcessingTime(10)))
+    assert feed(run, 1, 1) == [2]
+    feed(run, 1)
+    assert clock(run, 10) == [3]
+    assert feed(run, 1, 1, 1) == []
+
+
+def test_two_terms_that_wait_for_the_same_time_do_not_take_each_others_timer() -> None:
+    either = AfterAny.of(AfterCount(1), AfterProcessingTime(10))
+    run = harness(AfterAll.of(either, AfterProcessingTime(10)))
+    assert feed(run, 1) == []
+    assert run.processing_time_timers == 1
+    assert clock(run, 10) == [1]
+
+
+def test_a_term_that_gives_up_the_end_of_the_window_leaves_the_timer_that_cleans_it() -> None:
+    run = harness(OrFinally(AfterWatermark(), AfterProcessingTime(10)))
+    feed(run, 1)
+    clock(run, 10)
+    run.watermark(99)
+    assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("lateness", [0, 50])
+def test_nothing_is_left_when_the_window_is_cleaned(lateness: int) -> None:
+    trigger = AfterWatermark(
+        early=AfterEach.of(AfterCount(2), AfterAny.of(AfterCount(5), AfterProcessingTime(1000))),
+        late=AfterAll.of(AfterCount(2), AfterProcessingTime(1000)),
+    )
+    run = harness(trigger, lateness)
+    feed(run, 1, 1, 1)
+    run.watermark(99)
+    feed(run, 1)
+    run.watermark(149)
+    assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
+
+
+def test_counts_of_merged_sessions_add_up_and_the_next_element_fires() -> None:
+    run = harness(Repeatedly(AfterCount(4)), assigner=EventTimeSessionWindows(10))
+    for time in (0, 1, 20):
+        run.element("a", 1, time)
+    run.element("a", 1, 10)
+    assert fired(run) == [4]
+
+
+def test_merged_sessions_leave_no_timer_of_the_windows_that_went() -> None:
+    run = harness(AfterWatermark(early=AfterProcessingTime(100)), assigner=EventTimeSessionWindows(10))
+    for clock_time, time in ((0, 0), (5, 30), (7, 8), (8, 16), (9, 24)):
+        run.processing_time(clock_time)
+        run.element("a", 1, time)
+    assert (run.event_time_timers, run.processing_time_timers) == (1, 1)
+    assert clock(run, 100) == [5]
+    assert watermark(run, 39) == [5]
+    assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
+
+
+def test_a_session_that_grows_past_the_watermark_has_its_end_before_it_again() -> None:
+    run = harness(AfterWatermark(late=None), lateness=100, assigner=EventTimeSessionWindows(10))
+    run.element("a", 1, 0)
+    assert watermark(run, 9) == [1]
+    run.element("a", 1, 8)
+    assert fired(run) == []
+    assert watermark(run, 17) == [2]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_restore_between_any_two_steps_changes_nothing(parallelism: int) -> None:
+    trigger = AfterWatermark(
+        early=Repeatedly(AfterAny.of(AfterCount(3), AfterProcessingTime(10))),
+        late=AfterAll.of(AfterCount(2), AfterProcessingTime(5)),
+    )
+
+    def play(restoring: bool) -> list[Any]:
+        run = harness(trigger, lateness=1000, assigner=EventTimeSessionWindows(20))
+        seen = []
+        for step in range(60):
+            run.processing_time(step * 2)
+            run.element("ab"[step % 2], 1, step * 7 % 90)
+            if step % 5 == 4:
+                run.watermark(step)
+            if restoring:
+                run.restore(run.snapshot(), parallelism)
+            seen.append(sorted((r.key, r.window, r.value, r.timing.value, r.pane) for r in run.results()))
+        return seen
+
+    assert play(restoring=True) == play(restoring=False)
+
+
+def test_terms_are_values() -> None:
+    trigger = AfterWatermark(early=Repeatedly(AfterAny.of(AfterCount(3), AfterProcessingTime(10))), late=AfterCount(1))
+    same = AfterWatermark(early=Repeatedly(AfterAny.of(AfterCount(3), AfterProcessingTime(10))))
+    assert trigger == same
+    assert hash(trigger) == hash(same)
+    assert trigger != AfterWatermark()
+    assert pickle.loads(pickle.dumps(trigger)) == trigger
+    assert eval(repr(trigger)) == trigger
+
+
+def test_a_purging_trigger_empties_the_window_of_a_term() -> None:
+    run = harness(PurgingTrigger(Repeatedly(AfterCount(2))))
+    assert feed(run, 1, 1, 1, 1) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: AfterCount(0), "count"),
+        (lambda: AfterProcessingTime(0), "delay"),
+        (lambda: AfterAny.of(), "terms"),
+        (lambda: AfterAll.of(CountTrigger(2)), "terms"),  # type: ignore[arg-type]
+        (lambda: AfterEach(AfterCount(1)), "terms"),  # type: ignore[arg-type]
+        (lambda: Repeatedly(CountTrigger(2)), "term"),  # type: ignore[arg-type]
+        (lambda: OrFinally(AfterCount(1), "end"), "until"),  # type: ignore[arg-type]
+        (lambda: AfterWatermark(early=CountTrigger(2)), "early"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_term_is_refused_with_its_field(make: Any, field: str) -> None:
+    with pytest.raises(IllegalArgument) as raised:
+        make()
+    assert raised.value.field == field

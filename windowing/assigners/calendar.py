@@ -1,0 +1,182 @@
+"""Windows by the calendar of a time zone: days, weeks and months as people there count them.
+
+A window runs from local midnight to local midnight, so a day has 23 or 25 hours where the clocks
+change. Where midnight does not exist the day begins with its first instant, where it happens twice
+with the first of the two.
+
+>>> from windowing.assigners import CalendarEventTimeWindows
+>>> from windowing.time import show_millis, to_millis
+>>> from datetime import datetime, timezone
+>>> noon = to_millis(datetime(2024, 3, 31, 12, tzinfo=timezone.utc))
+>>> day = CalendarEventTimeWindows.days("Europe/Berlin").assign_windows(None, noon, None)[0]
+>>> show_millis(day.start), show_millis(day.end)
+('2024-03-30 23:00:00', '2024-03-31 22:00:00')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from windowing.assigners.base import AssignerContext, WindowAssigner
+from windowing.errors import IllegalArgument, MissingTimestamp
+from windowing.time import Millis, from_millis, to_millis
+from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from windowing.windows import TimeWindow
+
+
+class CalendarUnit(Enum):
+    """What a calendar window is a number of."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Periods of whole days, weeks or months in a time zone.
+
+    Args:
+        unit: day, week or month.
+        zone: time zone such as "Europe/Berlin".
+        count: units in a period, counted from 1 January of year 1: 3 months are quarters, 12 are years.
+        first_day: day on which a week begins, 0 for Monday to 6 for Sunday.
+
+    Raises:
+        IllegalArgument: an unknown zone, a count below 1, a first day that is no day of the week.
+    """
+
+    unit: CalendarUnit
+    zone: str
+    count: int = 1
+    first_day: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+            raise IllegalArgument("zone", self.zone, "give a time zone such as 'Europe/Berlin'") from error
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise IllegalArgument("count", self.count, "give a whole number of units, 1 or more")
+        if self.first_day not in range(7):
+            raise IllegalArgument("first_day", self.first_day, "give 0 (Monday) to 6 (Sunday)")
+
+    def window_at(self, timestamp: Millis) -> TimeWindow:
+        """The period that holds an instant, int64 epoch milliseconds.
+
+        Raises:
+            IllegalArgument: the instant lies outside the years that a calendar has, 1 to 9999.
+        """
+        try:
+            return _period(self, from_millis(timestamp).astimezone(ZoneInfo(self.zone)).date())
+        except (OverflowError, ValueError) as error:
+            raise IllegalArgument("timestamp", timestamp, "calendar windows need a time in years 1 to 9999") from error
+
+
+@lru_cache(maxsize=4096)
+def _period(calendar: Calendar, day: date) -> TimeWindow:
+    """The period that holds a local day; the ends of neighbours are the same instant by construction."""
+    if calendar.unit is CalendarUnit.MONTH:
+        month = day.year * 12 + day.month - 1
+        first = month - (month - 12) % calendar.count
+        starts = [date(month // 12, month % 12 + 1, 1) for month in (first, first + calendar.count)]
+    else:
+        days, shift = (7, calendar.first_day) if calendar.unit is CalendarUnit.WEEK else (1, 0)
+        length = days * calendar.count
+        # 1 January of year 1 is day 1, and a Monday.
+        first = day.toordinal() - (day.toordinal() - 1 - shift) % length
+        starts = [date.fromordinal(first), date.fromordinal(first + length)]
+    zone = ZoneInfo(calendar.zone)
+    start, end = (to_millis(datetime.combine(start, time(0), zone)) for start in starts)
+    return TimeWindow(start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarEventTimeWindows(WindowAssigner):
+    """Days, weeks or months of event time.
+
+    Raises:
+        IllegalArgument: see `Calendar`.
+    """
+
+    calendar: Calendar
+
+    def __post_init__(self) -> None:
+        _check(self.calendar)
+
+    @classmethod
+    def days(cls, zone: str, count: int = 1) -> CalendarEventTimeWindows:
+        """From midnight to midnight."""
+        return cls(Calendar(CalendarUnit.DAY, zone, count))
+
+    @classmethod
+    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> CalendarEventTimeWindows:
+        """From the midnight that begins `first_day` (0 is Monday)."""
+        return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
+
+    @classmethod
+    def months(cls, zone: str, count: int = 1) -> CalendarEventTimeWindows:
+        """From the midnight that begins the first; 3 are quarters, 12 are years."""
+        return cls(Calendar(CalendarUnit.MONTH, zone, count))
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        if timestamp is None:
+            raise MissingTimestamp
+        return (self.calendar.window_at(timestamp),)
+
+    def get_default_trigger(self) -> Trigger:
+        return EventTimeTrigger()
+
+    @property
+    def is_event_time(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarProcessingTimeWindows(WindowAssigner):
+    """Days, weeks or months of processing time.
+
+    Raises:
+        IllegalArgument: see `Calendar`.
+    """
+
+    calendar: Calendar
+
+    def __post_init__(self) -> None:
+        _check(self.calendar)
+
+    @classmethod
+    def days(cls, zone: str, count: int = 1) -> CalendarProcessingTimeWindows:
+        """From midnight to midnight."""
+        return cls(Calendar(CalendarUnit.DAY, zone, count))
+
+    @classmethod
+    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> CalendarProcessingTimeWindows:
+        """From the midnight that begins `first_day` (0 is Monday)."""
+        return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
+
+    @classmethod
+    def months(cls, zone: str, count: int = 1) -> CalendarProcessingTimeWindows:
+        """From the midnight that begins the first; 3 are quarters, 12 are years."""
+        return cls(Calendar(CalendarUnit.MONTH, zone, count))
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        return (self.calendar.window_at(ctx.current_processing_time),)
+
+    def get_default_trigger(self) -> Trigger:
+        return ProcessingTimeTrigger()
+
+    @property
+    def is_event_time(self) -> bool:
+        return False
+
+
+def _check(calendar: Calendar) -> None:
+    if not isinstance(calendar, Calendar):
+        raise IllegalArgument("calendar", calendar, "use days(zone), weeks(zone) or months(zone)")

@@ -1,0 +1,61 @@
+"""Count windows: of so many elements of a key, whatever the time. Source: Flink's `KeyedStream.countWindow`.
+
+>>> from windowing import Count, count_windows
+>>> from windowing.testing import window_harness
+>>> harness = window_harness(count_windows(2, aggregate={"n": Count()}))
+>>> for value in range(5):
+...     harness.element("a", {}, None)
+>>> [result.value for result in harness.results()]
+[{'n': 2}, {'n': 2}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windowing.aggregates.bound import Aggregate, AggregateColumns
+from windowing.assigners import GlobalWindows
+from windowing.compute import Windows
+from windowing.errors import IllegalArgument
+from windowing.evictors import CountEvictor
+from windowing.functions import AggregateElements, AggregateFunction, ProcessWindowFunction, ReduceElements
+from windowing.triggers import CountTrigger, PurgingTrigger
+
+
+def count_windows(
+    size: int,
+    slide: int | None = None,
+    *,
+    aggregate: Mapping[str, Aggregate] | AggregateFunction | None = None,
+    reduce: Callable[[Any, Any], Any] | None = None,
+    process: ProcessWindowFunction | None = None,
+) -> Windows:
+    """Windows of the last `size` elements of a key: side by side, or a new one every `slide` elements.
+
+    Args:
+        size: elements in a window.
+        slide: elements from one firing to the next; None: `size`, each element in one window. The first
+            windows of a sliding form hold fewer elements, and an evictor keeps the last ones, so that all
+            elements of a window stay in the state.
+        aggregate: as of `Windows`.
+        reduce: as of `Windows`.
+        process: as of `Windows`; a sliding form takes one of the three.
+
+    Raises:
+        IllegalArgument: a size or slide below 1, or what `Windows` refuses.
+    """
+    for field, value in (("size", size), ("slide", slide)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise IllegalArgument(field, value, "give a whole number of elements, 1 or more")
+    if slide is None:
+        trigger = PurgingTrigger.of(CountTrigger.of(size))
+        return Windows(GlobalWindows.create(), trigger, aggregate=aggregate, reduce=reduce, process=process)
+    if sum(part is not None for part in (aggregate, reduce, process)) != 1:
+        raise IllegalArgument("process", process, "give one of aggregate=, reduce= and process=")
+    if aggregate is not None:
+        function = aggregate if isinstance(aggregate, AggregateFunction) else AggregateColumns.of(aggregate)
+        process = AggregateElements(function, function.result_type)
+    elif reduce is not None:
+        process = ReduceElements(reduce)
+    return Windows(GlobalWindows.create(), CountTrigger.of(slide), CountEvictor.of(size), process=process)

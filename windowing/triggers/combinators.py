@@ -1,0 +1,284 @@
+"""How conditions combine: any, all, each in order, repeatedly, or finally.
+
+>>> from windowing.triggers import AfterAny, AfterCount, AfterProcessingTime, Repeatedly
+>>> Repeatedly(AfterAny.of(AfterCount(100), AfterProcessingTime(1000))) == Repeatedly(
+...     AfterAny.of(AfterCount(100), AfterProcessingTime(1000))
+... )
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+from windowing.errors import IllegalArgument
+from windowing.time import Millis
+from windowing.triggers.terms import FINISHED, Place, Term, Wakeup, check_terms
+
+Hook: TypeAlias = Callable[[Term, Place], bool]
+"""One of a term's three hooks, with its arguments."""
+
+
+def _element(term: Term, at: Place) -> bool:
+    return term.element(at)
+
+
+def _checked(terms: Sequence[Term]) -> tuple[Term, ...]:
+    if isinstance(terms, Term) or not terms:
+        raise IllegalArgument("terms", terms, "give one term or more: AfterAny.of(AfterCount(10), AfterWatermark())")
+    check_terms("terms", *terms)
+    return tuple(terms)
+
+
+def _unfinished(term: Term, at: Place) -> Iterator[tuple[Term, Place]]:
+    """The parts that are not finished, with their places."""
+    for index, part in enumerate(term.parts()):
+        there = at.part(index)
+        if not there.finished:
+            yield part, there
+
+
+def _wakeups(term: Term, at: Place) -> Iterator[Wakeup]:
+    if not at.finished:
+        for part, there in _unfinished(term, at):
+            yield from part.wakeups(there)
+
+
+def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> None:
+    """Merge the parts; the term is finished where they say so, and not where the merged window begins again."""
+    for index, part in enumerate(term.parts()):
+        part.merged(at.part(index))
+    if ended([at.part(index).finished for index in range(len(term.parts()))]):
+        at.finish()
+    else:
+        at.clear(FINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class AfterAny(Term):
+    """Fires once, with the first of its terms.
+
+    Raises:
+        IllegalArgument: no terms, or something that is no term.
+    """
+
+    terms: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", _checked(self.terms))
+
+    @classmethod
+    def of(cls, *terms: Term) -> AfterAny:
+        """`AfterAny.of(a, b)`."""
+        return cls(terms)
+
+    def element(self, at: Place) -> bool:
+        return self._step(_element, at)
+
+    def event_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.event_time(time, there), at)
+
+    def processing_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.processing_time(time, there), at)
+
+    def wakeups(self, at: Place) -> Iterator[Wakeup]:
+        return _wakeups(self, at)
+
+    def own_states(self) -> Sequence[str]:
+        return (FINISHED,)
+
+    def parts(self) -> Sequence[Term]:
+        return self.terms
+
+    def _step(self, hook: Hook, at: Place) -> bool:
+        fired = False
+        for part, there in list(_unfinished(self, at)):
+            if hook(part, there):
+                fired = there.finish()
+        return fired and at.finish()
+
+    def merged(self, at: Place) -> None:
+        _merged(self, at, any)
+
+
+@dataclass(frozen=True, slots=True)
+class AfterAll(Term):
+    """Fires once, when each of its terms has fired.
+
+    Raises:
+        IllegalArgument: no terms, or something that is no term.
+    """
+
+    terms: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", _checked(self.terms))
+
+    @classmethod
+    def of(cls, *terms: Term) -> AfterAll:
+        """`AfterAll.of(a, b)`."""
+        return cls(terms)
+
+    def element(self, at: Place) -> bool:
+        return self._step(_element, at)
+
+    def event_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.event_time(time, there), at)
+
+    def processing_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.processing_time(time, there), at)
+
+    def wakeups(self, at: Place) -> Iterator[Wakeup]:
+        return _wakeups(self, at)
+
+    def own_states(self) -> Sequence[str]:
+        return (FINISHED,)
+
+    def parts(self) -> Sequence[Term]:
+        return self.terms
+
+    def _step(self, hook: Hook, at: Place) -> bool:
+        for part, there in list(_unfinished(self, at)):
+            if hook(part, there):
+                there.finish()
+        return not any(_unfinished(self, at)) and at.finish()
+
+    def merged(self, at: Place) -> None:
+        _merged(self, at, all)
+
+
+@dataclass(frozen=True, slots=True)
+class AfterEach(Term):
+    """Fires with its first term until that is finished, then with the second, and so on.
+
+    Raises:
+        IllegalArgument: no terms, or something that is no term.
+    """
+
+    terms: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", _checked(self.terms))
+
+    @classmethod
+    def of(cls, *terms: Term) -> AfterEach:
+        """`AfterEach.of(a, b)`."""
+        return cls(terms)
+
+    def element(self, at: Place) -> bool:
+        return self._step(_element, at)
+
+    def event_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.event_time(time, there), at)
+
+    def processing_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.processing_time(time, there), at)
+
+    def wakeups(self, at: Place) -> Iterator[Wakeup]:
+        for part, there in islice(_unfinished(self, at), 1):
+            yield from part.wakeups(there)
+
+    def own_states(self) -> Sequence[str]:
+        return (FINISHED,)
+
+    def parts(self) -> Sequence[Term]:
+        return self.terms
+
+    def merged(self, at: Place) -> None:
+        _merged(self, at, all)
+
+    def _step(self, hook: Hook, at: Place) -> bool:
+        part, there = next(_unfinished(self, at))
+        fired = hook(part, there)
+        if not any(_unfinished(self, at)):
+            at.finish()
+        return fired
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatedly(Term):
+    """Fires with its term, and starts it again each time it is finished; never finished itself.
+
+    Raises:
+        IllegalArgument: what it repeats is no term.
+    """
+
+    term: Term
+
+    def __post_init__(self) -> None:
+        check_terms("term", self.term)
+
+    def element(self, at: Place) -> bool:
+        return self._step(_element, at)
+
+    def event_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.event_time(time, there), at)
+
+    def processing_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.processing_time(time, there), at)
+
+    def wakeups(self, at: Place) -> Iterator[Wakeup]:
+        return self.term.wakeups(at.part(0))
+
+    def own_states(self) -> Sequence[str]:
+        # Something around it may call it finished: all of several terms, say.
+        return (FINISHED,)
+
+    def parts(self) -> Sequence[Term]:
+        return (self.term,)
+
+    def _step(self, hook: Hook, at: Place) -> bool:
+        there = at.part(0)
+        fired = hook(self.term, there)
+        if there.finished:
+            self.term.reset(there)
+        return fired
+
+
+@dataclass(frozen=True, slots=True)
+class OrFinally(Term):
+    """Fires with `term` until `until` fires, which it does too, and is finished then.
+
+    Raises:
+        IllegalArgument: one of the two is no term.
+    """
+
+    term: Term
+    until: Term
+
+    def __post_init__(self) -> None:
+        check_terms("term", self.term)
+        check_terms("until", self.until)
+
+    def element(self, at: Place) -> bool:
+        return self._step(_element, at)
+
+    def event_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.event_time(time, there), at)
+
+    def processing_time(self, time: Millis, at: Place) -> bool:
+        return self._step(lambda term, there: term.processing_time(time, there), at)
+
+    def wakeups(self, at: Place) -> Iterator[Wakeup]:
+        return _wakeups(self, at)
+
+    def own_states(self) -> Sequence[str]:
+        return (FINISHED,)
+
+    def parts(self) -> Sequence[Term]:
+        return self.term, self.until
+
+    def _step(self, hook: Hook, at: Place) -> bool:
+        fired = hook(self.term, at.part(0))
+        ended = hook(self.until, at.part(1))
+        if ended:
+            at.part(1).finish()
+        if ended or at.part(0).finished:
+            at.finish()
+        return fired or ended
+
+    def merged(self, at: Place) -> None:
+        _merged(self, at, any)
