@@ -18,7 +18,26 @@ import pyarrow as pa
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from windowing.aggregates import AggregateColumns, Count, CountIf, First, Last, Max, Mean, Min, Sum
+from windowing.aggregates import (
+    AggregateColumns,
+    AllTrue,
+    AnyTrue,
+    ApproxCountDistinct,
+    CollectList,
+    CollectSet,
+    Count,
+    CountIf,
+    First,
+    Last,
+    Max,
+    MaxBy,
+    Mean,
+    Min,
+    MinBy,
+    StandardDeviation,
+    Sum,
+    Variance,
+)
 from windowing.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
 from windowing.compute import Windows
@@ -63,6 +82,19 @@ AGGREGATES = {
     "last_x": Last("x"),
     "first_d": First("d"),
     "last_t": Last("t"),
+    "min_by": MinBy("s", "x"),
+    "max_by": MaxBy("x", "d"),
+    "list_x": CollectList("x"),
+    "list_s": CollectList("s"),
+    "set_x": CollectSet("x"),
+    "set_t": CollectSet("t"),
+    "any_b": AnyTrue("b"),
+    "all_b": AllTrue("b"),
+    "var_n": Variance("n"),
+    "var_d": Variance("d", sample=False),
+    "dev_x": StandardDeviation("x"),
+    "distinct_s": ApproxCountDistinct("s"),
+    "distinct_x": ApproxCountDistinct("x", log_size=5),
 }
 KEYS: dict[Any, list[Any]] = {
     pa.string(): ["", "a", "ü€", None],

@@ -1,0 +1,164 @@
+"""Collect a column: every value as a list, or the distinct ones as a set; nulls are left out.
+
+A list is in order of event time, equal times by value, and a set in order of value: neither depends
+on the order of arrival. Both grow with their window.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.bound import Aggregate
+from windowing.aggregates.by_time import comparable
+from windowing.aggregates.order import order_key
+from windowing.aggregates.ranks import ranks
+from windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
+from windowing.errors import MissingTimestamp
+from windowing.functions.aggregate import AggregateFunction
+from windowing.functions.timed import TimedAggregateFunction
+from windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class CollectList(Aggregate):
+    """The values of a column as a list, by event time; empty of nothing but nulls."""
+
+    column: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _CollectList(self.column, comparable(schema, self.column, "CollectList.column"))
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSet(Aggregate):
+    """The distinct values of a column as a sorted list; NaN equals itself, and -0.0 is 0.0."""
+
+    column: str
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _CollectSet(self.column, comparable(schema, self.column, "CollectSet.column"))
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+class _CollectList(TimedAggregateFunction, VectorisedAggregate):
+    def __init__(self, column: str, kind: pa.DataType | None) -> None:
+        self._column = column
+        if kind is not None:
+            self.result_type = pa.list_(kind)
+            self.accumulator_type = pa.list_(pa.struct([("at", pa.int64()), ("value", kind)]))
+
+    def create_accumulator(self) -> list[dict[str, Any]]:
+        return []
+
+    def add_at(self, value: Any, timestamp: Millis | None, accumulator: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if timestamp is None:
+            raise MissingTimestamp
+        if value[self._column] is not None:
+            insort(accumulator, {"at": timestamp, "value": value[self._column]}, key=_by_time)
+        return accumulator
+
+    def merge(self, accumulator: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted([*accumulator, *other], key=_by_time)
+
+    def get_result(self, accumulator: list[dict[str, Any]]) -> list[Any]:
+        return [entry["value"] for entry in accumulator]
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column]
+        kept = np.flatnonzero(valid_of(values))
+        return self._lists(timestamps[kept], values.take(pa.array(kept)), groups.ids[kept], len(groups))
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        entries, owners = entries_of(accumulators, groups)
+        at, values = entries.flatten()
+        return self._lists(at.to_numpy(), values, owners, len(groups))
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return pa.ListArray.from_arrays(_offsets(accumulators), accumulators.flatten().flatten()[1])
+
+    def _lists(self, at: Int64s, values: pa.Array, owners: Int64s, groups: int) -> pa.Array:
+        order = np.lexsort((ranks(values), at, owners))
+        fields = [pa.field("at", pa.int64()), pa.field("value", values.type)]
+        taken = [pa.array(at[order], pa.int64()), values.take(pa.array(order))]
+        return lists(pa.StructArray.from_arrays(taken, fields=fields), owners, groups)
+
+
+class _CollectSet(VectorisedAggregate):
+    def __init__(self, column: str, kind: pa.DataType | None) -> None:
+        self._column = column
+        if kind is not None:
+            self.accumulator_type = self.result_type = pa.list_(kind)
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
+        found = value[self._column]
+        return accumulator if found is None else self.merge(accumulator, [found])
+
+    def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
+        known = {order_key(value): value for value in accumulator}
+        for value in other:
+            known.setdefault(order_key(value), value + 0.0 if type(value) is float else value)
+        return [known[key] for key in sorted(known)]
+
+    def get_result(self, accumulator: list[Any]) -> list[Any]:
+        return accumulator
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column]
+        kept = np.flatnonzero(valid_of(values))
+        return self._sets(values.take(pa.array(kept)), groups.ids[kept], len(groups))
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        entries, owners = entries_of(accumulators, groups)
+        return self._sets(entries, owners, len(groups))
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators
+
+    def _sets(self, values: pa.Array, owners: Int64s, groups: int) -> pa.Array:
+        rank = ranks(values)
+        order = np.lexsort((rank, owners))
+        first: Bools = np.ones(len(order), np.bool_)
+        first[1:] = (rank[order][1:] != rank[order][:-1]) | (owners[order][1:] != owners[order][:-1])
+        kept = order[first]
+        distinct = values.take(pa.array(kept))
+        if pa.types.is_floating(values.type):
+            distinct = pa.array(distinct.to_numpy(zero_copy_only=False) + 0.0).cast(values.type)
+        return lists(distinct, owners[kept], groups)
+
+
+def entries_of(accumulators: pa.Array, groups: Groups) -> tuple[pa.Array, Int64s]:
+    """The entries of lists, and the group of each."""
+    sizes = np.diff(_offsets(accumulators).to_numpy())
+    return accumulators.flatten(), np.repeat(groups.ids, sizes)
+
+
+def lists(entries: pa.Array, owners: Int64s, groups: int) -> pa.Array:
+    """One list for each group, of entries that are sorted by their group."""
+    offsets = np.searchsorted(np.sort(owners), np.arange(groups + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), entries)
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Offsets from 0, of lists that may be a slice of more."""
+    offsets = array.offsets.to_numpy()
+    return pa.array(offsets - offsets[0]) if len(offsets) else pa.array([0], pa.int32())
+
+
+def _by_time(entry: dict[str, Any]) -> tuple[Millis, tuple[int, Any]]:
+    return entry["at"], order_key(entry["value"])

@@ -1,0 +1,222 @@
+"""Approximate aggregates: sketches of bounded size that merge, kept in the state as bytes.
+
+Distinct values are counted with theta sketches, which keep the smallest hashes: the result, and every
+byte of the state, is a function of the set of values, whatever the order of arrival and the cut into
+epochs (docs/decisions/0020-sketches.md). Quantiles are kept in KLL sketches, exact up to their size
+and within their rank error beyond; these draw random bits when they compact, so that two runs over
+more values may differ within that error. Needs the package `datasketches` (extra `sketches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.bound import Aggregate
+from windowing.aggregates.by_time import comparable
+from windowing.aggregates.sums import numbers_of, numeric
+from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
+from windowing.errors import IllegalArgument, UnsupportedOperation
+from windowing.functions.aggregate import AggregateFunction
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxCountDistinct(Aggregate):
+    """About how many distinct values a column has; nulls are left out. Result: int64, never null.
+
+    Args:
+        column: the column.
+        log_size: the sketch keeps 2^log_size hashes of 8 bytes, up to which it is exact; beyond, the
+            relative standard error is 1 / sqrt(2^log_size). 5 to 20.
+
+    Raises:
+        IllegalArgument: `log_size` is not 5 to 20.
+    """
+
+    column: str
+    log_size: int = 11
+
+    def __post_init__(self) -> None:
+        if not 5 <= self.log_size <= 20:
+            raise IllegalArgument("log_size", self.log_size, "give 5 to 20")
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        comparable(schema, self.column, "ApproxCountDistinct.column")
+        return _Distinct(self.column, self.log_size)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxQuantile(Aggregate):
+    """About which value a fraction of a column lies at or below, as a double; NaN is larger than any number.
+
+    Args:
+        column: the column, of numbers; nulls are left out.
+        fraction: 0 to 1; 0.5 is the median.
+        size: of the sketch: up to so many values it is exact, beyond its rank error is about 2.3 / size.
+            8 to 65535.
+
+    Raises:
+        IllegalArgument: `fraction` or `size` lies outside.
+    """
+
+    column: str
+    fraction: float
+    size: int = 200
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction <= 1:
+            raise IllegalArgument("fraction", self.fraction, "give 0 to 1")
+        if not 8 <= self.size <= 65535:
+            raise IllegalArgument("size", self.size, "give 8 to 65535")
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        numeric(schema, self.column, "ApproxQuantile.column")
+        return _Quantile(self.column, self.fraction, self.size)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+def _datasketches() -> Any:
+    try:
+        import datasketches  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UnsupportedOperation(
+            "ApproxCountDistinct and ApproxQuantile need the package datasketches: pip install 'tidegate[sketches]'"
+        ) from error
+    return datasketches
+
+
+class _Distinct(VectorisedAggregate):
+    accumulator_type = pa.binary()
+    result_type = pa.int64()
+
+    def __init__(self, column: str, log_size: int) -> None:
+        self._column = column
+        self._log_size = log_size
+
+    def create_accumulator(self) -> bytes:
+        return self._of_values(())
+
+    def add(self, value: Any, accumulator: bytes) -> bytes:
+        found = value[self._column]
+        return accumulator if found is None else self.merge(accumulator, self._of_values((found,)))
+
+    def merge(self, accumulator: bytes, other: bytes) -> bytes:
+        return self._union((accumulator, other))
+
+    def get_result(self, accumulator: bytes) -> int:
+        estimate: float = _datasketches().compact_theta_sketch.deserialize(accumulator).get_estimate()
+        return round(estimate)
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column].to_pylist()
+        runs = (values[start : last + 1] for start, last in zip(groups.starts, groups.lasts, strict=True))
+        return pa.array([self._of_values(run) for run in runs], pa.binary())
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        sketches = accumulators.to_pylist()
+        runs = (sketches[start : last + 1] for start, last in zip(groups.starts, groups.lasts, strict=True))
+        return pa.array([self._union(run) for run in runs], pa.binary())
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return pa.array([self.get_result(sketch) for sketch in accumulators.to_pylist()], pa.int64())
+
+    def _of_values(self, values: Iterable[Any]) -> bytes:
+        sketches = _datasketches()
+        sketch = sketches.update_theta_sketch(self._log_size)
+        for value in values:
+            if value is not None:
+                sketch.update(_hashable(value))
+        # The result of a union is trimmed to the smallest hashes; the sketch itself depends on the order.
+        union = sketches.theta_union(self._log_size)
+        union.update(sketch)
+        serialized: bytes = union.get_result().serialize()
+        return serialized
+
+    def _union(self, parts: Iterable[bytes]) -> bytes:
+        sketches = _datasketches()
+        union = sketches.theta_union(self._log_size)
+        for part in parts:
+            union.update(sketches.compact_theta_sketch.deserialize(part))
+        serialized: bytes = union.get_result().serialize()
+        return serialized
+
+
+def _hashable(value: Any) -> Any:
+    """A value as the sketch takes it: text, a number, or an unambiguous text of another type."""
+    if isinstance(value, bool | bytes | date | datetime | Decimal):
+        return value.hex() if isinstance(value, bytes) else str(value.normalize() if type(value) is Decimal else value)
+    return value + 0.0 if type(value) is float else value
+
+
+class _Quantile(VectorisedAggregate):
+    accumulator_type = pa.struct([("sketch", pa.binary()), ("nans", pa.int64())])
+    result_type = pa.float64()
+
+    def __init__(self, column: str, fraction: float, size: int) -> None:
+        self._column = column
+        self._fraction = fraction
+        self._size = size
+
+    def create_accumulator(self) -> dict[str, Any]:
+        return self._of_numbers(np.empty(0))
+
+    def add(self, value: Any, accumulator: dict[str, Any]) -> dict[str, Any]:
+        found = value[self._column]
+        return accumulator if found is None else self.merge(accumulator, self._of_numbers(np.array([float(found)])))
+
+    def merge(self, accumulator: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        return self._merged((accumulator, other))
+
+    def get_result(self, accumulator: dict[str, Any]) -> float | None:
+        sketch = self._read(accumulator["sketch"])
+        numbers, nans = sketch.n, accumulator["nans"]
+        if not numbers + nans:
+            return None
+        # The smallest value whose rank is at least the fraction, as Spark's percentile_approx has it.
+        rank = self._fraction * (numbers + nans)
+        if rank > numbers:
+            return float("nan")
+        return float(sketch.get_quantile(rank / numbers, True))
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column]
+        numbers, valid = numbers_of(values, pa.float64()), valid_of(values)
+        runs = (slice(start, last + 1) for start, last in zip(groups.starts, groups.lasts, strict=True))
+        return pa.array([self._of_numbers(numbers[run][valid[run]]) for run in runs], self.accumulator_type)
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        parts = accumulators.to_pylist()
+        runs = (parts[start : last + 1] for start, last in zip(groups.starts, groups.lasts, strict=True))
+        return pa.array([self._merged(run) for run in runs], self.accumulator_type)
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return pa.array([self.get_result(part) for part in accumulators.to_pylist()], pa.float64())
+
+    def _of_numbers(self, numbers: Any) -> dict[str, Any]:
+        sketch = _datasketches().kll_doubles_sketch(self._size)
+        unknown = np.isnan(numbers)
+        sketch.update(np.sort(numbers[~unknown]))
+        return {"sketch": sketch.serialize(), "nans": int(unknown.sum())}
+
+    def _merged(self, parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        sketch, nans = _datasketches().kll_doubles_sketch(self._size), 0
+        for part in parts:
+            sketch.merge(self._read(part["sketch"]))
+            nans += part["nans"]
+        return {"sketch": sketch.serialize(), "nans": nans}
+
+    def _read(self, sketch: bytes) -> Any:
+        return _datasketches().kll_doubles_sketch.deserialize(sketch)

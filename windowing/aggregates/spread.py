@@ -1,0 +1,141 @@
+"""Variance and standard deviation, stable however far the values lie from zero.
+
+Source: Welford for one value at a time, Chan, Golub and LeVeque for merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, nan, sqrt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.bound import Aggregate
+from windowing.aggregates.sums import numbers_of, numeric
+from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
+from windowing.functions.aggregate import AggregateFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Variance(Aggregate):
+    """Variance of a column as a double: of a sample (null below two values), or of the whole population."""
+
+    column: str
+    sample: bool = True
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        numeric(schema, self.column, "Variance.column")
+        return _Spread(self.column, self.sample, root=False)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class StandardDeviation(Aggregate):
+    """Square root of the `Variance`."""
+
+    column: str
+    sample: bool = True
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        numeric(schema, self.column, "StandardDeviation.column")
+        return _Spread(self.column, self.sample, root=True)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (self.column,)
+
+
+class _Spread(VectorisedAggregate):
+    accumulator_type = pa.struct([("count", pa.int64()), ("mean", pa.float64()), ("m2", pa.float64())])
+    result_type = pa.float64()
+
+    def __init__(self, column: str, sample: bool, root: bool) -> None:
+        self._column = column
+        self._free = int(sample)
+        self._root = root
+
+    def create_accumulator(self) -> dict[str, Any]:
+        return {"count": 0, "mean": 0.0, "m2": 0.0}
+
+    def add(self, value: Any, accumulator: dict[str, Any]) -> dict[str, Any]:
+        number = value[self._column]
+        if number is None:
+            return accumulator
+        number = float(number)
+        count = accumulator["count"] + 1
+        away = number - accumulator["mean"]
+        mean = accumulator["mean"] + away / count
+        return _accumulator(count, mean, accumulator["m2"] + away * (number - mean))
+
+    def merge(self, accumulator: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        if not accumulator["count"] or not other["count"]:
+            return accumulator if accumulator["count"] else other
+        count = accumulator["count"] + other["count"]
+        away = other["mean"] - accumulator["mean"]
+        mean = accumulator["mean"] + away * other["count"] / count
+        apart = away * away * accumulator["count"] * other["count"] / count
+        return _accumulator(count, mean, accumulator["m2"] + other["m2"] + apart)
+
+    def get_result(self, accumulator: dict[str, Any]) -> float | None:
+        free = accumulator["count"] - self._free
+        if free <= 0:
+            return None
+        variance = float(accumulator["m2"] / free)
+        return sqrt(variance) if self._root else variance
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column]
+        valid = valid_of(values)
+        numbers = numbers_of(values, pa.float64())
+        count = groups.sum(valid.astype(np.int64))
+        with np.errstate(invalid="ignore"):
+            middle = _within(numbers, valid, groups)
+            shifted = np.where(valid, numbers - middle[groups.ids], 0.0)
+            off = groups.sum(shifted) / np.maximum(count, 1)
+            mean = middle + off
+            away = np.where(valid, shifted - off[groups.ids], 0.0)
+            # The second term takes back what rounding of the mean left over.
+            m2 = groups.sum(away * away) - groups.sum(away) ** 2 / np.maximum(count, 1)
+        return _array(count, mean, np.maximum(m2, 0.0))
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        count, mean, m2 = (part.to_numpy() for part in accumulators.flatten())
+        total = groups.sum(count)
+        with np.errstate(invalid="ignore"):
+            middle = _within(mean, count > 0, groups)
+            shifted = np.where(count > 0, mean - middle[groups.ids], 0.0)
+            off = groups.sum(count * shifted) / np.maximum(total, 1)
+            spread = groups.sum(m2) + groups.sum(count * (shifted - off[groups.ids]) ** 2)
+        return _array(total, middle + off, spread)
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        count, _, m2 = (part.to_numpy() for part in accumulators.flatten())
+        free = count - self._free
+        variance = m2 / np.maximum(free, 1)
+        return masked(np.sqrt(variance) if self._root else variance, free > 0, pa.float64())
+
+
+def _within(numbers: Any, valid: Any, groups: Groups) -> Any:
+    """One of the numbers of each group: sums of what lies around it lose no digits to its size."""
+    some = groups.max(np.where(valid, numbers, -np.inf))
+    return np.where(np.isneginf(some) & ~groups.any(valid), 0.0, some)
+
+
+def _accumulator(count: int, mean: float, m2: float) -> dict[str, Any]:
+    """The three parts; once a value was infinite or NaN nothing is known but the count."""
+    if not isfinite(mean):
+        mean = m2 = nan
+    return {"count": count, "mean": mean, "m2": m2}
+
+
+def _array(count: Any, mean: Any, m2: Any) -> pa.Array:
+    unknown = ~np.isfinite(mean)
+    mean, m2 = np.where(unknown, np.nan, mean), np.where(unknown, np.nan, m2)
+    fields = list(_Spread.accumulator_type)
+    return pa.StructArray.from_arrays([pa.array(count), pa.array(mean), pa.array(m2)], fields=fields)
