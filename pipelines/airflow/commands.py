@@ -33,6 +33,16 @@ def stream_arguments(pipeline: str) -> list[str]:
     ]
 
 
+def check_arguments(pipeline: str) -> list[str]:
+    """`tidegate snapshot check`: whether the code can go on from the snapshot that the stream would start from."""
+    return ["snapshot", "check", pipeline, f"{{{{ 'latest' if params.restore == '{CONTINUE}' else params.restore }}}}"]
+
+
+def savepoint_arguments(pipeline: str) -> list[str]:
+    """`tidegate savepoint create` of the newest snapshot."""
+    return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}"]
+
+
 def quality_arguments(pipeline: str, epoch: str) -> list[str]:
     """`tidegate quality` with its report, of the epoch that a template expression gives; of the newest if none."""
     return [

@@ -11,7 +11,15 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Tr
 from pipelines.airflow import params
 from pipelines.airflow.alarms import Alarm
 from pipelines.airflow.assets import final_windows_asset, snapshot_asset
-from pipelines.airflow.commands import CONTINUOUS, backfill_arguments, quality_arguments, stream_arguments
+from pipelines.airflow.commands import (
+    CONTINUE,
+    CONTINUOUS,
+    backfill_arguments,
+    check_arguments,
+    quality_arguments,
+    savepoint_arguments,
+    stream_arguments,
+)
 from pipelines.airflow.documents import BACKFILL, QUALITY, STREAM, WATCH
 from pipelines.airflow.operator import TidegateOperator
 from pipelines.airflow.sensors import SnapshotSensor
@@ -87,8 +95,28 @@ def stream_dag(config: Config, name: str, entry: PipelineEntry) -> DAG:
         params=params.stream(entry.stream_mode),
     ) as dag:
         before = ReadStanding(task_id="before", pipeline=name, config=str(config.file))
+        # Code that can't go on is refused while the old stream is still running.
+        check = _tidegate(
+            config,
+            task_id="check",
+            arguments=check_arguments(name),
+            only_if="{{ ti.xcom_pull(task_ids='before')['epoch'] > 0 and "
+            f"(params.take_over or params.restore != '{CONTINUE}') }}}}",
+        )
+        savepoint = _tidegate(
+            config,
+            task_id="savepoint",
+            arguments=savepoint_arguments(name),
+            only_if="{{ params.savepoint is not none }}",
+            trigger_rule=TriggerRule.NONE_FAILED,
+        )
         stop = StopStream(
-            task_id="stop", pipeline=name, config=str(config.file), only_if="{{ params.take_over }}", retries=0
+            task_id="stop",
+            pipeline=name,
+            config=str(config.file),
+            only_if="{{ params.take_over }}",
+            retries=0,
+            trigger_rule=TriggerRule.NONE_FAILED,
         )
         stream = _tidegate(
             config,
@@ -107,7 +135,7 @@ def stream_dag(config: Config, name: str, entry: PipelineEntry) -> DAG:
             timeout=_A_YEAR,
             trigger_rule=TriggerRule.NONE_FAILED,
         )
-        before >> stop >> [stream, first_epoch]
+        before >> check >> savepoint >> stop >> [stream, first_epoch]
     return dag
 
 

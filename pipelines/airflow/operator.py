@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from pipelines.airflow import process
 from pipelines.airflow.assets import event_extra
@@ -51,24 +51,35 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         config: path of tidegate.toml.
         runs: folder for logs and results of runs.
         python: interpreter to run with; the worker's own by default.
+        only_if: a template; where it renders to anything but `True` the task is skipped.
     """
 
-    template_fields: Sequence[str] = ("arguments",)
+    template_fields: Sequence[str] = ("arguments", "only_if")
     ui_color = "#d6eaf0"
     external_id_key = "tidegate_process"
 
     def __init__(
-        self, *, arguments: Sequence[str], config: str, runs: str, python: str = sys.executable, **kwargs: Any
+        self,
+        *,
+        arguments: Sequence[str],
+        config: str,
+        runs: str,
+        python: str = sys.executable,
+        only_if: str = "True",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.arguments = list(arguments)
         self.config = config
         self.runs = runs
         self.python = python
+        self.only_if = only_if
         self._handle: process.ProcessHandle | None = None
 
     def execute(self, context: Context) -> Any:
         """Run the command to its end."""
+        if str(self.only_if) != "True":
+            raise AirflowSkipException("the Params of this run don't ask for it")
         self.arguments = [str(argument) for argument in self.arguments if str(argument)]
         result = self.execute_resumable(context)
         for outlet in self.outlets:

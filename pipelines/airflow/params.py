@@ -70,6 +70,13 @@ def stream(mode: str) -> dict[str, Param]:
             title="Parallelism",
             description="Number of shards, at most max_parallelism. Default: the pipeline's own.",
         ),
+        "savepoint": Param(
+            None,
+            type=["null", "string"],
+            pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$",
+            title="Make a savepoint first",
+            description="Name of a copy of the newest snapshot, made before anything is stopped.",
+        ),
         "take_over": Param(
             False,
             type="boolean",

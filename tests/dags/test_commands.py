@@ -9,7 +9,13 @@ from typing import Any
 import jinja2
 import pytest
 
-from pipelines.airflow.commands import backfill_arguments, quality_arguments, stream_arguments
+from pipelines.airflow.commands import (
+    backfill_arguments,
+    check_arguments,
+    quality_arguments,
+    savepoint_arguments,
+    stream_arguments,
+)
 
 PARAMS = {"mode": "available-now", "interval": "10s", "restore": "continue", "parallelism": None, "take_over": False}
 
@@ -60,6 +66,13 @@ def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_
         "--end=2024-03-06T00:00:00Z",
         "--and-following",
     ]
+
+
+def test_before_a_restart_the_snapshot_is_checked_and_copied() -> None:
+    params = SimpleNamespace(**PARAMS | {"restore": "17", "savepoint": "before_upgrade"})
+    assert rendered(check_arguments("duty"), params=params) == ["snapshot", "check", "duty", "17"]
+    assert rendered(savepoint_arguments("duty"), params=params) == ["savepoint", "create", "duty", "before_upgrade"]
+    assert rendered(check_arguments("duty"), params=SimpleNamespace(**PARAMS))[-1] == "latest"
 
 
 @pytest.mark.parametrize(("epoch", "options"), [(None, ["--report"]), (7, ["--epoch=7", "--report"])])

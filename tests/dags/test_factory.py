@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,14 @@ def test_every_task_has_the_retries_and_the_alarm_of_its_pipeline(dags: dict[str
                 assert task.retries == 3
 
 
+def test_a_stream_is_replaced_only_after_its_successor_was_found_compatible(dags: dict[str, DAG]) -> None:
+    dag = dags["sessions__stream"]
+    order = ["before", "check", "savepoint", "stop", "stream"]
+    for first, second in pairwise(order):
+        assert dag.get_task(second).upstream_task_ids == {first}
+    assert dag.get_task("first_epoch").upstream_task_ids == {"stop"}
+
+
 def test_a_continuous_stream_is_started_by_hand(tmp_path: Path) -> None:
     dag = project_dags(write_project(tmp_path, stream_mode='"continuous"'))["sessions__stream"]
     assert dag.schedule is None
@@ -86,6 +95,7 @@ def test_a_continuous_stream_is_started_by_hand(tmp_path: Path) -> None:
         ("parallelism", 0),
         ("parallelism", 40_000),
         ("interval", "soon"),
+        ("savepoint", "a/b"),
         ("mode", "batch"),
     ],
 )
