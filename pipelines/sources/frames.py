@@ -69,8 +69,15 @@ class SourceFrames:
         """
         frame = self.snapshot(version)
         derived = self._derive(frame)
+        kept = derived
         if self._pipeline.where is not None:
-            self._checked("where", partial(derived.where, self._pipeline.where))
+            kept = self._checked("where", partial(derived.where, self._pipeline.where))
+        if not kept._jdf.queryExecution().analyzed().deterministic():
+            raise Refused(
+                f"columns or where of pipeline {self._pipeline.name!r} has an expression that gives another value each "
+                "time it is read, such as rand() or uuid(): a run that is repeated would not be the same. Write such "
+                "values into the source table"
+            )
         return to_arrow_schema(frame.schema, timezone="UTC"), to_arrow_schema(derived.schema, timezone="UTC")
 
     def judged(

@@ -1,0 +1,155 @@
+"""`tidegate demo` as a newcomer runs it: three days of flights through a real Airflow, then Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from pipelines.config import load_config
+from pipelines.flights.duty import aircraft_duty
+from pipelines.flights.hours import airport_hours
+from pipelines.flights.source import SCHEMA, read_flights
+from pipelines.snapshots.head import list_snapshots
+from pipelines.storage import read_table, warehouse_of
+from pipelines.tables import results
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests import flights_oracle
+
+pytestmark = pytest.mark.airflow
+
+DAYS = 3
+END = pd.Timestamp("2013-01-01", tz="UTC") + timedelta(days=DAYS)
+DEADLINE_SECONDS = 600
+
+
+@dataclass
+class Demo:
+    """A demo that is done and keeps Airflow's page open."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    summary: dict[str, Any]
+
+    @property
+    def screen(self) -> str:
+        """What it has printed."""
+        return (self.folder.parent / "screen.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    folder = tmp_path_factory.mktemp("demo") / "project"
+    output = folder.parent / "summary.json"
+    command = [sys.executable, "-m", "pipelines.cli", "demo", "--days", str(DAYS), "--folder", str(folder)]
+    with (folder.parent / "screen.txt").open("w") as screen:
+        process = subprocess.Popen(
+            [*command, "--output", str(output), "--serve"], stdout=screen, stderr=screen, text=True
+        )
+    try:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not output.exists():
+            assert process.poll() is None, (folder.parent / "screen.txt").read_text()
+            assert time.monotonic() < deadline, (folder.parent / "screen.txt").read_text()
+            _pause()
+        yield Demo(process, folder, json.loads(output.read_text()))
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def _pause() -> None:
+    """Between two looks at a state that has a deadline."""
+    time.sleep(0.5)
+
+
+def test_every_record_is_accounted_for(demo: Demo) -> None:
+    for summary in demo.summary["pipelines"]:
+        filtered = summary["no_window"] + summary["rejected"] + summary["dropped"]
+        assert summary["events_in"] == summary["on_time"] + summary["late"] + filtered
+        assert summary["events_in"] > 2000
+        assert summary["rejected"] > 0, "cancelled flights have no departure"
+
+
+def test_the_windows_are_those_of_plain_pandas(demo: Demo) -> None:
+    flights = read_flights()
+    due = flights["departed_at"].fillna(flights["scheduled_at"])
+    flights = flights.loc[due < END, SCHEMA.names]
+    warehouse = warehouse_of(load_config(demo.folder / "tidegate.toml"))
+    found = {}
+    for pipeline in (aircraft_duty, airport_hours):
+        tables = PipelineTables(warehouse, pipeline.name)
+        found[pipeline.name] = results.latest(read_table(warehouse, tables.open("results")), pipeline.key).to_pandas()
+    duty = flights_oracle.duty_sessions(flights, END)
+    crossing = duty["window_start"].dt.date < duty["window_end"].dt.date
+    assert crossing.sum() > 100, "the data must have sessions that are open at midnight"
+    flights_oracle.assert_equal(found["aircraft_duty"], duty, ["tailnum", "window_start"])
+    hours = flights_oracle.airport_hours(flights)
+    flights_oracle.assert_equal(found["airport_hours"], hours, ["origin", "window_start"])
+
+
+def test_each_day_was_a_run_of_a_real_scheduler_and_left_a_snapshot(demo: Demo) -> None:
+    warehouse = warehouse_of(load_config(demo.folder / "tidegate.toml"))
+    for name in ("aircraft_duty", "airport_hours"):
+        snapshots = list_snapshots(PipelineTables(warehouse, name))
+        assert [entry.manifest["epoch"] for entry in snapshots] == [3, 2, 1]
+        assert f"{name:14} 2013-01-03" in demo.screen
+    with closing(sqlite3.connect(f"file:{demo.folder / 'airflow' / 'airflow.db'}?mode=ro", uri=True)) as database:
+        runs = database.execute("SELECT dag_id, run_type, state FROM dag_run").fetchall()
+        jobs = database.execute("SELECT DISTINCT job_type FROM job").fetchall()
+    assert sorted(runs) == sorted(
+        [(f"{name}__backfill", "backfill", "success") for name in ("aircraft_duty", "airport_hours")] * DAYS
+    )
+    assert ("SchedulerJob",) in jobs
+
+
+def test_data_docs_show_every_run(demo: Demo) -> None:
+    for name in ("aircraft_duty", "airport_hours"):
+        pages = list((demo.folder / ".work" / "quality" / name).rglob("validations/**/*.html"))
+        assert len(pages) >= DAYS
+
+
+def test_the_summary_says_what_a_person_wants_to_know(demo: Demo) -> None:
+    for text in ("The five longest duty sessions", "late", "rejected", "open", "tidegate results", "Data Docs"):
+        assert text in demo.screen
+
+
+def test_ctrl_c_leaves_no_process_behind(demo: Demo) -> None:
+    """Last in this file: it ends the demo."""
+    started = [demo.process.pid, *(child.pid for child in psutil.Process(demo.process.pid).children(recursive=True))]
+    airflow = _processes_of(demo.folder)
+    assert len(airflow) >= 3
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.process.wait(90) == 130
+    _, left = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=10)
+    assert not left
+    assert not _processes_of(demo.folder)
+
+
+def _processes_of(folder: Path) -> list[int]:
+    """Processes that work in the demo's Airflow home, or on files of the project."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            home = process.environ().get("AIRFLOW_HOME", "")
+            named = any(str(folder) in part for part in process.cmdline())
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+        if process.pid != os.getpid() and (home.startswith(str(folder)) or named):
+            found.append(process.pid)
+    return found
