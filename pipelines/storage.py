@@ -79,7 +79,15 @@ class Warehouse:
             for field in table.schema
             if not pa.types.is_floating(field.type) and not pa.types.is_nested(field.type)
         ]
-        pq.write_table(table, target, filesystem=filesystem, compression="zstd", write_statistics=described, **options)
+        pq.write_table(
+            table,
+            target,
+            filesystem=filesystem,
+            compression="zstd",
+            write_statistics=described,
+            write_page_checksum=True,
+            **options,
+        )
         return int(filesystem.get_file_info(target).size)
 
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
@@ -161,7 +169,11 @@ class Warehouse:
         filesystem, root = self.filesystem(path)
         paths = [f"{root}/{name}" if root else name for name in names]
         try:
-            dataset = ds.dataset(paths, schema=schema, format="parquet", filesystem=filesystem)
+            # A bit that fell over on disk must not become a wrong window.
+            checked = ds.ParquetFileFormat(
+                default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+            )
+            dataset = ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
             return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
         except (OSError, pa.ArrowInvalid) as error:
             raise Refused(f"a file of table {path} can't be read: {error}") from error

@@ -18,9 +18,10 @@ from deltalake.exceptions import CommitFailedError
 from pipelines.errors import Refused
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish
 from pipelines.storage import active_files, arrow_schema
-from pipelines.tables import epochs
+from pipelines.tables import epochs, late, rejects, results
 from pipelines.tables.columns import TIMESTAMP
 from pipelines.tables.files import add_action, check_written, remove_action, write_file
+from pipelines.tables.key_groups import key_hashes
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -76,7 +77,7 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
     files = list(work.files)
     if table == epochs.NAME:
         files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
-    removes, rewritten = _rewritten(tables, table, handle, work, manifest.epoch)
+    removes, rewritten = _rewritten(tables, manifest, table, handle, work)
     handle.create_write_transaction(
         [*(add_action(file) for file in (*files, *rewritten)), *removes],
         "append",
@@ -91,35 +92,48 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
 
 
 def _rewritten(
-    tables: PipelineTables, table: str, handle: DeltaTable, work: Publish, epoch: int
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish
 ) -> tuple[list[Any], list[DataFile]]:
-    """Files that hold rows of replaced or stale epochs, and what comes in their place."""
-    if not (work.remove_epochs or work.stale_epochs):
-        return [], []
-    schema = arrow_schema(handle)
-    path = tables.path(table)
+    """Files that hold rows which go away or become stale, and what comes in their place."""
+    schema, path = arrow_schema(handle), tables.path(table)
+    key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
-    touched = pa.array([*work.remove_epochs, *work.stale_epochs], pa.int64())
-    for file in _files_with_epochs(handle, [*work.remove_epochs, *work.stale_epochs]):
+    for file in _touched(handle, work):
         rows = tables.warehouse.read_files(path, [file["path"]], schema)
-        if not pc.any(pc.is_in(rows["epoch"], value_set=touched)).as_py():
+        goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
+        if work.forget_keys and key:
+            forgotten = pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64()))
+            goes = pc.or_(goes, forgotten)
+        becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
+        if not pc.any(pc.or_(goes, becomes_stale)).as_py():
             continue
-        stale = pc.or_(rows["stale"], pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64())))
+        stale = pc.or_(rows["stale"], becomes_stale)
         rows = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
-        rows = rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))))
+        rows = rows.filter(pc.invert(goes))
         removes.append(remove_action(file))
         if len(rows):
-            adds.append(_write(tables, table, rows, epoch))
+            adds.append(_write(tables, table, rows, manifest.epoch))
     return removes, adds
 
 
-def _files_with_epochs(handle: DeltaTable, wanted: list[int]) -> Iterator[dict[str, Any]]:
-    """Files that may hold rows of these epochs, by their statistics; none if a file has none of its own."""
-    low, high = min(wanted), max(wanted)
-    for file in active_files(handle):
+def _touched(handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
+    """Files that may hold rows of these epochs, by their statistics; all where keys are to be forgotten."""
+    wanted = [*work.remove_epochs, *work.stale_epochs]
+    for file in active_files(handle) if wanted or work.forget_keys else ():
         first, last = file.get("min.epoch"), file.get("max.epoch")
-        if first is None or last is None or (first <= high and last >= low):
+        if work.forget_keys or first is None or last is None or (first <= max(wanted) and last >= min(wanted)):
             yield file
+
+
+def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[str, ...]:
+    """What a published table calls the key columns; nothing where it has no keys."""
+    if table == epochs.NAME:
+        return ()
+    if table == results.NAME:
+        return key
+    ours = {field.name for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
+    named = tuple(f"input_{name}" if name in ours else name for name in key)
+    return named if set(named) <= set(schema.names) else ()
 
 
 def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> DataFile:

@@ -53,16 +53,20 @@ class DataFile(_Value):
 
 
 class Publish(_Value):
-    """What one table gets: files to add, and epochs whose rows go away or become stale."""
+    """What one table gets: files to add, and rows that go away or become stale.
+
+    `forget_keys` are hashes, not the keys: those are to be found nowhere any more.
+    """
 
     files: tuple[DataFile, ...] = ()
     remove_epochs: tuple[int, ...] = ()
     stale_epochs: tuple[int, ...] = ()
+    forget_keys: tuple[int, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.files or self.remove_epochs or self.stale_epochs)
+        return not (self.files or self.remove_epochs or self.stale_epochs or self.forget_keys)
 
 
 class Shard(_Value):

@@ -1,11 +1,14 @@
-"""The key group of each row of a table, computed as Spark does it for the shuffle."""
+"""The hash and the key group of each row of a table, computed as Spark does it for the shuffle."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.keys import KeySchema
+from windowing.keys import KeySchema, signed64
 
 
 def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa.Array:
@@ -16,18 +19,32 @@ def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa
         key: names of the key columns.
         max_parallelism: number of key groups.
     """
-    schema = KeySchema(key, tuple(rows.schema.field(name).type for name in key))
+    schema = key_schema(rows.schema, key)
+    return _of_each_key(rows, key, lambda value: schema.key_group_of(value, max_parallelism), pa.int32())
+
+
+def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
+    """Spark's `xxhash64(key columns)` of each row, int64. Each distinct key is hashed once."""
+    schema = key_schema(rows.schema, key)
+    return _of_each_key(rows, key, lambda value: signed64(schema.hash_of(value)), pa.int64())
+
+
+def key_schema(schema: pa.Schema, key: tuple[str, ...]) -> KeySchema:
+    """The key columns of a table with their types."""
+    return KeySchema(key, tuple(schema.field(name).type for name in key))
+
+
+def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], int], kind: pa.DataType) -> pa.Array:
     if not key:
-        return pa.array([schema.key_group_of((), max_parallelism)] * len(rows), pa.int32())
+        return pa.array([compute(())] * len(rows), kind)
     columns = [rows[name].combine_chunks().dictionary_encode() for name in key]
     if len(columns) == 1:
-        groups = [schema.key_group_of(value, max_parallelism) for value in columns[0].dictionary.to_pylist()]
-        null_group = schema.key_group_of(None, max_parallelism)
-        return pc.fill_null(pa.array(groups, pa.int32()).take(columns[0].indices), null_group)
+        computed = [compute(value) for value in columns[0].dictionary.to_pylist()]
+        return pc.fill_null(pa.array(computed, kind).take(columns[0].indices), compute(None))
     known: dict[tuple[object, ...], int] = {}
     found = []
     for value in zip(*(column.to_pylist() for column in columns), strict=True):
         if value not in known:
-            known[value] = schema.key_group_of(value, max_parallelism)
+            known[value] = compute(value)
         found.append(known[value])
-    return pa.array(found, pa.int32())
+    return pa.array(found, kind)

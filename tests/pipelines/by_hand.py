@@ -142,7 +142,13 @@ class HandPlan:
     def _batches(self, shard: int) -> Iterator[pa.RecordBatch]:
         groups = self.plan.shards[shard]
         key, parallelism = self.plan.bound.key, self.plan.bound.pipeline.max_parallelism
-        own = [row for row in self.rows if groups.first <= key.key_group_of(row[0], parallelism) <= groups.last]
+        rows = [dict(zip(EVENTS.names, row, strict=True)) for row in self.rows]
+        keys = [key.key_of([row[name] for name in key.names]) for row in rows]
+        own = [
+            row
+            for row, value in zip(rows, keys, strict=True)
+            if groups.first <= key.key_group_of(value, parallelism) <= groups.last
+        ]
         files = self.plan.parent.files if self.plan.parent is not None else ()
         marker = {
             "shard": shard,
@@ -154,14 +160,13 @@ class HandPlan:
             "rewrite": must_rewrite(self.plan, files),
         }
         columns: dict[str, pa.Array] = {
-            TIME: pa.array([to_millis(at) for _, at, _ in own] + [None], pa.int64()),
+            TIME: pa.array([to_millis(row["at"]) for row in own] + [None], pa.int64()),
             COMMIT: pa.array([0] * len(own) + [None], pa.int32()),
-            f"{KEY_PREFIX}user": pa.array([user for user, _, _ in own] + [None], pa.string()),
         }
-        for name in self.plan.bound.used:
-            values = [dict(zip(EVENTS.names, row, strict=True))[name] for row in own]
-            columns[f"{VALUE_PREFIX}{name}"] = pa.array([*values, None], EVENTS.field(name).type)
-        structs = [dict(zip(EVENTS.names, row, strict=True)) for row in own]
-        columns[ROW] = pa.array([*structs, None], pa.struct(list(EVENTS)))
+        for prefix, names in ((KEY_PREFIX, key.names), (VALUE_PREFIX, self.plan.bound.used)):
+            for name in names:
+                values = [row[name] for row in own]
+                columns[f"{prefix}{name}"] = pa.array([*values, None], EVENTS.field(name).type)
+        columns[ROW] = pa.array([*own, None], pa.struct(list(EVENTS)))
         columns[MARKER] = pa.array([None] * len(own) + [json.dumps(marker)], pa.string())
         yield pa.RecordBatch.from_pydict(columns)

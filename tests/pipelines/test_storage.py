@@ -64,6 +64,19 @@ def test_a_file_that_is_gone_or_damaged_is_a_clear_refusal(tmp_path: Path, harm:
         read_table(warehouse, warehouse.open(str(path)))
 
 
+def test_a_file_in_which_a_bit_fell_over_is_refused(tmp_path: Path) -> None:
+    """Also where no decoder would notice: every page has a checksum."""
+    warehouse, path = Warehouse(str(tmp_path)), str(tmp_path / "t")
+    numbers = pa.table({"n": pa.array([n * 7919 for n in range(1000)], pa.int64())})
+    size = warehouse.write_parquet(path, "f.parquet", numbers, use_dictionary=False)
+    file = tmp_path / "t" / "f.parquet"
+    whole = bytearray(file.read_bytes())
+    for at in range(200, size // 2, 97):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(Refused, match=f"a file of table {path} can't be read"):
+            warehouse.read_files(path, ["f.parquet"], numbers.schema)
+
+
 def test_sizes_tell_a_missing_file_and_a_folder_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"12345")
     (tmp_path / "b").mkdir()

@@ -39,6 +39,7 @@ DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
         ("restore", "nobody", "1"),
         ("vacuum", "nobody"),
         ("optimize", "nobody"),
+        ("forget", "nobody", "ann", "--yes"),
         ("runs", "nobody"),
         ("why", "nobody"),
         ("late", "summary", "nobody"),
@@ -97,6 +98,7 @@ def test_without_a_tidegate_toml_every_command_says_where_to_look(
         ("savepoint", "create", "sessions", "a"),
         ("restore", "sessions", "latest"),
         ("vacuum", "sessions"),
+        ("forget", "sessions", "ann", "--yes"),
         ("why", "sessions"),
     ],
     ids=" ".join,
@@ -117,7 +119,14 @@ def test_programs_get_the_error_as_json_on_the_same_exit_code(project: Project) 
 
 
 @pytest.mark.parametrize(
-    "command", [("restore", "sessions", "1"), ("vacuum", "sessions"), ("optimize", "sessions")], ids=" ".join
+    "command",
+    [
+        ("restore", "sessions", "1"),
+        ("vacuum", "sessions"),
+        ("optimize", "sessions"),
+        ("forget", "sessions", "a", "--yes"),
+    ],
+    ids=" ".join,
 )
 def test_what_changes_tables_waits_for_no_lease_but_ends_with_4(project: Project, command: tuple[str, ...]) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
 
+import pytest
 from deltalake import write_deltalake
 
 from tests.lake import EVENTS, at
@@ -128,3 +130,14 @@ def test_optimize_puts_small_files_together(project: Project) -> None:
     assert told["files"]["results"] == {"before": 5, "after": 1}
     assert told["files"]["epochs"] == {"before": 6, "after": 1}
     assert len(project.data("results", "sessions", "--view", "all")) == 5
+
+
+def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours(project, 8, 9)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert project.tidegate("forget", "sessions", "ann")[0] == 130
+    assert len(project.data("results", "sessions", "--view", "all")) == 1
+    told = project.data("forget", "sessions", "ann", "--yes")
+    assert told["rows"] == {"results": 1, "late": 0, "rejects": 0, "state": 1}
+    assert project.data("results", "sessions", "--view", "all") == []
+    assert [run["kind"] for run in project.data("runs", "sessions")] == ["forget", "stream", "stream"]

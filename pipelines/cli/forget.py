@@ -1,0 +1,35 @@
+"""`tidegate forget`: erase a key from everything that tidegate keeps. Starts no JVM."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.cli.screen import Screen, table, with_screen
+from pipelines.driver import system_clock
+from pipelines.lease import Lease
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.forget import forget as run
+
+
+@click.command()
+@click.argument("pipeline")
+@click.argument("key", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@with_screen
+def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> None:
+    """Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
+
+    Older snapshots go too, since they may hold it. The source is yours: what is still there comes back
+    with a backfill.
+    """
+    tables = screen.tables(pipeline)
+    value = screen.config().pipeline(pipeline)
+    find_snapshot(tables, "latest")
+    if not yes:
+        click.confirm(f"erase {', '.join(key)} and every older snapshot of {pipeline}?", abort=True, err=True)
+    with Lease(tables, "forget", system_clock):
+        forgotten = run(tables, value, key, system_clock())
+    screen.show(
+        {"pipeline": pipeline, "epoch": forgotten.epoch, "rows": forgotten.rows},
+        table(f"erased by epoch {forgotten.epoch} of {pipeline}", ("in", "rows"), forgotten.rows.items(), ("rows",)),
+    )

@@ -1,0 +1,183 @@
+"""Forgetting a key: its rows leave every table, snapshot and savepoint, and the files they were in are removed.
+
+It is an epoch of its own: state and manifest in one commit, the other tables when it is published. After
+that only the newest snapshot stays, since every older one may hold the key. An interrupted run is simply
+repeated. The source is its owner's: what is still there comes back with a backfill.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties
+
+from pipelines.epoch.commit import COUNTERS
+from pipelines.epoch.publish import key_columns, publish
+from pipelines.errors import Refused, UsageError
+from pipelines.pipeline import Pipeline
+from pipelines.snapshots.commit import commit_snapshot
+from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.snapshots.manifest import DataFile, Manifest, Publish, line_after
+from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.savepoint import list_savepoints, read_savepoint
+from pipelines.storage import arrow_schema, read_table
+from pipelines.tables import late, rejects, results, state
+from pipelines.tables.files import add_action, check_written, remove_action, write_file
+from pipelines.tables.key_groups import key_hashes, key_schema
+from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from windowing.keys import signed64
+from windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was erased.
+
+    Args:
+        epoch: that did it.
+        rows: by table, how many rows the key had; of the savepoints by their names.
+    """
+
+    epoch: int
+    rows: dict[str, int]
+
+
+def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: Millis) -> Forgotten:
+    """Erase a key. The caller holds the lease.
+
+    Args:
+        tables: the pipeline's tables.
+        pipeline: its value: a key that `columns=` derives can't be told in the source's rows.
+        key: texts of the key columns' values, in order.
+        now: int64 epoch milliseconds.
+
+    Raises:
+        UsageError: that is no key of this pipeline.
+        Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
+    """
+    head = read_snapshot(tables)
+    if head is None:
+        raise Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: there is nothing to forget")
+    hash_ = _hash(head, key)
+    _check_told(tables, pipeline, head)
+    publish(tables, head.manifest)
+    rows = _published_rows(tables, head, hash_)
+    left, added, kept = _without(tables, head, tables.path(state.NAME), hash_, head.manifest.epoch + 1)
+    manifest = _manifest(head.manifest, hash_, left, now)
+    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
+    publish(tables, manifest)
+    rows[state.NAME] = left
+    for entry in list_savepoints(tables):
+        rows[f"savepoint {entry.name}"] = _forget_in_savepoint(tables, entry.name, hash_)
+    vacuum(tables, Retention(snapshots=1, age=0), now)
+    return Forgotten(manifest.epoch, rows)
+
+
+def _hash(head: Snapshot, key: Sequence[str]) -> int:
+    names = tuple(head.manifest.schemas.key)
+    if len(key) != len(names) or not names:
+        told = ", ".join(names) or "none"
+        raise UsageError(
+            f"the key of {head.manifest.pipeline} has the columns {told}: give one value for each, in order"
+        )
+    schema = key_schema(arrow_schema(head.handle), names)
+    values = []
+    for name, kind, text in zip(names, schema.types, key, strict=True):
+        try:
+            values.append(pa.scalar(text).cast(kind).as_py())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UsageError(f"{text!r} is no value of key column {name!r}, which has type {kind}") from error
+    return signed64(schema.hash_of(schema.key_of(values)))
+
+
+def _check_told(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
+    derived = sorted(set(pipeline.key) & set(pipeline.columns))
+    for table in (late.NAME, rejects.NAME):
+        handle = tables.open(table)
+        known = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
+        if (derived or not known) and len(read_table(tables.warehouse, handle, ["epoch"])):
+            raise Refused(
+                f"table {tables.path(table)} holds rows of the source, in which the derived key column(s) "
+                f"{', '.join(derived) or 'of this pipeline'} can't be told: nothing was erased. Forget them in the "
+                "source, restore a snapshot from before these rows, or give the pipeline a key of source columns"
+            )
+
+
+def _published_rows(tables: PipelineTables, head: Snapshot, hash_: int) -> dict[str, int]:
+    counts = {}
+    for table in (results.NAME, late.NAME, rejects.NAME):
+        handle = tables.open(table)
+        key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
+        if key:
+            rows = read_table(tables.warehouse, handle, list(key))
+            counts[table] = pc.sum(pc.equal(key_hashes(rows, key), hash_)).as_py() or 0
+    return counts
+
+
+def _without(
+    tables: PipelineTables, snapshot: Snapshot, path: str, hash_: int, epoch: int
+) -> tuple[int, list[DataFile], set[str]]:
+    """How many rows the key has in a snapshot; what comes in the place of their files; which files stay."""
+    names = tuple(snapshot.manifest.schemas.key)
+    schema = arrow_schema(snapshot.handle)
+    found, added, kept = 0, [], set()
+    for file in snapshot.files:
+        rows = tables.warehouse.read_files(path, [file["path"]], schema)
+        rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
+        holds = pc.equal(key_hashes(rows, names), hash_)
+        count = pc.sum(holds).as_py() or 0
+        if not count:
+            kept.add(file["path"])
+            continue
+        found += count
+        rest = write_file(tables.warehouse, path, f"state-{epoch:06d}-forget", rows.filter(pc.invert(holds)))
+        added += [] if rest is None else [rest]
+    return found, added, kept
+
+
+def _manifest(head: Manifest, hash_: int, rows: int, now: Millis) -> Manifest:
+    epoch = head.epoch + 1
+    return head.model_copy(
+        update={
+            "epoch": epoch,
+            "parent": head.epoch,
+            "line": line_after(head, epoch),
+            "kind": "forget",
+            "interval": None,
+            "slice_rows": 0,
+            "counters": dict.fromkeys((*COUNTERS, "events_in", "dropped", "rejected"), 0)
+            | {"open_windows": max(0, head.counters.get("open_windows", 0) - rows)},
+            "publish": {table: Publish(forget_keys=(hash_,)) for table in PUBLISHED},
+            "phases": {},
+            "run_id": uuid.uuid4().hex,
+            "started_at": now,
+            "library_version": version("tidegate"),
+        }
+    )
+
+
+def _forget_in_savepoint(tables: PipelineTables, name: str, hash_: int) -> int:
+    """Erase the key from a savepoint; how many rows it had there."""
+    snapshot = read_savepoint(tables, name)
+    found, added, kept = _without(tables, snapshot, snapshot.path, hash_, snapshot.manifest.epoch)
+    own = {file["path"] for file in snapshot.manifest_files}
+    if found:
+        told = next(commit["tidegate"] for commit in snapshot.handle.history() if "tidegate" in commit)
+        check_written(tables.warehouse, snapshot.path, added)
+        removes = [remove_action(file) for file in snapshot.files if file["path"] not in kept | own]
+        snapshot.handle.create_write_transaction(
+            [*(add_action(file) for file in added), *removes],
+            "append",
+            snapshot.handle.schema(),
+            commit_properties=CommitProperties(custom_metadata={"tidegate": told}, max_commit_retries=0),
+        )
+    needed = kept | own | {file.path for file in added}
+    for stray in tables.warehouse.names(snapshot.path).keys() - needed:
+        if stray.endswith(".parquet"):
+            tables.warehouse.delete_file(snapshot.path, stray)
+    return found

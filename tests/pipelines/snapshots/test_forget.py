@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.epoch.publish import publish
+from pipelines.errors import Refused, UsageError
+from pipelines.lease import Lease
+from pipelines.snapshots import forget as step
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.forget import Forgotten, forget
+from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.tables.pipeline_tables import ALL
+from tests.lake import Clock, at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+
+NOW = 2_000_000_000_000
+
+
+def lived_in(by_hand: ByHand) -> None:
+    """Zoe is in state, results and late, in compacted files and in a savepoint; so is ann."""
+    by_hand.epoch(("zoe", at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"))
+    create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
+    by_hand.epoch(("zoe", at("11:00"), 3), ("ann", at("11:00"), 4), watermark=at("11:00"))
+    by_hand.epoch(("zoe", at("09:00"), 5), ("ann", at("09:00"), 6), watermark=at("11:00"))
+
+
+def erase(by_hand: ByHand, *key: str) -> Forgotten:
+    with Lease(by_hand.tables, "forget", Clock()):
+        return forget(by_hand.tables, by_hand.pipeline, key, NOW)
+
+
+def bytes_on_disk(by_hand: ByHand) -> bytes:
+    """Every byte under the warehouse: Parquet files keep short texts as they are in their statistics."""
+    return b"".join(path.read_bytes() for path in Path(by_hand.warehouse.uri).rglob("*") if path.is_file())
+
+
+def users(by_hand: ByHand, table: str) -> list[str]:
+    return sorted(user for user in by_hand.rows(table)["user"].to_pylist() if user is not None)
+
+
+def test_the_key_is_gone_from_every_table_and_others_stay(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    forgotten = erase(by_hand, "zoe")
+    assert forgotten.rows == {"results": 1, "late": 1, "rejects": 0, "state": 1, "savepoint before": 1}
+    assert {table: users(by_hand, table) for table in ("state", "results", "late")} == {
+        "state": ["ann"],
+        "results": ["ann"],
+        "late": ["ann"],
+    }
+
+
+def test_no_byte_of_it_is_left_on_disk(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    assert b"zoe" in bytes_on_disk(by_hand)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert b"ann" in bytes_on_disk(by_hand)
+
+
+def test_older_snapshots_go_because_they_hold_it(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    erase(by_hand, "zoe")
+    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4]
+
+
+def test_a_savepoint_stays_without_it(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    erase(by_hand, "zoe")
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:before"), NOW)
+    assert users(by_hand, "state") == ["ann"]
+
+
+def test_the_pipeline_goes_on_afterwards(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    forgotten = erase(by_hand, "zoe")
+    assert by_hand.head().manifest.timeline == 1
+    manifest = by_hand.epoch(("ann", at("11:10"), 1), watermark=at("12:00"))
+    assert (manifest.epoch, manifest.parent) == (forgotten.epoch + 1, forgotten.epoch)
+    assert users(by_hand, "results") == ["ann", "ann"]
+    assert by_hand.head().manifest.publish["results"].forget_keys == ()
+
+
+def test_a_key_that_nobody_has_changes_no_row(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    before = {table: users(by_hand, table) for table in ("state", "results", "late")}
+    assert set(erase(by_hand, "nobody").rows.values()) == {0}
+    assert {table: users(by_hand, table) for table in ("state", "results", "late")} == before
+
+
+@pytest.mark.parametrize("dies_in", ["publish", "list_savepoints", "vacuum"])
+def test_an_interrupted_run_is_finished_by_repeating_it(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    lived_in(by_hand)
+
+    def die(*arguments: object) -> None:
+        if dies_in != "publish" or getattr(arguments[1], "kind", "") == "forget":
+            raise KeyboardInterrupt
+        publish(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as planted:
+        planted.setattr(step, dies_in, die)
+        with pytest.raises(KeyboardInterrupt):
+            erase(by_hand, "zoe")
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert users(by_hand, "results") == ["ann"]
+
+
+def test_the_manifest_names_a_hash_and_never_the_key(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    erase(by_hand, "zoe")
+    manifest = by_hand.head().manifest
+    assert len(manifest.publish["results"].forget_keys) == 1
+    assert "zoe" not in manifest.model_dump_json()
+
+
+def test_a_derived_key_can_not_be_told_in_late_rows_so_nothing_is_erased(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    by_hand.pipeline = session_pipeline(columns={"user": "upper(user)"})
+    versions = {table: by_hand.tables.open(table).version() for table in ALL}
+    with pytest.raises(Refused, match=r"derived key column\(s\) user can't be told: nothing was erased"):
+        erase(by_hand, "zoe")
+    assert {table: by_hand.tables.open(table).version() for table in ALL} == versions
+
+
+def test_what_is_no_key_of_the_pipeline_is_a_usage_error(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    for key in ((), ("zoe", "ann")):
+        with pytest.raises(UsageError, match="has the columns user: give one value for each"):
+            erase(by_hand, *key)
+
+
+def test_keys_of_other_types_are_given_as_text(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("value",))
+    by_hand.epoch(("zoe", at("10:00"), 7), ("ann", at("10:00"), 8), watermark=at("10:00"))
+    with pytest.raises(UsageError, match="'seven' is no value of key column 'value', which has type int64"):
+        erase(by_hand, "seven")
+    assert erase(by_hand, "7").rows["state"] == 1
+    assert users_of_state(by_hand) == [8]
+
+
+def users_of_state(by_hand: ByHand) -> list[int]:
+    return [value for value in by_hand.rows("state")["value"].to_pylist() if value is not None]
+
+
+def test_a_key_of_several_columns_is_given_in_order(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("user", "value"))
+    by_hand.epoch(("zoe", at("10:00"), 7), ("zoe", at("10:00"), 8), watermark=at("10:00"))
+    by_hand.epoch(watermark=at("11:00"))
+    assert erase(by_hand, "zoe", "7").rows["results"] == 1
+    assert by_hand.rows("results")["value"].to_pylist() == [8]
+
+
+def test_a_pipeline_that_never_ran_has_nothing_to_forget(by_hand: ByHand) -> None:
+    with pytest.raises(Refused, match="no snapshot yet"):
+        erase(by_hand, "zoe")
