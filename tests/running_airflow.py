@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.airflow.embedded import EmbeddedAirflow
 from tests.dags.project import write_project
+from tests.expectations.quality_lake import hour_lake, session_lake
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,9 +24,14 @@ globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer and the DAGs of pipeline `sessions`, whose tables hold two epochs."""
+    """Airflow with a scheduler, a triggerer, and the DAGs of two pipelines whose tables hold two epochs.
+
+    Those of `sessions` are good; in `hours` a pane was planted that came twice.
+    """
     folder = tmp_path_factory.mktemp("project")
-    config = write_project(folder, max_lag_minutes="90", catchup="false")
+    planted = hour_lake()
+    planted.panes.append(dict(planted.panes[0]))
+    config = write_project(folder, session_lake(), planted, max_lag_minutes="90", catchup="false")
     (folder / "dags").mkdir()
     (folder / "dags" / "tidegate_dags.py").write_text(DAG_FILE)
     with EmbeddedAirflow(
@@ -39,5 +45,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         },
     ) as running:
-        running.wait_for_dags([f"sessions__{kind}" for kind in ("backfill", "stream", "quality", "watch")])
+        kinds = ("backfill", "stream", "quality", "watch")
+        running.wait_for_dags([f"{name}__{kind}" for name in ("sessions", "hours") for kind in kinds])
         yield running

@@ -109,7 +109,7 @@ def test_savepoints_and_quality_appear_as_they_come(
 def test_restart_opens_the_trigger_form_of_the_stream(
     embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]
 ) -> None:
-    embedded.get_by_role("link", name="Restart").click()
+    embedded.locator("[data-pipeline=sessions]").get_by_role("link", name="Restart").click()
     form = page.get_by_role("dialog")
     expect(form).to_contain_text("Trigger Dag - sessions__stream", timeout=20_000)
     for title in ("Start from", "Parallelism", "Stop the stream that runs now"):
@@ -119,6 +119,6 @@ def test_restart_opens_the_trigger_form_of_the_stream(
 
 
 def test_links_lead_to_the_dags(embedded: FrameLocator, page: Page) -> None:
-    embedded.get_by_role("link", name="Backfill").click()
+    embedded.locator("[data-pipeline=sessions]").get_by_role("link", name="Backfill").click()
     page.wait_for_url("**/dags/sessions__backfill")
     expect(page.get_by_text("sessions__backfill").first).to_be_visible()

@@ -7,12 +7,13 @@ from pathlib import Path
 from tests.expectations.quality_lake import QualityLake, session_lake
 
 
-def write_project(folder: Path, lake: QualityLake | None = None, **settings: str) -> Path:
-    """Write tables and tidegate.toml of one pipeline; settings go into its entry as TOML. The file."""
-    lake = lake or session_lake()
-    entry = lake.write(folder).pipelines[lake.pipeline.name]
-    lines = [f"[pipelines.{lake.pipeline.name}]", f'object = "{entry.object}"', "start = 2024-03-01"]
-    lines += [f"{name} = {value}" for name, value in settings.items()]
+def write_project(folder: Path, *lakes: QualityLake, **settings: str) -> Path:
+    """Write tables and tidegate.toml of some pipelines; settings go into their entries as TOML. The file."""
+    lines = []
+    for lake in lakes or (session_lake(),):
+        entry = lake.write(folder).pipelines[lake.pipeline.name]
+        lines += [f"[pipelines.{lake.pipeline.name}]", f'object = "{entry.object}"', "start = 2024-03-01"]
+        lines += [f"{name} = {value}" for name, value in settings.items()]
     file = folder / "tidegate.toml"
     file.write_text("\n".join(lines) + "\n")
     return file
