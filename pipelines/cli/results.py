@@ -9,6 +9,7 @@ from pipelines.errors import Refused
 from pipelines.snapshots.head import read_snapshot
 from pipelines.storage import read_table
 from pipelines.tables import results as results_table
+from windowing.time import Millis
 
 _VIEWS = ("final", "latest", "all")
 
@@ -24,15 +25,23 @@ _VIEWS = ("final", "latest", "all")
 )
 @click.option("--limit", type=int, default=20, show_default=True, help="How many to show; 0 for all.")
 @click.option("--sort", help="Column to sort by, largest first. Default: by window end, newest first.")
+@click.option("--sql", is_flag=True, help="Print the view as a query for Spark instead; it needs no catalog.")
 @with_screen
-def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None) -> None:
+def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None, sql: bool) -> None:
     """Show the windows of PIPELINE."""
     tables = screen.tables(pipeline)
     snapshot = read_snapshot(tables)
     if snapshot is None:
         raise Refused(f"pipeline {pipeline!r} has no results yet: run `tidegate backfill {pipeline}` first")
-    rows = read_table(tables.warehouse, tables.open(results_table.NAME))
     key = tuple(snapshot.manifest.schemas.key)
+    if sql:
+        query = _query(tables.path(results_table.NAME), view, key, snapshot.manifest.watermark)
+        screen.show({"sql": query})
+        if not screen.json:
+            # Not through the console, which would break the line.
+            click.echo(query)
+        return
+    rows = read_table(tables.warehouse, tables.open(results_table.NAME))
     if view != "all":
         rows = results_table.latest(rows, key)
     if view == "final":
@@ -55,3 +64,12 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
             ],
         ),
     )
+
+
+def _query(path: str, view: str, key: tuple[str, ...], watermark: Millis) -> str:
+    table = f"delta.`{path}`"
+    if view == "all":
+        return f"SELECT * FROM {table}"
+    if view == "latest":
+        return results_table.latest_query(table, key)
+    return results_table.final_query(table, key, watermark)

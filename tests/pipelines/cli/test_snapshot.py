@@ -87,3 +87,12 @@ def test_a_dry_run_says_what_would_become_of_each_interval(project: Project) -> 
     assert [plan["state"].split(":")[0].split(",")[0] for plan in told["planned"]] == ["run before", "would run"]
     told = project.data("backfill", "sessions", "--start", "2024-03-05", "--end", "2024-03-06", "--dry-run")
     assert told["planned"][0]["state"] == "refused: a gap lies before it"
+
+
+def test_the_views_come_as_queries_that_need_no_catalog(project: Project) -> None:
+    two_epochs(project)
+    table = f"delta.`{project.by_hand.tables.path('results')}`"
+    for view in ("final", "latest", "all"):
+        code, told = project.tidegate("results", "sessions", "--view", view, "--sql")
+        assert (code, told.count("\n"), table in told) == (0, 1, True)
+    assert "unix_millis(final_at) <= 1709288400000" in project.data("results", "sessions", "--sql")["sql"]

@@ -1,0 +1,142 @@
+"""The guide says what is so: its code runs, its commands exist, its tables name every field, its links lead."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from pydantic import BaseModel
+
+from pipelines.cli import cli
+from pipelines.config import Config, PipelineEntry
+from pipelines.pipeline import Pipeline
+from pipelines.tables import epochs, late, rejects, results
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = ROOT / "docs" / "guide"
+
+EVERYWHERE = {"--config", "--json", "--output", "--debug", "--help"}
+_INTERNAL = {"root", "file_name"}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def rows(page: str) -> str:
+    return (GUIDE / page).read_text()
+
+
+def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        elif command is not None:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands())
+
+
+def shown(page: Path) -> list[str]:
+    """Every `tidegate ...` in code, inline or in a block."""
+    text = page.read_text()
+    lines = [
+        line for block in re.findall(r"^```\n(.*?)^```$", text, re.DOTALL | re.MULTILINE) for line in block.splitlines()
+    ]
+    inline = re.findall(r"`(tidegate [^`]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+    return [line.partition("#")[0].strip() for line in (*lines, *inline) if line.startswith("tidegate ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if shown(page)], ids=name_of)
+def test_every_command_that_is_shown_exists_with_its_options(page: Path) -> None:
+    wrong = []
+    for line in shown(page):
+        words = shlex.split(line.replace("...", ""))[1:]
+        path = next((path for path in COMMANDS if tuple(words[: len(path)]) == path), None)
+        if path is None:
+            groups = {path[0] for path in COMMANDS if len(path) > 1}
+            wrong += [] if words == ["--help"] or (words[0] in groups and len(words) == 1) else [line]
+            continue
+        known = {
+            option for parameter in COMMANDS[path].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        wrong += [line for word in words if word.startswith("--") and word not in known | EVERYWHERE]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
+def test_the_command_line_page_has_every_command_with_every_option(path: tuple[str, ...]) -> None:
+    page = rows("command-line.md")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `tidegate {' '.join(path)}")]
+    options = {option for parameter in COMMANDS[path].params for option in parameter.opts if option.startswith("--")}
+    assert {option for option in options - EVERYWHERE if option not in row} == set()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tidegate.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        if "airflow" in block:
+            pytest.importorskip("airflow")
+        exec(compile(block, name_of(page), "exec"), names)
+
+
+def test_the_project_of_the_first_page_is_one(tmp_path: Path) -> None:
+    from pipelines.config import load_config
+
+    (toml,) = blocks(GUIDE / "getting-started.md", "toml")
+    visits = next(block for block in blocks(GUIDE / "getting-started.md", "python") if "visits.py" in block)
+    (tmp_path / "tidegate.toml").write_text(toml)
+    (tmp_path / "visits.py").write_text(visits)
+    assert load_config(tmp_path / "tidegate.toml").pipeline("visits").name == "visits"
+
+
+@pytest.mark.parametrize("model", [Config, PipelineEntry])
+def test_the_configuration_page_has_every_key_with_its_default(model: type[BaseModel]) -> None:
+    page = rows("configuration.md")
+    for block in blocks(GUIDE / "configuration.md", "toml"):
+        Config.model_validate(tomllib.loads(block))
+    for name, field in model.model_fields.items():
+        if name in _INTERNAL:
+            continue
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        default = row.rstrip(" |").rpartition("| ")[2]
+        if isinstance(field.default, bool | int | str) and field.default != "":
+            said = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+            assert said in default.replace('"', "").replace("`", ""), f"{name}: {default}"
+
+
+def test_the_pipelines_page_has_every_field() -> None:
+    page = rows("pipelines.md")
+    assert [name for name in Pipeline.__dataclass_fields__ if f"| `{name}` |" not in page] == []
+
+
+def test_the_results_page_has_every_column_of_every_table() -> None:
+    page = rows("results.md")
+    columns = {field.name for field in (*results.LEADING, *late.TRAILING, *rejects.TRAILING)}
+    columns |= {
+        name for name in epochs.SCHEMA.names if name not in ("parent", "shards", "phases", "run_id", "started_at")
+    }
+    columns -= {"timers_registered", "timers_fired", "timers_deleted", "open_windows", "processing_time"}
+    assert {name for name in columns if f"`{name}`" not in page} == set()
