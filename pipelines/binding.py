@@ -18,6 +18,7 @@ from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.columns import to_delta
 from windowing.aggregates import AggregateColumns
+from windowing.assigners import GapColumn
 from windowing.assigners import MergingWindowAssigner
 from windowing.compute import Windows
 from windowing.errors import IllegalArgument
@@ -200,6 +201,10 @@ def _bind_windows(pipeline: Pipeline, derived: pa.Schema) -> tuple[Windows, tupl
         needed = {column for aggregate in windows.aggregate.values() for column in aggregate.columns}
         for column in needed:
             _require(pipeline, derived, column, "compute.aggregate")
+        gap = getattr(windows.assigner, "gap_of", None)
+        if isinstance(gap, GapColumn):
+            _require(pipeline, derived, gap.column, "compute.assigner.gap_of")
+            needed.add(gap.column)
         schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
         bound = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
         return bound, tuple(name for name in derived.names if name in needed)

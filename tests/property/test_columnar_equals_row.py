@@ -38,7 +38,14 @@ from windowing.aggregates import (
     Sum,
     Variance,
 )
-from windowing.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from windowing.assigners import (
+    CalendarEventTimeWindows,
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+    GapColumn,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
 from windowing.compute import Windows
 from windowing.keys import KeySchema
@@ -52,6 +59,7 @@ MAX_PARALLELISM = 16
 
 INPUT = pa.schema(
     [
+        ("gap", pa.int64()),
         ("n", pa.int64()),
         ("x", pa.float64()),
         ("f", pa.float32()),
@@ -108,7 +116,16 @@ KEYS: dict[Any, list[Any]] = {
     pa.binary(): [b"", b"\x00\xff", None],
 }
 
+CALENDARS = [
+    CalendarEventTimeWindows.days("Europe/Berlin"),
+    CalendarEventTimeWindows.weeks("America/New_York", first_day=6),
+    CalendarEventTimeWindows.months("Asia/Kathmandu"),
+]
+CALENDAR_SCALE = 20 * 3_600_000
+"""Milliseconds that one step of drawn times is for calendar windows, which a few steps must cross."""
+
 VALUES = {
+    "gap": [1, 5, 12, 3],
     "n": [None, 0, 1, -5, 3, 2**40],
     "x": [None, 0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 1e9],
     "f": [None, 0.0, 1.5, -2.5, math.nan],
@@ -142,7 +159,11 @@ class Case(NamedTuple):
 
 @st.composite
 def assigners(draw: st.DrawFn) -> Any:
-    match draw(st.sampled_from(["tumbling", "sliding", "session", "session"])):
+    match draw(st.sampled_from(["tumbling", "sliding", "calendar", "session", "session", "dynamic"])):
+        case "calendar":
+            return draw(st.sampled_from(CALENDARS))
+        case "dynamic":
+            return DynamicEventTimeSessionWindows(GapColumn("gap"))
         case "tumbling":
             size = draw(st.integers(1, 25))
             return TumblingEventTimeWindows(size, draw(st.integers(1 - size, size - 1)))
@@ -156,10 +177,12 @@ def assigners(draw: st.DrawFn) -> Any:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
+    assigner = draw(assigners())
+    scale = CALENDAR_SCALE if isinstance(assigner, CalendarEventTimeWindows) else 1
     windows = Windows(
-        draw(assigners()),
+        assigner,
         trigger=draw(st.sampled_from([None, EventTimeTrigger(), PurgingTrigger(EventTimeTrigger())])),
-        allowed_lateness=draw(st.sampled_from([0, 0, 3, 10, 40])),
+        allowed_lateness=draw(st.sampled_from([0, 0, 3, 10, 40])) * scale,
         accumulation=draw(st.sampled_from(list(Accumulation))),
         aggregate=AggregateColumns.of({name: AGGREGATES[name] for name in names}, INPUT),
     )
@@ -168,12 +191,12 @@ def cases(draw: st.DrawFn) -> Case:
     possible = list(product(*(KEYS[kind] for kind in kinds)))
     keys = possible[draw(st.integers(0, len(possible) - 1)) :][:3]
     # Small numbers, so that times tie, sessions touch and windows are shared; key 0 is hot.
-    times = st.integers(-20, 60)
+    times = st.integers(-20, 60).map(lambda time: time * scale)
     keys_of = st.sampled_from([0, 0, *range(len(keys))])
     events = st.builds(Event, keys_of, times, st.sampled_from(ROWS))
     commits = draw(st.lists(st.lists(events, max_size=8), min_size=1, max_size=4))
     steps = draw(st.lists(st.integers(-5, 30), min_size=len(commits), max_size=len(commits)))
-    watermarks = (np.cumsum(steps) + draw(st.integers(-30, 10))).tolist()
+    watermarks = ((np.cumsum(steps) + draw(st.integers(-30, 10))) * scale).tolist()
     lag = draw(st.sampled_from([None, None, None, 2]))
     cuts = draw(st.lists(st.integers(0, sum(map(len, commits))), max_size=2)) if lag is None else []
     return Case(windows, key, keys, commits, watermarks, sorted(cuts), lag, draw(st.booleans()))
@@ -211,7 +234,7 @@ def epochs_of(case: Case) -> list[Epoch]:
 def event_order_epochs(case: Case) -> Any:
     """Each commit as the slice of one interval, with stragglers from before it."""
     assert case.lag is not None
-    watermark = -25
+    watermark = case.watermarks[0] - 20
     for events, after in zip(case.commits, case.watermarks, strict=True):
         final = max([watermark, after, *(event.time - case.lag for event in events)])
         yield Epoch(

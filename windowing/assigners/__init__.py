@@ -7,6 +7,7 @@ from windowing.assigners.calendar import (
     CalendarProcessingTimeWindows,
     CalendarUnit,
 )
+from windowing.assigners.gap_column import GapColumn
 from windowing.assigners.globals import GlobalWindows
 from windowing.assigners.ingestion import (
     DynamicIngestionTimeSessionWindows,
@@ -34,6 +35,7 @@ __all__ = [
     "DynamicIngestionTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",
     "EventTimeSessionWindows",
+    "GapColumn",
     "GlobalWindows",
     "IngestionTimeSessionWindows",
     "MergingWindowAssigner",

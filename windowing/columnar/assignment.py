@@ -8,8 +8,16 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from windowing.aggregates.vectorised import Int64s
-from windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from windowing.assigners import (
+    Calendar,
+    CalendarEventTimeWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 from windowing.assigners.stagger import WindowStagger
+
+_DAY = 86_400_000
 
 
 class Assigned(NamedTuple):
@@ -37,6 +45,8 @@ def assignment_of(assigner: WindowAssigner) -> Assignment | None:
             if stagger is not WindowStagger.ALIGNED and drawn is None:
                 return None
             return lambda timestamps: _tumbling(timestamps, size, offset + (drawn or 0))
+        case CalendarEventTimeWindows(calendar):
+            return lambda timestamps: _calendar(timestamps, calendar)
         case SlidingEventTimeWindows(size, slide, offset):
             return lambda timestamps: _sliding(timestamps, size, slide, offset)
         case _:
@@ -46,6 +56,20 @@ def assignment_of(assigner: WindowAssigner) -> Assignment | None:
 def _tumbling(timestamps: Int64s, size: int, offset: int) -> Assigned:
     starts = timestamps - (timestamps - offset) % size
     return Assigned(np.arange(len(timestamps)), starts, starts + size)
+
+
+def _calendar(timestamps: Int64s, calendar: Calendar) -> Assigned:
+    # A period is at least a local day, so the windows of an UTC day are few, and one after the other.
+    windows = set()
+    for day in np.unique(timestamps // _DAY).tolist():
+        window = calendar.window_at(day * _DAY)
+        windows.add(window)
+        while window.end < (day + 1) * _DAY:
+            window = calendar.window_at(window.end)
+            windows.add(window)
+    bounds = np.array(sorted(windows), np.int64).reshape(-1, 2)
+    places = np.searchsorted(bounds[:, 0], timestamps, side="right") - 1
+    return Assigned(np.arange(len(timestamps)), bounds[places, 0], bounds[places, 1])
 
 
 def _sliding(timestamps: Int64s, size: int, slide: int, offset: int) -> Assigned:

@@ -67,18 +67,22 @@ class Clusters:
             of,
         )
 
-    def growths(self) -> Bools:
+    def growths(self, gaps_vary: bool) -> Bools:
         """Which elements open a session, extend one or join several, when they come in their order.
 
         Elements come by commit and then by time; any other lies inside a session that is there already.
+
+        Args:
+            gaps_vary: whether a later element may end before an earlier one.
         """
         inside = shifted(running_max(self.ends, self.of.ids), self.of.starts, MIN_TIMESTAMP) >= self.ends
         mixed = self.of.min(self.commits) < self.of.max(self.commits)
         if mixed.any():
-            inside[mixed[self.of.ids]] = self.some(mixed)._inside_one_by_one()
+            some = self.some(mixed)
+            inside[mixed[self.of.ids]] = some._inside_by_member() if gaps_vary else some._inside_by_commit()
         return ~self.in_flight & ~inside
 
-    def _inside_one_by_one(self) -> Bools:
+    def _inside_by_commit(self) -> Bools:
         inside = np.zeros(len(self.codes), np.bool_)
         lowest = int(self.starts.min()) - 1
         for commit in np.unique(self.commits[~self.in_flight]).tolist():
@@ -89,6 +93,23 @@ class Clusters:
             following = self._next_start(later)
             own = self.commits == commit
             inside[own] = ((reach >= self.ends) | (following <= reach))[own]
+        return inside
+
+    def _inside_by_member(self) -> Bools:
+        inside = np.zeros(len(self.codes), np.bool_)
+        order = np.lexsort((self.starts, self.commits, self.of.ids))
+        starts, ends = self.starts.tolist(), self.ends.tolist()
+        clusters, commits = self.of.ids.tolist(), self.commits.tolist()
+        current, sessions = -1, list[tuple[int, int]]()
+        for member in order.tolist():
+            if clusters[member] != current:
+                current, sessions = clusters[member], []
+            start, end = starts[member], ends[member]
+            met = [session for session in sessions if session[0] <= end and start <= session[1]]
+            cover = min([start, *(s for s, _ in met)]), max([end, *(e for _, e in met)])
+            inside[member] = commits[member] != IN_FLIGHT and met == [cover]
+            if not inside[member]:
+                sessions = [session for session in sessions if session not in met] + [cover]
         return inside
 
     def _next_start(self, negated: Int64s) -> Int64s:

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.assigners import EventTimeSessionWindows
 from windowing.columnar.aligned import AlignedKernel
 from windowing.columnar.assignment import assignment_of
 from windowing.columnar.by_row import run_by_row
 from windowing.columnar.contents import ColumnarContents
 from windowing.columnar.elements import Elements, Outcome
+from windowing.columnar.gaps import gaps_of
 from windowing.columnar.kernel import Made, Rules
 from windowing.columnar.key_codes import KeyCodes, encode_keys
 from windowing.columnar.panes import PaneRows
@@ -161,9 +161,9 @@ class ColumnarOperator:
         if assign is not None:
             nothing = np.empty(0, np.int64)
             return AlignedKernel(assign, self._rules, timeline).run(codes, elements, in_flight, keys), nothing, nothing
-        assert isinstance(assigner, EventTimeSessionWindows)
-        gap = assigner.gap
-        kernel = SessionKernel(lambda some: np.full(len(some), gap), self._rules, timeline)
+        gaps = gaps_of(assigner)
+        assert gaps is not None, "the planner takes only assigners with an array form"
+        kernel = SessionKernel(gaps, self._rules, timeline)
         made, routed = kernel.run(codes, elements, in_flight, keys)
         return made, routed.elements, routed.windows
 

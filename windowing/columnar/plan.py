@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from windowing.aggregates.bound import AggregateColumns
 from windowing.aggregates.vectorised import VectorisedAggregate
-from windowing.assigners import EventTimeSessionWindows
+from windowing.assigners import DynamicEventTimeSessionWindows
 from windowing.columnar.assignment import assignment_of
+from windowing.columnar.gaps import gaps_of
 from windowing.compute import Windows
 from windowing.triggers import EventTimeTrigger, PurgingTrigger, Trigger
 
@@ -51,7 +52,9 @@ def _needs_rows(windows: Windows) -> str | None:
     name = type(assigner).__name__
     if not assigner.is_event_time:
         return f"windows of {name} do not end by event time"
-    if type(assigner) is not EventTimeSessionWindows and assignment_of(assigner) is None:
+    if type(assigner) is DynamicEventTimeSessionWindows and gaps_of(assigner) is None:
+        return f"gap function {assigner.gap_of!r} takes elements one by one: a GapColumn has an array form"
+    if gaps_of(assigner) is None and assignment_of(assigner) is None:
         return f"{name} has no array form" + (
             "" if getattr(assigner, "stagger", None) is None else " until its stagger is drawn"
         )

@@ -12,9 +12,7 @@ The others, in which a late element meets a session or may, go through the row o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +21,12 @@ from windowing.aggregates.vectorised import Bools, Groups, Int64s
 from windowing.columnar.clusters import Clusters, cluster
 from windowing.columnar.contents import Contents, joined, take
 from windowing.columnar.elements import Elements
+from windowing.columnar.gaps import Gaps
 from windowing.columnar.kernel import LateRows, Made, Rules, count
 from windowing.columnar.order import begins, running_max, shifted
 from windowing.columnar.session_firing import Sessions, fire_sessions
 from windowing.columnar.state import CodedRows, InFlight
 from windowing.columnar.timeline import Timeline
-
-Gaps: TypeAlias = Callable[[Elements], Int64s]
-"""The gap of each element, milliseconds."""
 
 _SAFE = 2
 """Milliseconds after the watermark from which an element can't touch a session that has fired."""
@@ -89,7 +85,7 @@ class SessionKernel:
         found = cluster(
             codes,
             elements.timestamps,
-            elements.timestamps + self._gaps(elements),
+            elements.timestamps + self._gaps.of(elements),
             self._timeline.commits_of(elements.timestamps, elements.commits),
             self._timeline.seen_by(elements.timestamps, elements.commits),
             in_flight,
@@ -110,15 +106,15 @@ class SessionKernel:
         known_fresh = ~window
         if window.any():
             known_fresh[window] = fresh[clusters.rows[window]]
-        simple = of.all(safe & known_fresh)
+        # Of elements of one time with different gaps the order decides what is counted, and what is late.
+        tied = ~begins(clusters.codes, clusters.starts, clusters.commits) & begins(clusters.ends)
+        simple = of.all(safe & known_fresh & ~tied)
         if simple.all():
             return simple
         one_commit = of.min(clusters.commits) == of.max(clusters.commits)
         late = self._late(clusters)
-        # Once an element was taken, a late one after it may belong to the same session; and of elements of
-        # one time with different gaps the order decides.
+        # Once an element was taken, a late one after it may belong to the same session.
         late_after = late & ~shifted(late.astype(np.int64), of.starts, 1).astype(np.bool_)
-        tied = ~begins(clusters.codes, clusters.starts) & begins(clusters.ends)
         exact: Bools = simple | (one_commit & ~of.any(window | late_after | tied))
         return exact
 
@@ -141,7 +137,7 @@ class SessionKernel:
             clusters = clusters.without(late)
         if not len(clusters.of):
             return
-        growths = clusters.growths()
+        growths = clusters.growths(self._gaps.vary)
         reach = running_max(clusters.ends, clusters.of.ids)
         lasting = int(self._rules.lateness > 0)
         # A session sets a timer for its end, unless that has passed, and one for its cleanup.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windowing.columnar import Elements, Outcome, Timeline
 from windowing.columnar.operator import NO_LATE
@@ -69,6 +70,7 @@ def _feed(operator: WindowOperator, timeline: Timeline, key: KeySchema, elements
     values = [{}] * len(elements) if table is None else table.select(list(elements.columns)).to_pylist()
     keys = list(zip(*[elements.keys[name].to_pylist() for name in key.names], strict=True)) or [()] * len(elements)
     watermarks = [*timeline.before[1:].tolist(), timeline.final]
+    order = _order(elements)
     times, commits = elements.timestamps.tolist(), elements.commits.tolist()
 
     def process(row: int) -> Iterator[int]:
@@ -78,19 +80,29 @@ def _feed(operator: WindowOperator, timeline: Timeline, key: KeySchema, elements
             yield row
 
     if timeline.lag is not None:
-        for row in sorted(range(len(elements)), key=times.__getitem__):
+        for row in order:
             if times[row] - timeline.lag > operator.current_watermark:
                 advance(operator, times[row] - timeline.lag)
             yield from process(row)
         advance(operator, timeline.final)
         return
     for commit, complete in enumerate(timeline.complete.tolist()):
-        own = [row for row in range(len(elements)) if commits[row] == commit]
-        for row in sorted(own, key=times.__getitem__):
-            yield from process(row)
+        for row in order:
+            if commits[row] == commit:
+                yield from process(row)
         if complete:
             operator.end_commit()
             operator.process_watermark(watermarks[commit])
+
+
+def _order(elements: Elements) -> list[int]:
+    """The rows by commit and time, ties by the columns, as a shard feeds them."""
+    columns: dict[str, Any] = {"commit": pa.array(elements.commits), "time": pa.array(elements.timestamps)}
+    columns |= {f"key_{name}": column for name, column in elements.keys.items()}
+    columns |= {f"value_{name}": column for name, column in elements.columns.items()}
+    keys = [(name, "ascending") for name, column in columns.items() if not pa.types.is_nested(column.type)]
+    rows: list[int] = pc.sort_indices(pa.table(columns), sort_keys=keys).to_pylist()
+    return rows
 
 
 def _panes(results: list[WindowResult], windows: Windows, key: KeySchema) -> pa.Table:

@@ -1,0 +1,28 @@
+"""The gap of a dynamic session as a column of the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class GapColumn:
+    """Takes the gap of each element from a column: milliseconds, an integer above zero.
+
+    Unlike a function of one's own it is a value, can be read by a plan, and works on arrays.
+
+    Example:
+        >>> from windowing.assigners import EventTimeSessionWindows
+        >>> assigner = EventTimeSessionWindows.with_dynamic_gap(GapColumn("patience"))
+        >>> [tuple(window) for window in assigner.assign_windows({"patience": 30}, 5, None)]
+        [(5, 35)]
+    """
+
+    column: str
+
+    def __call__(self, element: Any) -> Millis:
+        gap: Millis = element[self.column]
+        return gap
