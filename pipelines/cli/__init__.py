@@ -15,6 +15,7 @@ from pipelines.errors import OTHER, USAGE, TidegateError
 _COMMANDS = {
     "backfill": "pipelines.cli.backfill:backfill",
     "demo": "pipelines.cli.demo:demo",
+    "explain": "pipelines.cli.explain:explain",
     "forget": "pipelines.cli.forget:forget",
     "late": "pipelines.cli.late:late",
     "optimize": "pipelines.cli.vacuum:optimize",

@@ -21,7 +21,7 @@ CASES: list[dict[str, Any]] = [
 MODES = {"straight": Options("columnar"), "restore_every_step": Options("columnar", restore_every_step=True)}
 
 AGGREGATES = {"sum", "reduce_sum", "count"}
-ASSIGNERS = {"tumbling", "sliding", "session"}
+ASSIGNERS = {"tumbling", "sliding", "session", "dynamic_session"}
 TRIGGERS = {None, "event_time"}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from windowing.aggregates import Aggregate, AggregateColumns, Count, Sum
+from windowing.assigners import DynamicEventTimeSessionWindows, GapColumn
 from windowing.columnar import choose_operator
 from windowing.compute import Windows
 from windowing.keys import KeySchema
@@ -15,9 +16,9 @@ from windowing.testing.columnar import columnar_harness
 from windowing.testing.harness import OperatorHarness
 from windowing.testing.transcripts.case import Skipped
 
-VALUE = "value"
+VALUE, GAP = "value", "gap"
 
-_INPUT = pa.schema([(VALUE, pa.int64())])
+_INPUT = pa.schema([(VALUE, pa.int64()), (GAP, pa.int64())])
 _AGGREGATES: dict[str, Aggregate] = {"sum": Sum(VALUE), "reduce_sum": Sum(VALUE), "count": Count()}
 """The functions of cases that are aggregates; the others see elements in the order of their arrival."""
 
@@ -32,6 +33,8 @@ def build_columnar(windows: Windows, operator: dict[str, Any], key: KeySchema | 
     aggregate = _AGGREGATES.get(function) if isinstance(function, str) else None
     if aggregate is None:
         raise Skipped(f"by design: function {function!r} is no aggregate: it sees elements one by one")
+    if isinstance(windows.assigner, DynamicEventTimeSessionWindows):
+        windows = replace(windows, assigner=DynamicEventTimeSessionWindows(GapColumn(GAP)))
     same = replace(
         windows, reduce=None, process=None, evictor=None, aggregate=AggregateColumns.of({VALUE: aggregate}, _INPUT)
     )

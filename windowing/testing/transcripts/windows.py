@@ -20,7 +20,7 @@ from windowing.testing.transcripts.case import (
     only_field,
     run_expecting,
 )
-from windowing.testing.transcripts.columnar import VALUE, build_columnar
+from windowing.testing.transcripts.columnar import GAP, VALUE, build_columnar
 from windowing.testing.transcripts.doubles import (
     CaseFunction,
     ScriptedAssigner,
@@ -135,9 +135,9 @@ class WindowCase:
         if isinstance(self.windows.assigner, ScriptedAssigner):
             self.windows.assigner.windows = [window_of(raw) for raw in element["windows"]]
         value = element["value"]
-        self.harness.element(
-            element["key"], {VALUE: value} if self.options.operator == "columnar" else value, element["ts"]
-        )
+        if self.options.operator == "columnar":
+            value = {VALUE: value, GAP: self.gap.gap}
+        self.harness.element(element["key"], value, element["ts"])
 
     def _compare(self, index: int, expected: list[dict[str, Any]], came: list[dict[str, Any]]) -> None:
         wanted = [_frozen(output) for output in expected]

@@ -1,0 +1,32 @@
+"""`tidegate explain`: which operator runs a pipeline, why, and the steps of an epoch. Starts no JVM."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from pipelines.cli.screen import Screen, table, with_screen
+
+
+@click.command()
+@click.argument("pipeline")
+@with_screen
+def explain(screen: Screen, pipeline: str) -> None:
+    """Tell how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
+    from pipelines.explanation import explain as explain_pipeline
+
+    explanation = explain_pipeline(screen.config().pipeline(pipeline))
+    choice = explanation.operator
+    data = asdict(explanation)
+    data["operator"] = {"name": choice.name, "reason": choice.reason}
+    screen.show(
+        data,
+        f"[bold]{pipeline}[/bold] runs through the [bold]{choice.name}[/bold] operator: {choice.reason}",
+        f"order: {explanation.order}",
+        table(
+            "an epoch",
+            ["", "where", "what"],
+            [[number, step.where, step.does] for number, step in enumerate(explanation.steps, 1)],
+        ),
+    )

@@ -1,0 +1,118 @@
+"""What an epoch of a pipeline does, step by step, and why; from the pipeline alone, without Spark or data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.pipeline import Pipeline
+from windowing.aggregates import AggregateColumns
+from windowing.assigners import MergingWindowAssigner
+from windowing.columnar import OperatorChoice, choose_operator
+from windowing.compute import Windows
+from windowing.evictors import TimeEvictor
+from windowing.triggers import EventTimeTrigger, PurgingTrigger
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One physical step: where it runs and what it does."""
+
+    where: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a pipeline is run.
+
+    Args:
+        pipeline: its name.
+        operator: which operator its windows go through, and why.
+        order: whether results depend on the order of arrival, in words.
+        steps: of an epoch, in order.
+    """
+
+    pipeline: str
+    operator: OperatorChoice
+    order: str
+    steps: tuple[Step, ...]
+
+
+def explain(pipeline: Pipeline) -> Explanation:
+    """How a pipeline is run."""
+    choice = choose_operator(pipeline.compute)
+    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice)))
+
+
+def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
+    source, windows = pipeline.source, pipeline.compute
+    key = ", ".join(pipeline.key) or "none (all in one)"
+    used = _used(pipeline)
+    derived = f", derived {', '.join(pipeline.columns)}" if pipeline.columns else ""
+    where = f", where {pipeline.where}" if pipeline.where else ""
+    shards = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
+    return [
+        Step("driver", "plan: the slice, the source's commits, the watermark before and after each"),
+        Step("Spark", f"scan {source.table}: key {key}, time {source.timestamp}, {used}{derived}{where}"),
+        Step(
+            "Spark",
+            f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
+            "rejects), and take all columns along of rows that may be late",
+        ),
+        Step("Spark", f"shuffle by key group, pmod(xxhash64(key), {pipeline.max_parallelism}), into {shards}"),
+        Step("Python task", "read the state rows of the shard's key groups"),
+        *(Step("Python task", text) for text in _operating(windows, choice)),
+        Step("Python task", "write Parquet files of results, late and state; of state only where the shard changed"),
+        Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
+    ]
+
+
+def _operating(windows: Windows, choice: OperatorChoice) -> list[str]:
+    if not choice.columnar:
+        return ["sort by commit and time; each element through assigner, trigger and contents, then due timers"]
+    functions = ", ".join(_names(windows))
+    if isinstance(windows.assigner, MergingWindowAssigner):
+        return [
+            "sort by key and time; cut into clusters of elements and open sessions that touch",
+            f"reduce each cluster: {functions}",
+            "clusters in which a late element meets a session, or may: row by row",
+        ]
+    return [
+        "sort by key and window; one group for each pane: on time, or late by its commit",
+        f"reduce each group: {functions}; merge the groups of a window in order",
+    ]
+
+
+def _names(windows: Windows) -> tuple[str, ...]:
+    bound = windows.bound_aggregate
+    return bound.names if isinstance(bound, AggregateColumns) else (type(bound).__name__,)
+
+
+def _used(pipeline: Pipeline) -> str:
+    aggregate = pipeline.compute.aggregate
+    if pipeline.compute.process is not None or not hasattr(aggregate, "values"):
+        return "all columns" if pipeline.uses is None else f"columns {', '.join(pipeline.uses)}"
+    columns = {column for one in aggregate.values() for column in one.columns}  # type: ignore[union-attr]
+    gap = getattr(getattr(pipeline.compute.assigner, "gap_of", None), "column", None)
+    return f"columns {', '.join(sorted(columns | ({gap} if gap else set()))) or 'none'}"
+
+
+def _order(windows: Windows) -> str:
+    """Design section 1: which windows a backfill makes as the stream does."""
+    reason = _sees_order(windows)
+    if reason is None:
+        return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"
+    return f"the order of arrival shows ({reason}): runs agree that read the source's commits in order"
+
+
+def _sees_order(windows: Windows) -> str | None:
+    trigger = windows.trigger.nested if isinstance(windows.trigger, PurgingTrigger) else windows.trigger
+    if not windows.assigner.is_event_time:
+        return "windows that do not end by event time"
+    if trigger is not None and type(trigger) is not EventTimeTrigger:
+        return f"trigger {type(trigger).__name__}"
+    if windows.evictor is not None and type(windows.evictor) is not TimeEvictor:
+        return f"evictor {type(windows.evictor).__name__}"
+    if windows.process is not None or windows.reduce is not None:
+        return "a function of your own"
+    return None
