@@ -37,8 +37,8 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     own = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
     if own is not None and not hasattr(own, "expectations"):
         raise UsageError(f"pipelines.{pipeline}.suite = {path!r}: it is a {type(own).__name__}, no ExpectationSuite")
-    pinned = pin(config, pipeline, epoch)
     tables = PipelineTables(warehouse_of(config), pipeline)
+    pinned = pin(tables, config.pipeline(pipeline), epoch)
     run = run_suites(suites(pinned, own), pinned, tables, config.work_folder / "quality" / pipeline)
     report = None
     if with_report:

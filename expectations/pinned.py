@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from expectations.ledger import ledger
-from pipelines.config import Config
+from expectations.restored import restored
+from pipelines import Pipeline
 from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import warehouse_of
 from pipelines.tables.pinned import PinnedTables, pin_tables
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.window_shape import WindowShape, window_shape
@@ -31,6 +31,7 @@ class Pinned:
         epochs: table epochs.
         ledger: what the epochs counted beside what the tables hold.
         state: rows of the snapshot.
+        restored: checksums of the newest restore, and of what it went back to.
     """
 
     manifest: Manifest
@@ -42,6 +43,7 @@ class Pinned:
     epochs: pd.DataFrame
     ledger: pd.DataFrame
     state: pd.DataFrame
+    restored: pd.DataFrame
 
     @property
     def key(self) -> list[str]:
@@ -49,16 +51,20 @@ class Pinned:
         return list(self.manifest.schemas.key)
 
 
-def pin(config: Config, pipeline: str, epoch: int | None) -> Pinned:
-    """The tables of a pipeline as of an epoch; None takes the newest.
+def pin(own: PipelineTables, pipeline: Pipeline, epoch: int | None = None) -> Pinned:
+    """What to check of a pipeline as of an epoch.
+
+    Args:
+        own: the pipeline's tables.
+        pipeline: as the code has it now.
+        epoch: None takes the newest.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
         Refused: the epoch is not published yet, or was replaced by a later restore or re-run.
     """
-    value = config.pipeline(pipeline)
-    tables = pin_tables(PipelineTables(warehouse_of(config), pipeline), epoch)
-    shape = window_shape(value, tables.manifest.stagger_offset)
+    tables = pin_tables(own, epoch)
+    shape = window_shape(pipeline, tables.manifest.stagger_offset)
     final = tables.final_windows()
     return Pinned(
         tables.manifest,
@@ -70,6 +76,7 @@ def pin(config: Config, pipeline: str, epoch: int | None) -> Pinned:
         _frame(tables.epochs.drop_columns(["phases"])),
         ledger(tables, shape, final),
         _frame(tables.state),
+        restored(own, tables),
     )
 
 

@@ -45,6 +45,7 @@ def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
         TableSuite("epochs", pinned.epochs, tuple(_epochs())),
         TableSuite("ledger", pinned.ledger, tuple(_ledger())),
         TableSuite("state", pinned.state, tuple(_state(pinned))),
+        TableSuite("restored state", pinned.restored, tuple(_restored(pinned))),
     ]
     if own is not None:
         found.insert(0, TableSuite(f"new final windows: {own.name}", pinned.fresh, tuple(own.expectations)))
@@ -127,3 +128,8 @@ def _state(pinned: Pinned) -> Iterator[Any]:
     limits = {"watermark": pinned.manifest.watermark, "lateness": shape.lateness, "severity": CRITICAL}
     yield invariants.ExpectNoStateBehindWatermark(**limits)
     yield invariants.ExpectNoTimerOfClosedWindow(**limits)
+
+
+def _restored(pinned: Pinned) -> Iterator[Any]:
+    if len(pinned.restored):
+        yield invariants.ExpectStateToMatchChecksums(severity=CRITICAL)

@@ -44,9 +44,9 @@ class ExpectNoTimerOfClosedWindow(Rule):
 
 
 class ExpectStateToMatchChecksums(Rule):
-    """Each key group holds what its checksum in the manifest was made of: a restore reads what was written."""
+    """Each key group holds after a restore what the snapshot held that it went back to."""
 
-    text: ClassVar[str] = "The checksum of each key group is that of its state rows."
+    text: ClassVar[str] = "The checksum of each key group is that of the snapshot that was restored."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return rows["recorded"].fillna("") != rows["computed"].fillna("")

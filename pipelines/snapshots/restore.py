@@ -7,18 +7,17 @@ is rolled forward like that of any epoch. Epoch numbers grow on: nobody confuses
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import pyarrow as pa
 
-from pipelines.epoch.commit import COUNTERS, check_files
+from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import epoch_row, publish
 from pipelines.errors import Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot
 from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, fork_of
+from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.snapshots.savepoint import copy_files
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import epochs, state
@@ -69,30 +68,21 @@ def _manifest(tables: PipelineTables, head: Snapshot, target: Snapshot, now: Mil
     left = _left(tables, then, fork)
     files = {table: tuple(file for manifest in left for file in manifest.publish[table].files) for table in PUBLISHED}
     files[epochs.NAME] = _epoch_rows(tables, left, epoch)
-    return then.model_copy(
-        update={
-            "timeline": head.manifest.timeline + 1,
-            "epoch": epoch,
-            "parent": then.epoch,
-            "line": (*then.line, (epoch, epoch)),
-            "kind": "restore",
-            "interval": None,
-            "slice_rows": 0,
-            "counters": dict.fromkeys((*COUNTERS, "events_in", "dropped", "rejected"), 0)
-            | {"open_windows": then.counters.get("open_windows", 0)},
-            "publish": {
-                table: Publish(
-                    files=files[table],
-                    remove_epochs=() if keep_stale else since,
-                    stale_epochs=since if keep_stale else (),
-                )
-                for table in PUBLISHED
-            },
-            "phases": {},
-            "run_id": uuid.uuid4().hex,
-            "started_at": now,
-            "library_version": version("tidegate"),
-        }
+    return quiet_manifest(
+        then,
+        "restore",
+        epoch,
+        head.manifest.timeline + 1,
+        (*then.line, (epoch, epoch)),
+        {
+            table: Publish(
+                files=files[table],
+                remove_epochs=() if keep_stale else since,
+                stale_epochs=since if keep_stale else (),
+            )
+            for table in PUBLISHED
+        },
+        now,
     )
 
 

@@ -97,7 +97,7 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
 def _snapshot(tables: PipelineTables, epoch: int | None) -> Snapshot:
     version = None
     if epoch is not None:
-        known = {entry.manifest["epoch"]: entry.version for entry in list_snapshots(tables)}
+        known = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
         if epoch not in known:
             raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
         version = known[epoch]

@@ -7,12 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import great_expectations as gx
 import pytest
 
 from expectations.pinned import pin
-from expectations.suites import suites
 from pipelines.errors import Refused
+from pipelines.storage import warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.expectations.broken import broken_in
 from tests.expectations.quality_lake import (
     LAKES,
     QualityLake,
@@ -29,17 +30,9 @@ MINUTE = timedelta(minutes=1)
 
 def broken(lake: QualityLake, folder: Path, severity: str = "critical") -> set[tuple[str, str]]:
     """Suite and type of every expectation of a severity that does not hold."""
-    found = set()
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    for suite in suites(pin(lake.write(folder), lake.pipeline.name, None)):
-        batch = context.data_sources.pandas_default.read_dataframe(suite.rows)
-        for expectation in suite.expectations:
-            result = batch.validate(expectation)
-            assert '"raised_exception": true' not in str(result), result.exception_info
-            if not result.success and result.expectation_config.severity.value == severity:
-                found.add((suite.table, result.expectation_config.type))
-    return found
+    config = lake.write(folder)
+    tables = PipelineTables(warehouse_of(config), lake.pipeline.name)
+    return broken_in(tables, lake.pipeline, severity)
 
 
 @pytest.mark.parametrize("name", LAKES)
@@ -212,4 +205,4 @@ def test_an_epoch_that_a_later_one_replaced_is_refused(tmp_path: Path) -> None:
     lake.epochs.pop()
     config = lake.write(tmp_path)
     with pytest.raises(Refused, match="was replaced"):
-        pin(config, "sessions", None)
+        pin(PipelineTables(warehouse_of(config), "sessions"), lake.pipeline)

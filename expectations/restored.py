@@ -1,0 +1,48 @@
+"""What the newest restore gave back, beside what had been kept: the checksum of each key group, twice."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from pipelines.snapshots.contents import checksums, state_rows
+from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from pipelines.snapshots.savepoint import list_savepoints, read_savepoint
+from pipelines.tables.pinned import PinnedTables
+from pipelines.tables.pipeline_tables import PipelineTables
+
+COLUMNS = ("key_group", "recorded", "computed")
+
+
+def restored(tables: PipelineTables, pinned: PinnedTables) -> pd.DataFrame:
+    """One row a key group; none where there was no restore, or its snapshots are no longer retained.
+
+    Args:
+        tables: of the pipeline.
+        pinned: the same as of an epoch; the newest restore before it counts.
+    """
+    restores = [row for row in pinned.epochs.to_pylist() if row["kind"] == "restore"]
+    if not restores:
+        return pd.DataFrame(columns=list(COLUMNS))
+    newest = max(restores, key=lambda row: int(row["epoch"]))
+    after, before = _of_epoch(tables, newest["epoch"]), _target(tables, newest["parent"])
+    if after is None or before is None:
+        return pd.DataFrame(columns=list(COLUMNS))
+    recorded = checksums(state_rows(tables.warehouse, before))
+    computed = checksums(state_rows(tables.warehouse, after))
+    groups = sorted({*recorded, *computed})
+    return pd.DataFrame([(group, recorded.get(group), computed.get(group)) for group in groups], columns=list(COLUMNS))
+
+
+def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot | None:
+    # Several versions may hold one epoch, after a compaction say: the newest is what a restart would read.
+    versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] == epoch)
+    newest = next(versions, None)
+    return None if newest is None else read_snapshot(tables, newest)
+
+
+def _target(tables: PipelineTables, epoch: int) -> Snapshot | None:
+    """The snapshot that a restore went back to: retained, or a savepoint of it."""
+    if (found := _of_epoch(tables, epoch)) is not None:
+        return found
+    names = [entry.name for entry in list_savepoints(tables) if entry.manifest.epoch == epoch]
+    return read_savepoint(tables, names[0]) if names else None
