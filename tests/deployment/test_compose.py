@@ -1,0 +1,106 @@
+"""docker-compose.yml: it is valid, holds no secret, and nothing in it runs as root."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+SECRETS = {"POSTGRES_PASSWORD": "one", "AIRFLOW_JWT_SECRET": "two", "AIRFLOW_FERNET_KEY": "three"}
+
+
+@pytest.fixture(scope="module")
+def compose() -> list[str]:
+    """The client, whichever there is; without one the test is skipped, but fails in CI, which installs it."""
+    if found := shutil.which("docker-compose"):
+        return [found]
+    docker = shutil.which("docker")
+    if docker and not subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
+        return [docker, "compose"]
+    missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+    raise missing.Exception("no compose client here: apt-get install docker-compose")
+
+
+def configured(compose: list[str], folder: Path, secrets: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What the client makes of the file with these secrets."""
+    env_file = folder / "env"
+    env_file.write_text("".join(f"{name}={value}\n" for name, value in secrets.items()))
+    clean = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    return subprocess.run(
+        [*compose, "--env-file", str(env_file), "-f", str(ROOT / "docker-compose.yml"), "config"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean,
+    )
+
+
+@pytest.fixture
+def services(compose: list[str], tmp_path: Path) -> dict[str, Any]:
+    done = configured(compose, tmp_path, SECRETS)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
+    return found
+
+
+def test_the_cluster_has_all_its_processes(services: dict[str, Any]) -> None:
+    airflow = {f"airflow-{name}" for name in ("init", "api-server", "scheduler", "dag-processor", "triggerer")}
+    assert set(services) == airflow | {"postgres", "spark-master", "spark-worker-1", "spark-worker-2"}
+
+
+def test_every_process_that_stays_is_watched_and_started_again(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        if name != "airflow-init":
+            assert service["healthcheck"]["test"], name
+            assert service["restart"] == "unless-stopped", name
+
+
+def test_tables_are_on_storage_that_drivers_and_executors_share(services: dict[str, Any]) -> None:
+    for name in ("airflow-scheduler", "airflow-api-server", "airflow-triggerer", "spark-worker-1", "spark-worker-2"):
+        assert any("shared" in str(volume) for volume in services[name]["volumes"]), name
+
+
+@pytest.mark.parametrize("missing", SECRETS)
+def test_without_a_secret_nothing_starts(missing: str, compose: list[str], tmp_path: Path) -> None:
+    done = configured(compose, tmp_path, {name: value for name, value in SECRETS.items() if name != missing})
+    assert done.returncode != 0
+    assert ".env.example" in done.stderr
+
+
+def test_no_file_holds_a_secret() -> None:
+    example = (ROOT / ".env.example").read_text()
+    for name in SECRETS:
+        assert re.search(rf"^{name}=$", example, re.MULTILINE), f"{name} has no value in .env.example"
+    text = (ROOT / "docker-compose.yml").read_text()
+    for name in SECRETS:
+        assert set(re.findall(rf"\$\{{{name}[^}}]*\}}", text)) == {f"${{{name}:?fill in .env, see .env.example}}"}
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_nothing_runs_as_root(services: dict[str, Any]) -> None:
+    users = re.findall(r"^USER (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert users
+    assert users[-1] not in ("root", "0")
+    assert services["postgres"]["user"] == "postgres"
+    assert not any(service.get("privileged") or service.get("user") in ("root", "0") for service in services.values())
+
+
+def test_only_airflows_page_is_published_and_only_on_this_machine(services: dict[str, Any]) -> None:
+    ports = {name: service["ports"] for name, service in services.items() if service.get("ports")}
+    assert set(ports) == {"airflow-api-server"}
+    assert "127.0.0.1" in str(ports["airflow-api-server"])
+
+
+def test_what_the_image_copies_is_there_and_not_ignored() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    for sources in re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
+        for source in sources.split():
+            assert (ROOT / source).exists(), source
+            assert source.split("/")[0] in kept, source
