@@ -16,7 +16,7 @@ from pipelines.epoch.plan_interval import changed_rows, plan_interval
 from pipelines.errors import Refused
 from pipelines.intervals import describe
 from pipelines.snapshots.head import Snapshot, SnapshotEntry, lineage, read_snapshot
-from pipelines.snapshots.manifest import Interval, Manifest, StaleInterval
+from pipelines.snapshots.manifest import QUIET, Interval, Manifest, StaleInterval
 from windowing.time import show_millis
 
 
@@ -108,7 +108,7 @@ class _Rerun:
         after: list[StaleInterval] = []
         line = list(lineage(driver.tables, head.manifest))
         for entry in line:
-            if entry.manifest["kind"] in ("restore", "forget"):
+            if entry.manifest["kind"] in QUIET:
                 continue
             ran = entry.manifest.get("interval")
             if ran is None:

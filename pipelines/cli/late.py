@@ -9,6 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.cli.screen import Screen, table, with_screen
+from pipelines.driver import system_clock
+from pipelines.lease import Lease
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.prune import prune as run
 from pipelines.storage import read_table
 from pipelines.tables import late as late_table
 
@@ -48,6 +52,23 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
             [[_shown(column, group[column]) for column in columns] for group in groups],
             columns[len(names) :],
         ),
+    )
+
+
+@late.command()
+@click.argument("pipeline")
+@click.option("--days", type=click.IntRange(min=0), required=True, help="Keep those of epochs not older than this.")
+@with_screen
+def prune(screen: Screen, pipeline: str, days: int) -> None:
+    """Remove late and rejected rows of old epochs of PIPELINE. Their counts stay in table epochs."""
+    tables = screen.tables(pipeline)
+    find_snapshot(tables, "latest")
+    now = system_clock()
+    with Lease(tables, "late prune", system_clock):
+        counts = run(tables, now - days * 86_400_000, now)
+    screen.show(
+        {"pipeline": pipeline, "removed": counts},
+        ", ".join(f"{n} rows of {name} removed" for name, n in counts.items()),
     )
 
 

@@ -7,22 +7,21 @@ repeated. The source is its owner's: what is still there comes back with a backf
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties
 
-from pipelines.epoch.commit import COUNTERS
 from pipelines.epoch.publish import key_columns, publish
 from pipelines.errors import Refused, UsageError
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.commit import commit_snapshot
 from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.snapshots.manifest import DataFile, Manifest, Publish, line_after
+from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
+from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.snapshots.retention import Retention, vacuum
 from pipelines.snapshots.savepoint import list_savepoints, read_savepoint
 from pipelines.storage import arrow_schema, read_table
@@ -31,6 +30,7 @@ from pipelines.tables.files import add_action, check_written, remove_action, wri
 from pipelines.tables.key_groups import key_hashes, key_schema
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.keys import signed64
+from windowing.state.rows import WINDOW
 from windowing.time import Millis
 
 
@@ -67,11 +67,11 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     _check_told(tables, pipeline, head)
     publish(tables, head.manifest)
     rows = _published_rows(tables, head, hash_)
-    left, added, kept = _without(tables, head, tables.path(state.NAME), hash_, head.manifest.epoch + 1)
-    manifest = _manifest(head.manifest, hash_, left, now)
-    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
+    rest = _without(tables, head, hash_, f"state-{head.manifest.epoch + 1:06d}-forget")
+    manifest = _manifest(head.manifest, hash_, rest, now)
+    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
-    rows[state.NAME] = left
+    rows[state.NAME] = rest.gone
     for entry in list_savepoints(tables):
         rows[f"savepoint {entry.name}"] = _forget_in_savepoint(tables, entry.name, hash_)
     vacuum(tables, Retention(snapshots=1, age=0), now)
@@ -119,65 +119,72 @@ def _published_rows(tables: PipelineTables, head: Snapshot, hash_: int) -> dict[
     return counts
 
 
-def _without(
-    tables: PipelineTables, snapshot: Snapshot, path: str, hash_: int, epoch: int
-) -> tuple[int, list[DataFile], set[str]]:
-    """How many rows the key has in a snapshot; what comes in the place of their files; which files stay."""
+class _Rest(NamedTuple):
+    """A snapshot without a key: rows and open windows that are gone, files that come, paths that stay."""
+
+    gone: int
+    windows: int
+    added: list[DataFile]
+    kept: set[str]
+
+
+def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str) -> _Rest:
     names = tuple(snapshot.manifest.schemas.key)
     schema = arrow_schema(snapshot.handle)
-    found, added, kept = 0, [], set()
+    gone, windows, added, kept = 0, 0, [], set()
     for file in snapshot.files:
-        rows = tables.warehouse.read_files(path, [file["path"]], schema)
+        rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
         rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
         holds = pc.equal(key_hashes(rows, names), hash_)
-        count = pc.sum(holds).as_py() or 0
-        if not count:
+        own = rows.filter(holds)
+        if not len(own):
             kept.add(file["path"])
             continue
-        found += count
-        rest = write_file(tables.warehouse, path, f"state-{epoch:06d}-forget", rows.filter(pc.invert(holds)))
+        gone += len(own)
+        windows += pc.sum(pc.and_(pc.equal(own["namespace"], WINDOW), own["in_flight"])).as_py() or 0
+        rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
         added += [] if rest is None else [rest]
-    return found, added, kept
+    return _Rest(gone, windows, added, kept)
 
 
-def _manifest(head: Manifest, hash_: int, rows: int, now: Millis) -> Manifest:
+def _manifest(head: Manifest, hash_: int, rest: _Rest, now: Millis) -> Manifest:
     epoch = head.epoch + 1
-    return head.model_copy(
-        update={
-            "epoch": epoch,
-            "parent": head.epoch,
-            "line": line_after(head, epoch),
-            "kind": "forget",
-            "interval": None,
-            "slice_rows": 0,
-            "counters": dict.fromkeys((*COUNTERS, "events_in", "dropped", "rejected"), 0)
-            | {"open_windows": max(0, head.counters.get("open_windows", 0) - rows)},
-            "publish": {table: Publish(forget_keys=(hash_,)) for table in PUBLISHED},
-            "phases": {},
-            "run_id": uuid.uuid4().hex,
-            "started_at": now,
-            "library_version": version("tidegate"),
-        }
+    group = hash_ % head.max_parallelism
+    return quiet_manifest(
+        head,
+        "forget",
+        epoch,
+        head.timeline,
+        line_after(head, epoch),
+        {table: Publish(forget_keys=(hash_,)) for table in PUBLISHED},
+        now,
+        tuple(_smaller(shard, rest) if shard.first <= group <= shard.last else shard for shard in head.shards),
     )
+
+
+def _smaller(shard: Shard, rest: _Rest) -> Shard:
+    windows = shard.counters.get("open_windows", rest.windows) - rest.windows
+    counters = {**shard.counters, "open_windows": windows}
+    return shard.model_copy(update={"rows": shard.rows - rest.gone, "counters": counters})
 
 
 def _forget_in_savepoint(tables: PipelineTables, name: str, hash_: int) -> int:
     """Erase the key from a savepoint; how many rows it had there."""
     snapshot = read_savepoint(tables, name)
-    found, added, kept = _without(tables, snapshot, snapshot.path, hash_, snapshot.manifest.epoch)
+    rest = _without(tables, snapshot, hash_, "state-forget")
     own = {file["path"] for file in snapshot.manifest_files}
-    if found:
+    if rest.gone:
         told = next(commit["tidegate"] for commit in snapshot.handle.history() if "tidegate" in commit)
-        check_written(tables.warehouse, snapshot.path, added)
-        removes = [remove_action(file) for file in snapshot.files if file["path"] not in kept | own]
+        check_written(tables.warehouse, snapshot.path, rest.added)
+        removes = [remove_action(file) for file in snapshot.files if file["path"] not in rest.kept | own]
         snapshot.handle.create_write_transaction(
-            [*(add_action(file) for file in added), *removes],
+            [*(add_action(file) for file in rest.added), *removes],
             "append",
             snapshot.handle.schema(),
             commit_properties=CommitProperties(custom_metadata={"tidegate": told}, max_commit_retries=0),
         )
-    needed = kept | own | {file.path for file in added}
+    needed = rest.kept | own | {file.path for file in rest.added}
     for stray in tables.warehouse.names(snapshot.path).keys() - needed:
         if stray.endswith(".parquet"):
             tables.warehouse.delete_file(snapshot.path, stray)
-    return found
+    return rest.gone

@@ -14,7 +14,10 @@ from pipelines.errors import Refused
 
 FORMAT_VERSION: Literal[1] = 1
 
-Kind = Literal["backfill", "stream", "clock", "restore", "forget"]
+Kind = Literal["backfill", "stream", "clock", "restore", "forget", "prune"]
+
+QUIET: frozenset[Kind] = frozenset({"restore", "forget", "prune"})
+"""Kinds of epochs that read nothing: they stand between two others and belong to no interval."""
 
 Line: TypeAlias = tuple[tuple[int, int], ...]
 """The epochs that a snapshot came from, itself included, as ranges `(first, last)` in order."""

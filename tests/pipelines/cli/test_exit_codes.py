@@ -43,6 +43,7 @@ DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
         ("runs", "nobody"),
         ("why", "nobody"),
         ("late", "summary", "nobody"),
+        ("late", "prune", "nobody", "--days", "1"),
         ("stop", "nobody"),
     ],
     ids=" ".join,

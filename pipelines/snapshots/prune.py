@@ -1,0 +1,58 @@
+"""Retention of late and rejected rows: those of old epochs go. A quiet epoch that lists them, as a restore does."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from pipelines.epoch.publish import publish
+from pipelines.errors import Refused
+from pipelines.snapshots.commit import commit_snapshot
+from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.manifest import Manifest, Publish, line_after
+from pipelines.snapshots.quiet import quiet_manifest
+from pipelines.storage import arrow_schema, read_table
+from pipelines.tables import epochs, late, rejects
+from pipelines.tables.columns import TIMESTAMP
+from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from windowing.time import Millis, from_millis
+
+PRUNED = (late.NAME, rejects.NAME)
+
+
+def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
+    """Remove the late and rejected rows of epochs that began before a moment; how many each table had.
+
+    The caller holds the lease. Counters of the epochs stay, so what is gone is still counted.
+
+    Args:
+        tables: the pipeline's tables.
+        before: int64 epoch milliseconds.
+        now: int64 epoch milliseconds.
+
+    Raises:
+        Refused: the pipeline has no snapshot, or somebody commits at the same time.
+    """
+    head = read_snapshot(tables)
+    if head is None:
+        raise Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: there is nothing to remove")
+    publish(tables, head.manifest)
+    moment = pc.scalar(from_millis(before)).cast(TIMESTAMP)
+    old = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch"], pc.field("started_at") < moment)["epoch"]
+    gone, counts = {}, {}
+    for table in PRUNED:
+        held = read_table(tables.warehouse, tables.open(table), ["epoch"])["epoch"]
+        found = held.filter(pc.is_in(held, value_set=old.combine_chunks()))
+        counts[table] = len(found)
+        gone[table] = Publish(remove_epochs=tuple(sorted(set(found.to_pylist()))))
+    if any(counts.values()):
+        manifest = _manifest(head.manifest, gone, now)
+        kept = {file["path"] for file in head.files}
+        commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), [], kept)
+        publish(tables, manifest)
+    return counts
+
+
+def _manifest(head: Manifest, gone: dict[str, Publish], now: Millis) -> Manifest:
+    epoch = head.epoch + 1
+    work = {table: gone.get(table, Publish()) for table in PUBLISHED}
+    return quiet_manifest(head, "prune", epoch, head.timeline, line_after(head, epoch), work, now)

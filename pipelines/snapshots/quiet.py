@@ -1,0 +1,61 @@
+"""Quiet epochs: those that read nothing and fire nothing, such as a restore. What their manifests have in common."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from pipelines.epoch.commit import COUNTERS
+from pipelines.snapshots.manifest import Kind, Line, Manifest, Publish, Shard
+from windowing.time import Millis
+
+
+def quiet_manifest(
+    state_of: Manifest,
+    kind: Kind,
+    epoch: int,
+    timeline: int,
+    line: Line,
+    publish: Mapping[str, Publish],
+    now: Millis,
+    shards: tuple[Shard, ...] | None = None,
+) -> Manifest:
+    """The manifest of an epoch that takes over the state, the position and the watermark of a snapshot.
+
+    Args:
+        state_of: the snapshot; it becomes the parent.
+        kind: of the epoch.
+        epoch: its number.
+        timeline: it is on.
+        line: the epochs it came from, itself included.
+        publish: what each table gets.
+        now: int64 epoch milliseconds.
+        shards: ranges of key groups with their open windows; None takes those of the snapshot.
+    """
+    ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
+    nothing = dict.fromkeys((*COUNTERS, "events_in", "dropped", "rejected"), 0)
+    update: dict[str, Any] = {
+        "timeline": timeline,
+        "epoch": epoch,
+        "parent": state_of.epoch,
+        "line": line,
+        "kind": kind,
+        "interval": None,
+        "slice_rows": 0,
+        "counters": nothing | {"open_windows": sum(shard.counters.get("open_windows", 0) for shard in ranges)},
+        "shards": ranges,
+        "publish": dict(publish),
+        "phases": {},
+        "run_id": uuid.uuid4().hex,
+        "started_at": now,
+        "library_version": version("tidegate"),
+    }
+    return state_of.model_copy(update=update)
+
+
+def _uncounted(shard: Shard) -> Shard:
+    """A range of key groups in which nothing happened; its windows are still open."""
+    counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
+    return shard.model_copy(update={"counters": counters})

@@ -1,0 +1,68 @@
+"""Rows that were erased on purpose are not missed; those that are missing otherwise are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from expectations.ledger import ledger
+from pipelines.lease import Lease
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.forget import forget
+from pipelines.snapshots.prune import prune
+from pipelines.snapshots.restore import restore
+from pipelines.tables.pinned import pin_tables
+from pipelines.window_shape import window_shape
+from tests.lake import Clock, at
+from tests.pipelines.by_hand import ByHand
+
+NOW = 2_000_000_000_000
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> ByHand:
+    made = ByHand(tmp_path)
+    made.epoch(("ann", at("10:00"), 1), ("zoe", at("10:00"), 1), watermark=at("11:00"))
+    made.epoch(("ann", at("10:00"), 1), ("zoe", at("10:00"), 1), ("ann", at("12:00"), 1), watermark=at("12:00"))
+    return made
+
+
+def broken(by_hand: ByHand) -> pd.DataFrame:
+    pinned = pin_tables(by_hand.tables)
+    rows = ledger(pinned, window_shape(by_hand.pipeline), pinned.final_windows())
+    assert len(rows)
+    return rows[rows["counted"] != rows["found"]]
+
+
+def test_nothing_is_missing_before(by_hand: ByHand) -> None:
+    assert len(broken(by_hand)) == 0
+
+
+def test_a_forgotten_key_is_not_missed(by_hand: ByHand) -> None:
+    with Lease(by_hand.tables, "forget", Clock()):
+        forget(by_hand.tables, by_hand.pipeline, ("zoe",), NOW)
+    assert len(broken(by_hand)) == 0
+    by_hand.epoch(("ann", at("13:00"), 1), watermark=at("14:00"))
+    assert len(broken(by_hand)) == 0
+
+
+def test_pruned_late_rows_are_not_missed_and_results_are_still_counted(by_hand: ByHand) -> None:
+    prune(by_hand.tables, NOW, NOW)
+    assert len(broken(by_hand)) == 0
+    by_hand.tables.open("results").delete("user = 'ann'")
+    assert set(broken(by_hand)["what"]) == {"fired_on_time", "elements in windows"}
+
+
+def test_a_row_that_somebody_deleted_after_a_key_was_forgotten_is_missed(by_hand: ByHand) -> None:
+    with Lease(by_hand.tables, "forget", Clock()):
+        forget(by_hand.tables, by_hand.pipeline, ("zoe",), NOW)
+    by_hand.epoch(("ann", at("13:00"), 1), watermark=at("14:00"))
+    by_hand.tables.open("results").delete("epoch = 4")
+    assert set(broken(by_hand)["what"]) == {"fired_on_time"}
+
+
+def test_a_restore_leaves_counts_that_add_up(by_hand: ByHand) -> None:
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "1"), NOW)
+    assert len(broken(by_hand)) == 0

@@ -1,0 +1,109 @@
+"""Event time on the driver: aligned over partitions, idle by the source's log, the same under any cut."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.epoch.event_time import EventTime
+from windowing.time import MIN_TIMESTAMP
+from windowing.watermarks import WatermarkStrategy
+
+BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10))
+IDLE = BOUNDED.with_idleness(timedelta(milliseconds=100))
+
+
+def commit(event_time: EventTime, clock: int, **largest: int) -> int:
+    for partition, timestamp in largest.items():
+        event_time.observe(partition, timestamp)
+    return event_time.end_commit(clock)
+
+
+def test_the_watermark_is_the_smallest_of_the_partitions() -> None:
+    event_time = EventTime(BOUNDED)
+    assert commit(event_time, 1_000, a=500) == 489
+    assert commit(event_time, 1_001, b=900) == 489
+    assert commit(event_time, 1_002, a=800) == 789
+
+
+def test_a_part_of_a_commit_moves_nothing_until_the_commit_is_complete() -> None:
+    event_time = EventTime(BOUNDED)
+    event_time.observe("a", 500)
+    assert event_time.watermark == MIN_TIMESTAMP
+    restored = EventTime.restored(BOUNDED, event_time.watermark, event_time.clock, event_time.snapshot())
+    assert commit(restored, 1_000, a=400) == 489
+
+
+def test_a_partition_is_idle_once_no_commit_carried_it_for_longer_than_the_timeout() -> None:
+    event_time = EventTime(IDLE)
+    commit(event_time, 1_000, a=500, b=400)
+    assert commit(event_time, 1_100, a=600) == 389
+    assert commit(event_time, 1_101, a=700) == 689
+    assert event_time.snapshot()["b"].idle
+
+
+def test_a_backlog_makes_nobody_idle() -> None:
+    """Commits that lie close together may be read whenever it may be: their own times count."""
+    event_time = EventTime(IDLE)
+    commit(event_time, 1_000, a=500, b=400)
+    commit(event_time, 1_050, a=600)
+    assert commit(event_time, 1_099, a=650, b=450) == 439
+
+
+def test_a_partition_that_comes_back_counts_once_it_has_caught_up() -> None:
+    event_time = EventTime(IDLE)
+    commit(event_time, 1_000, a=500, b=400)
+    commit(event_time, 1_200, a=700)
+    assert event_time.watermark == 689
+    assert commit(event_time, 1_210, b=500, a=800) == 789
+    assert commit(event_time, 1_220, b=805, a=900) == 794
+
+
+def test_where_all_are_idle_the_largest_counts() -> None:
+    event_time = EventTime(IDLE)
+    commit(event_time, 1_000, a=500, b=400)
+    assert event_time.advance(1_100) == 389
+    assert event_time.advance(1_101) == 489
+
+
+def test_time_that_goes_on_by_itself_fires_the_last_windows() -> None:
+    ms = timedelta(milliseconds=1)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2 * ms, 10 * ms, 5 * ms)
+    event_time = EventTime(strategy)
+    assert commit(event_time, 1_000, a=100) == 97
+    assert event_time.advance(1_005) == 97
+    assert event_time.advance(1_010) == 112
+    assert event_time.advance(1_050) == 152
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.data())
+def test_periodic_calls_do_not_depend_on_when_the_clock_is_looked_at(steps: list[int], data: st.DataObject) -> None:
+    ms = timedelta(milliseconds=1)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2 * ms, 10 * ms, 5 * ms)
+    often, once = EventTime(strategy), EventTime(strategy)
+    commit(often, 1_000, a=100)
+    commit(once, 1_000, a=100)
+    clock = 1_000
+    for step in steps:
+        clock += step
+        often.advance(clock)
+        if data.draw(st.booleans()):
+            often = EventTime.restored(strategy, often.watermark, often.clock, often.snapshot())
+    assert once.advance(clock) == often.watermark
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 150), st.dictionaries(st.sampled_from("abc"), st.integers(0, 1_000), max_size=3)),
+        max_size=20,
+    )
+)
+def test_the_watermark_never_goes_back(commits: list[tuple[int, dict[str, int]]]) -> None:
+    event_time, clock, before = EventTime(IDLE), 0, MIN_TIMESTAMP
+    for pause, largest in commits:
+        clock += pause
+        now = commit(event_time, clock, **largest)
+        assert now >= before
+        before = now

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from pipelines.epoch.publish import publish
+from pipelines.errors import Refused
+from pipelines.snapshots import prune as step
+from pipelines.snapshots.prune import prune
+from tests.lake import at
+from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
+
+NOW = 2_000_000_000_000
+MINUTE = 60_000
+
+
+def late_in_each(by_hand: ByHand) -> None:
+    """Epochs 1 to 4, a minute apart; each but the first has a late row."""
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    for value in (2, 3, 4):
+        by_hand.epoch(("bob", at("10:00"), value), watermark=at("12:00"))
+
+
+def late_values(by_hand: ByHand) -> list[int]:
+    return sorted(by_hand.rows("late")["value"].to_pylist())
+
+
+def test_rows_of_epochs_that_began_before_the_moment_go(by_hand: ByHand) -> None:
+    late_in_each(by_hand)
+    assert prune(by_hand.tables, START_OF_DRIVER + 4 * MINUTE, NOW) == {"late": 2, "rejects": 0}
+    assert late_values(by_hand) == [4]
+    assert sum(by_hand.rows("epochs")["late"].to_pylist()) == 3, "what is gone is still counted"
+
+
+def test_the_open_windows_stay_and_the_pipeline_goes_on(by_hand: ByHand) -> None:
+    late_in_each(by_hand)
+    prune(by_hand.tables, NOW, NOW)
+    manifest = by_hand.head().manifest
+    assert (manifest.kind, manifest.counters["open_windows"], manifest.timeline) == ("prune", 1, 1)
+    by_hand.epoch(("bob", at("10:00"), 9), watermark=at("13:00"))
+    assert late_values(by_hand) == [9]
+    assert by_hand.rows("results")["user"].to_pylist() == ["ann"]
+
+
+def test_without_old_rows_there_is_no_epoch(by_hand: ByHand) -> None:
+    late_in_each(by_hand)
+    assert prune(by_hand.tables, START_OF_DRIVER, NOW) == {"late": 0, "rejects": 0}
+    assert by_hand.head().manifest.epoch == 4
+
+
+def test_an_interrupted_run_is_rolled_forward(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    late_in_each(by_hand)
+
+    def die(tables: object, manifest: object) -> None:
+        if getattr(manifest, "kind", "") == "prune":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(step, "publish", die)
+    with pytest.raises(KeyboardInterrupt):
+        prune(by_hand.tables, NOW, NOW)
+    publish(by_hand.tables, by_hand.head().manifest)
+    assert late_values(by_hand) == []
+
+
+def test_a_pipeline_that_never_ran_has_nothing_to_remove(by_hand: ByHand) -> None:
+    with pytest.raises(Refused, match="nothing to remove"):
+        prune(by_hand.tables, NOW, NOW)
