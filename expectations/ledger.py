@@ -31,6 +31,10 @@ class Entry(NamedTuple):
     found: int
 
 
+_PRUNED = ("late", "rejected")
+"""Counts of the rows that retention removes."""
+
+
 @dataclass(frozen=True)
 class _Found:
     """Rows of a table that counters are held against: their number by epoch and key group, if that can be known."""
@@ -65,8 +69,11 @@ def ledger(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> 
     found = _found_rows(tables)
     entries: list[Entry] = []
     every_group = (0, manifest.max_parallelism - 1)
+    erased = _erased(tables.epochs)
     for row in tables.epochs.to_pylist():
         for what, rows in found.items():
+            if row["epoch"] <= erased["prune" if what in _PRUNED else "forget"]:
+                continue
             shards = row.get("shards") if rows.by_group else None
             ranges = [(shard["first"], shard["last"], shard[what]) for shard in shards or ()]
             for first, last, counted in ranges or [(*every_group, row[what])]:
@@ -75,6 +82,15 @@ def ledger(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> 
                 )
     entries.extend(_snapshot_entries(tables, shape, final))
     return pd.DataFrame(entries, columns=list(Entry._fields)).convert_dtypes(dtype_backend="numpy_nullable")
+
+
+def _erased(made: pa.Table) -> dict[str, int]:
+    """The newest epoch that erased rows on purpose: those of keys, or late and rejected ones. 0 if none did."""
+    newest = {
+        kind: max(made.filter(pc.equal(made["kind"], kind))["epoch"].to_pylist(), default=0)
+        for kind in ("forget", "prune")
+    }
+    return {"forget": newest["forget"], "prune": max(newest.values())}
 
 
 def _found_rows(tables: PinnedTables) -> dict[str, _Found]:
@@ -107,6 +123,8 @@ def _snapshot_entries(tables: PinnedTables, shape: WindowShape | None, final: pa
         inside = in_flight & (groups >= first) & (groups <= last)
         yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], int(inside.sum()))
     if not _is_exact(manifest, shape) or shape is None or shape.count is None or shape.multiplicity is None:
+        return
+    if _erased(made)["forget"]:
         return
     final_groups = key_groups(final, tables.key, manifest.max_parallelism).to_numpy()
     taken = _taken(made)
