@@ -43,4 +43,7 @@ def event_extra(result: Any) -> dict[str, Any]:
     """What an asset event tells, of the JSON that a command left."""
     if not isinstance(result, dict):
         return {}
+    # A stream tells of each epoch that it made; the last one is where it stands.
+    if made := result.get("epochs"):
+        result = {**made[-1], **result}
     return {name: result[name] for name in _OF_AN_EVENT if result.get(name) is not None}

@@ -6,7 +6,7 @@ No shell reads them, and a value is always part of its option, so that it can't 
 
 from __future__ import annotations
 
-CONTINUE = "continue"
+LATEST = "latest"
 """`restore` of a stream that goes on from its newest snapshot."""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 
@@ -28,14 +28,14 @@ def stream_arguments(pipeline: str) -> list[str]:
         "stream",
         pipeline,
         f"{{{{ '--available-now' if params.mode == '{AVAILABLE_NOW}' else '--interval=' ~ params.interval }}}}",
-        f"{{{{ '' if params.restore == '{CONTINUE}' else '--restore=' ~ params.restore }}}}",
+        f"{{{{ '' if params.restore == '{LATEST}' else '--restore=' ~ params.restore }}}}",
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
     ]
 
 
 def check_arguments(pipeline: str) -> list[str]:
     """`tidegate snapshot check`: whether the code can go on from the snapshot that the stream would start from."""
-    return ["snapshot", "check", pipeline, f"{{{{ 'latest' if params.restore == '{CONTINUE}' else params.restore }}}}"]
+    return ["snapshot", "check", pipeline, "{{ params.restore }}"]
 
 
 def savepoint_arguments(pipeline: str) -> list[str]:

@@ -12,8 +12,8 @@ from pipelines.airflow import params
 from pipelines.airflow.alarms import Alarm
 from pipelines.airflow.assets import final_windows_asset, snapshot_asset
 from pipelines.airflow.commands import (
-    CONTINUE,
     CONTINUOUS,
+    LATEST,
     backfill_arguments,
     check_arguments,
     quality_arguments,
@@ -101,7 +101,7 @@ def stream_dag(config: Config, name: str, entry: PipelineEntry) -> DAG:
             task_id="check",
             arguments=check_arguments(name),
             only_if="{{ ti.xcom_pull(task_ids='before')['epoch'] > 0 and "
-            f"(params.take_over or params.restore != '{CONTINUE}') }}}}",
+            f"(params.take_over or params.restore != '{LATEST}') }}}}",
         )
         savepoint = _tidegate(
             config,

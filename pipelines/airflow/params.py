@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from pipelines.airflow.commands import AVAILABLE_NOW, CONTINUE, CONTINUOUS
+from pipelines.airflow.commands import AVAILABLE_NOW, CONTINUOUS, LATEST
 
 _A_MOMENT = "A date-time; one without a zone is UTC. Default: of the run's data interval."
 
@@ -49,18 +49,18 @@ def stream(mode: str) -> dict[str, Param]:
         "interval": Param(
             "10s",
             type="string",
-            pattern=r"^[1-9][0-9]{0,5}(ms|s|m|h)$",
+            pattern=r"^[1-9][0-9]{0,5}(s|min|h)$",
             title="Time between two epochs",
-            description="Of a continuous stream, such as 500ms, 10s or 1m.",
+            description="Of a continuous stream, such as 10s or 1min.",
         ),
         "restore": Param(
-            CONTINUE,
+            LATEST,
             type="string",
-            pattern=rf"^({CONTINUE}|latest|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
+            pattern=rf"^({LATEST}|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
             title="Start from",
-            description=f"`{CONTINUE}` goes on from the newest snapshot. `latest`, the number of an epoch, or "
-            "`savepoint:NAME` starts a new timeline from that snapshot; it begins with its first commit, and what the "
-            "old one published after that snapshot is removed then.",
+            description=f"`{LATEST}` goes on from the newest snapshot. The number of an epoch, or `savepoint:NAME`, "
+            "starts a new timeline from that one; it begins with its first commit, and what the old one published "
+            "after that snapshot is removed then.",
         ),
         "parallelism": Param(
             None,

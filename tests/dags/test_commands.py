@@ -17,7 +17,7 @@ from pipelines.airflow.commands import (
     stream_arguments,
 )
 
-PARAMS = {"mode": "available-now", "interval": "10s", "restore": "continue", "parallelism": None, "take_over": False}
+PARAMS = {"mode": "available-now", "interval": "10s", "restore": "latest", "parallelism": None, "take_over": False}
 
 
 def rendered(arguments: list[str], **context: Any) -> list[str]:
@@ -31,9 +31,9 @@ def rendered(arguments: list[str], **context: Any) -> list[str]:
     ("changed", "options"),
     [
         ({}, ["--available-now"]),
-        ({"restore": "latest"}, ["--available-now", "--restore=latest"]),
+        ({"restore": "17"}, ["--available-now", "--restore=17"]),
         ({"restore": "savepoint:a", "parallelism": 8}, ["--available-now", "--restore=savepoint:a", "--parallelism=8"]),
-        ({"mode": "continuous", "interval": "500ms"}, ["--interval=500ms"]),
+        ({"mode": "continuous", "interval": "5s"}, ["--interval=5s"]),
     ],
 )
 def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any], options: list[str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from pipelines.airflow import process
-from pipelines.airflow.assets import final_windows_asset
+from pipelines.airflow.assets import event_extra, final_windows_asset
 from pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
 
 FAKE = """#!{python}
@@ -74,6 +74,16 @@ def test_the_result_is_what_the_command_left_and_goes_into_the_asset_event(tmp_p
     assert given["outlet_events"][asset].extra == {"epoch": 7, "quality": "passed", "watermark": 5}
     log = next((tmp_path / "runs").rglob("log.txt")).read_text()
     assert log.strip() == "working on quality duty", "an argument that is empty is left out"
+
+
+def test_the_event_of_a_stream_tells_where_it_stands() -> None:
+    made = [{"epoch": 4, "watermark": 5, "counters": {}}, {"epoch": 6, "watermark": 9, "counters": {"late": 1}}]
+    assert event_extra({"pipeline": "duty", "epochs": made}) == {
+        "pipeline": "duty",
+        "epoch": 6,
+        "watermark": 9,
+        "counters": {"late": 1},
+    }
 
 
 @pytest.mark.parametrize("code", [1, 4])
