@@ -208,6 +208,8 @@ def load_config(file: Path | None = None) -> Config:
         raise UsageError(f"{file}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from error
+    if own := sorted({"root", "file_name"} & raw.keys()):
+        raise UsageError(f"{file}: {own[0]}: that is no key of {FILE_NAME}")
     try:
         return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
     except ValidationError as error:

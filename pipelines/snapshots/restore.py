@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import epoch_row, publish
@@ -18,8 +19,8 @@ from pipelines.snapshots.commit import as_data_file, commit_snapshot
 from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, fork_of
 from pipelines.snapshots.quiet import quiet_manifest
-from pipelines.snapshots.savepoint import copy_files
-from pipelines.storage import active_files, arrow_schema
+from pipelines.snapshots.savepoint import copy_files, origin_of
+from pipelines.storage import active_files, arrow_schema, path_of
 from pipelines.tables import epochs, state
 from pipelines.tables.files import write_file
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -28,6 +29,9 @@ from windowing.time import Millis
 
 def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: bool = False) -> Manifest:
     """Make an older snapshot the head; its manifest. The caller holds the lease.
+
+    A savepoint that was made elsewhere brings its state, not its results: what the tables hold goes
+    away, and a pipeline that has no tables yet gets them.
 
     Args:
         tables: the pipeline's tables.
@@ -39,40 +43,56 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
         Refused: results that belong to the snapshot are gone, or another driver committed meanwhile.
     """
     head = read_snapshot(tables)
-    if head is None:
-        raise Refused(
-            f"pipeline {tables.pipeline!r} has no tables yet to restore into: run one epoch of it first, which the "
-            "restore replaces"
-        )
-    publish(tables, head.manifest)
-    if head.manifest.epoch == target.manifest.epoch:
+    if head is not None:
+        publish(tables, head.manifest)
+    if head is not None and head.path == target.path:
+        is_ours = True
+    else:
+        origin = origin_of(target)
+        tables.create(origin.schemas)
+        is_ours = origin.table_id == str(tables.open(state.NAME).metadata().id)
+    if head is not None and is_ours and head.manifest.epoch == target.manifest.epoch:
         return head.manifest
-    manifest = _manifest(tables, head, target, now, keep_stale)
+    handle = tables.open(state.NAME) if head is None else head.handle
+    _check_columns(tables, handle, target)
+    manifest = _manifest(tables, None if head is None else head.manifest, target.manifest, is_ours, now, keep_stale)
     check_files(tables, manifest)
-    at_head = {file["path"] for file in active_files(head.handle)}
+    at_head = {file["path"] for file in active_files(handle)}
     files = [as_data_file(file) for file in target.files]
-    if target.path == head.path:
+    if target.path == path_of(handle):
         kept = {file.path for file in files if file.path in at_head}
         returning = [file for file in files if file.path not in at_head]
     else:
         kept, returning = set(), copy_files(tables, target, tables.path(state.NAME), f"restored-{manifest.epoch:06d}")
-    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), returning, kept)
+    commit_snapshot(tables, handle, manifest, arrow_schema(handle), returning, kept)
     publish(tables, manifest)
     return manifest
 
 
-def _manifest(tables: PipelineTables, head: Snapshot, target: Snapshot, now: Millis, keep_stale: bool) -> Manifest:
-    then, epoch = target.manifest, head.manifest.epoch + 1
-    fork = fork_of(head.manifest.line, then.line)
-    since = tuple(range(fork + 1, epoch))
-    left = _left(tables, then, fork)
+def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot) -> None:
+    """A column that the table does not have would be written and never be read."""
+    if lost := sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names)):
+        raise Refused(
+            f"{target.path} has state in columns that {tables.path(state.NAME)} does not have: {', '.join(lost)}. "
+            "It was made by other code: restore it into a warehouse of its own"
+        )
+
+
+def _manifest(
+    tables: PipelineTables, head: Manifest | None, then: Manifest, is_ours: bool, now: Millis, keep_stale: bool
+) -> Manifest:
+    newest = 0 if head is None else head.epoch
+    epoch = max(newest, then.epoch) + 1
+    fork = fork_of(head.line, then.line) if is_ours and head is not None else 0
+    since = tuple(range(fork + 1, newest + 1))
+    left = _left(tables, then, fork) if is_ours else []
     files = {table: tuple(file for manifest in left for file in manifest.publish[table].files) for table in PUBLISHED}
     files[epochs.NAME] = _epoch_rows(tables, left, epoch)
     return quiet_manifest(
         then,
         "restore",
         epoch,
-        head.manifest.timeline + 1,
+        max(0 if head is None else head.timeline, then.timeline) + 1,
         (*then.line, (epoch, epoch)),
         {
             table: Publish(

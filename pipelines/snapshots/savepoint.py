@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from deltalake import CommitProperties, DeltaTable
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import Refused, UsageError
@@ -17,8 +19,9 @@ from pipelines.names import check_name
 from pipelines.snapshots.commit import as_data_file
 from pipelines.snapshots.head import Snapshot, snapshot_in
 from pipelines.snapshots.manifest import DataFile, Manifest
+from pipelines.tables import state
 from pipelines.tables.files import add_action, check_written
-from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.tables.pipeline_tables import ALL, PipelineTables
 from windowing.time import Millis
 
 FOLDER = "savepoints"
@@ -76,7 +79,15 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
         "append",
         handle.schema(),
         commit_properties=CommitProperties(
-            custom_metadata={"tidegate": {**snapshot.manifest.short(), "savepoint": name, "created_at": now}},
+            custom_metadata={
+                "tidegate": {
+                    **snapshot.manifest.short(),
+                    "savepoint": name,
+                    "created_at": now,
+                    "table_id": str(tables.open(state.NAME).metadata().id),
+                    "schemas": {table: tables.open(table).schema().to_json() for table in ALL},
+                }
+            },
             max_commit_retries=0,
         ),
     )
@@ -103,6 +114,21 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
             "goes on in the pipeline that made it. Give the pipeline that name, or delete the copy"
         )
     return snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a savepoint was made: the id of its table `state`, and the columns of all tables there."""
+
+    table_id: str
+    schemas: dict[str, pa.Schema]
+
+
+def origin_of(savepoint: Snapshot) -> Origin:
+    """Where a savepoint was made; it may have been copied since."""
+    told = _told(savepoint.handle)
+    schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in told["schemas"].items()}
+    return Origin(told["table_id"], schemas)
 
 
 def list_savepoints(tables: PipelineTables) -> list[SavepointEntry]:
@@ -151,13 +177,18 @@ def _is_complete(tables: PipelineTables, path: str) -> bool:
         return False
 
 
+def _told(handle: DeltaTable) -> dict[str, Any]:
+    """What the commit of a savepoint says of it."""
+    return next(commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
+
+
 def _entry(tables: PipelineTables, name: str) -> SavepointEntry:
     path = _path(tables, name)
     handle = tables.warehouse.open(path)
     snapshot = snapshot_in(tables.warehouse, path, handle)
     if snapshot is None:
         raise Refused(f"savepoint {path} holds no manifest")
-    told = next(commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
+    told = _told(handle)
     files: Sequence[dict[str, object]] = (*snapshot.files, *snapshot.manifest_files)
     sizes = {str(file["path"]): int(str(file["size_bytes"])) for file in files}
     return SavepointEntry(name, path, told["created_at"], sum(sizes.values()), snapshot.manifest)

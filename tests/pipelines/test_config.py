@@ -36,6 +36,7 @@ def test_a_date_without_a_zone_is_utc(tmp_path: Path) -> None:
     [
         ('warehose = "x"', "warehose"),
         ("warehouse = 3", "warehouse"),
+        ('root = "/"', "root"),
         ('spark = "local"', "spark"),
         ("[pipelines.hours]\nstart = 2013-01-01", "pipelines.hours.object"),
         ('[pipelines.hours]\nobject = "a:b"', "pipelines.hours.start"),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from pipelines.snapshots.manifest import Manifest, fork_of, line_after
 from pipelines.snapshots.restore import restore
 from pipelines.snapshots.savepoint import create_savepoint
 from pipelines.tables.pipeline_tables import PUBLISHED
-from tests.lake import at
+from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
+from windowing import Max, Sum, TumblingEventTimeWindows, Windows
 
 NOW = 1_800_000_000_000
 
@@ -225,3 +228,51 @@ def test_the_snapshot_type_is_what_every_source_of_a_restore_gives(by_hand: ByHa
         snapshot = find_snapshot(by_hand.tables, target)
         assert isinstance(snapshot, Snapshot)
         assert snapshot.manifest == read_snapshot(by_hand.tables).manifest  # type: ignore[union-attr]
+
+
+def copied(by_hand: ByHand, folder: Path, name: str) -> ByHand:
+    """Another warehouse, in which there is nothing of the pipeline but a copy of a savepoint."""
+    elsewhere = ByHand(folder)
+    path = f"sessions/savepoints/{name}"
+    shutil.copytree(by_hand.warehouse.path(path), elsewhere.warehouse.path(path))
+    return elsewhere
+
+
+def test_a_savepoint_starts_the_pipeline_in_a_warehouse_that_has_nothing_of_it(by_hand: ByHand, tmp_path: Path) -> None:
+    hours(by_hand, 8, 9)
+    create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
+    elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
+    manifest = back_to(elsewhere, "savepoint:moving")
+    assert (manifest.epoch, manifest.parent, manifest.timeline) == (3, 2, 2)
+    assert open_sessions(elsewhere) == [9]
+    hour(elsewhere, 10)
+    assert sessions(elsewhere) == {9: False}
+    assert manifest.positions == by_hand.head().manifest.positions
+
+
+def test_a_savepoint_from_elsewhere_takes_the_place_of_what_is_here(by_hand: ByHand, tmp_path: Path) -> None:
+    hours(by_hand, 8, 9)
+    create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
+    elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
+    hours(elsewhere, 1, 2)
+    manifest = back_to(elsewhere, "savepoint:moving")
+    assert (manifest.epoch, manifest.parent) == (3, 2), "equal numbers of two warehouses are not one epoch"
+    assert (open_sessions(elsewhere), sessions(elsewhere)) == ([9], {})
+    hours(elsewhere, 10, 11)
+    assert sessions(elsewhere) == {9: False, 10: False}
+
+
+def test_a_savepoint_with_state_that_the_table_can_not_hold_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
+    by_hand.pipeline = hourly_pipeline(name="sessions", compute=SPREAD)
+    hours(by_hand, 8)
+    create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
+    elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
+    hours(elsewhere, 1)
+    with pytest.raises(Refused, match=r"does not have: acc_most.*a warehouse of its own"):
+        back_to(elsewhere, "savepoint:moving")
+    assert open_sessions(elsewhere) == [1]
+
+
+SPREAD = Windows(
+    TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"total": Sum("value"), "most": Max("value")}
+)
