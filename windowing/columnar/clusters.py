@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windowing.aggregates.vectorised import Bools, Groups, Int64s
-from windowing.columnar.order import begins, running_max, shifted, sort_order
+from windowing.columnar.order import begins, rearranged, running_max, shifted, sort_order
 from windowing.columnar.state import InFlight
 from windowing.time import MIN_TIMESTAMP
 
@@ -26,6 +26,7 @@ class Clusters:
         rows: the element, or the place of the window among those in flight.
         commits: of the element, or `IN_FLIGHT`.
         watermarks: that the element is judged against.
+        reach: the largest end so far within the cluster.
         of: the members of each cluster.
     """
 
@@ -35,6 +36,7 @@ class Clusters:
     rows: Int64s
     commits: Int64s
     watermarks: Int64s
+    reach: Int64s
     of: Groups
 
     @property
@@ -50,7 +52,7 @@ class Clusters:
         return self._of_members(kept, Groups.of_sizes(self.of.sizes[clusters]))
 
     def without(self, members: Bools) -> Clusters:
-        """Without some members; clusters that lose all of theirs go too."""
+        """Without some members, the first of their clusters; clusters that lose all of theirs go too."""
         if not members.any():
             return self
         kept = np.flatnonzero(~members)
@@ -64,6 +66,7 @@ class Clusters:
             self.rows[kept],
             self.commits[kept],
             self.watermarks[kept],
+            self.reach[kept],
             of,
         )
 
@@ -75,7 +78,7 @@ class Clusters:
         Args:
             gaps_vary: whether a later element may end before an earlier one.
         """
-        inside = shifted(running_max(self.ends, self.of.ids), self.of.starts, MIN_TIMESTAMP) >= self.ends
+        inside = shifted(self.reach, self.of.starts, MIN_TIMESTAMP) >= self.ends
         mixed = self.of.min(self.commits) < self.of.max(self.commits)
         if mixed.any():
             some = self.some(mixed)
@@ -142,18 +145,25 @@ def cluster(
         in_flight: windows of the state.
         near: the windows whose key has elements.
     """
-    rows = np.arange(len(codes))
     if len(near):
+        rows = np.concatenate([np.arange(len(codes)), near])
         codes = np.concatenate([codes, in_flight.codes[near]])
         starts, ends = np.concatenate([starts, in_flight.starts[near]]), np.concatenate([ends, in_flight.ends[near]])
         commits = np.concatenate([commits, np.full(len(near), IN_FLIGHT)])
         watermarks = np.concatenate([watermarks, np.zeros(len(near), np.int64)])
-        rows = np.concatenate([rows, near])
-    order = sort_order(codes, starts, commits)
-    codes, starts, ends, commits, watermarks, rows = (
-        part[order] for part in (codes, starts, ends, commits, watermarks, rows)
-    )
+        order = sort_order(codes, starts, commits)
+        rows = rows[order]
+    else:
+        order = rows = sort_order(codes, starts, commits)
+    lengths = rearranged(ends - starts, order)
+    codes, starts, commits, watermarks = (rearranged(part, order) for part in (codes, starts, commits, watermarks))
+    ends = starts + lengths
     first = begins(codes)
-    reach = running_max(ends, codes)
+    # Where windows are of one length, each ends after those before it.
+    reach = ends if _same(lengths) else running_max(ends, codes)
     first[1:] |= starts[1:] > reach[:-1]
-    return Clusters(codes, starts, ends, rows, commits, watermarks, Groups.of_firsts(first))
+    return Clusters(codes, starts, ends, rows, commits, watermarks, reach, Groups.of_firsts(first))
+
+
+def _same(values: Int64s) -> bool:
+    return len(values) > 0 and bool(values.min() == values.max())

@@ -46,6 +46,13 @@ def _by_word(word: Int64s, row_bits: int, order: Int64s | None) -> Int64s:
     return packed if order is None else order[packed]
 
 
+def rearranged(part: Int64s, order: Int64s) -> Int64s:
+    """`part[order]`; random access is what sorting costs most, and arrays of one value can do without."""
+    if len(part) and part[0] == part[-1] and part.min() == part.max():
+        return part
+    return part[order]
+
+
 def begins(*parts: Int64s) -> Bools:
     """Where a sorted row differs from the one before it in any part; true at row 0."""
     first = np.ones(len(parts[0]), np.bool_)

@@ -23,7 +23,7 @@ from windowing.columnar.contents import Contents, joined, take
 from windowing.columnar.elements import Elements
 from windowing.columnar.gaps import Gaps
 from windowing.columnar.kernel import LateRows, Made, Rules, count
-from windowing.columnar.order import begins, running_max, shifted
+from windowing.columnar.order import begins, shifted
 from windowing.columnar.session_firing import Sessions, fire_sessions
 from windowing.columnar.state import CodedRows, InFlight
 from windowing.columnar.timeline import Timeline
@@ -138,27 +138,26 @@ class SessionKernel:
         if not len(clusters.of):
             return
         growths = clusters.growths(self._gaps.vary)
-        reach = running_max(clusters.ends, clusters.of.ids)
         lasting = int(self._rules.lateness > 0)
         # A session sets a timer for its end, unless that has passed, and one for its cleanup.
-        timers = (reach[growths] - 1 > clusters.watermarks[growths]).sum() + lasting * count(growths)
+        timers = count(growths & (clusters.reach - 1 > clusters.watermarks)) + lasting * count(growths)
         of = clusters.of
-        ends = of.max(clusters.ends)
-        watermarks = clusters.watermarks[of.lasts]
+        ends = clusters.reach[of.lasts]
+        last = of.lasts
         sessions = Sessions(
-            clusters.codes[of.starts],
+            clusters.codes[last],
             clusters.starts[of.starts],
             ends,
             self._contents(clusters, elements, in_flight),
-            late=(ends - 1 <= of.min(np.where(clusters.in_flight, np.iinfo(np.int64).max, clusters.watermarks)))
-            & ~of.any(clusters.in_flight),
-            commits=of.max(clusters.commits),
-            watermarks=watermarks,
+            # Of clusters that hold a window in flight none is late: they are safe.
+            late=(ends - 1 <= clusters.watermarks[last]) & ~clusters.in_flight[last],
+            commits=clusters.commits[last],
+            watermarks=clusters.watermarks[last],
         )
         kept = count(~sessions.late) + lasting * len(of)
         before = (1 + lasting) * count(clusters.in_flight)
-        made.counters.timers_registered += int(timers)
-        made.counters.timers_deleted += int(timers) + before - kept
+        made.counters.timers_registered += timers
+        made.counters.timers_deleted += timers + before - kept
         fire_sessions(sessions, self._rules, self._timeline, made)
 
     def _contents(self, clusters: Clusters, elements: Elements, in_flight: InFlight) -> Contents:
