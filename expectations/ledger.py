@@ -1,6 +1,7 @@
 """The ledger: what each epoch counted, beside what the tables really hold, for each range of key groups.
 
-A row that was lost or came twice stands out here, whichever table it was in.
+A row that was lost or came twice stands out here, whichever table it was in. What `tidegate forget` and
+`tidegate late prune` took away is no loss: they leave an epoch of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from pipelines.tables.key_groups import key_groups
 from pipelines.tables.pinned import PinnedTables
 from pipelines.window_shape import WindowShape
 
+_PRUNED = ("late", "rejected")
+"""What is counted of rows that `tidegate late prune` may take away, all of an epoch at once."""
+
 
 class Entry(NamedTuple):
     """One count and what it should be equal to. Without a range it is about all key groups."""
@@ -29,10 +33,6 @@ class Entry(NamedTuple):
     last_key_group: int | None
     counted: int
     found: int
-
-
-_PRUNED = ("late", "rejected")
-"""Counts of the rows that retention removes."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,30 @@ class _Found:
         return 0 if counts is None else int(counts[first : last + 1].sum())
 
 
+class Erased(NamedTuple):
+    """The newest epochs in which somebody took rows away on purpose; None where nobody ever did."""
+
+    forgotten: int | None
+    pruned: int | None
+
+    @classmethod
+    def of(cls, made: pa.Table) -> Erased:
+        """What the rows of table epochs tell."""
+        kinds = {
+            kind: pc.max(made.filter(pc.equal(made["kind"], kind))["epoch"]).as_py() for kind in ("forget", "prune")
+        }
+        return cls(kinds["forget"], kinds["prune"])
+
+    def explains(self, entry: Entry) -> bool:
+        """Whether the rows that an entry misses may be gone on purpose; nothing explains too many."""
+        if entry.found >= entry.counted:
+            return False
+        if self.forgotten is not None and entry.epoch < self.forgotten:
+            return True
+        is_whole = entry.what in _PRUNED and entry.found == 0
+        return is_whole and self.pruned is not None and entry.epoch < self.pruned
+
+
 def ledger(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> pd.DataFrame:
     """One row a count; `counted` and `found` must be equal.
 
@@ -67,30 +91,19 @@ def ledger(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> 
     """
     manifest = tables.manifest
     found = _found_rows(tables)
+    erased = Erased.of(tables.epochs)
     entries: list[Entry] = []
     every_group = (0, manifest.max_parallelism - 1)
-    erased = _erased(tables.epochs)
     for row in tables.epochs.to_pylist():
         for what, rows in found.items():
-            if row["epoch"] <= erased["prune" if what in _PRUNED else "forget"]:
-                continue
             shards = row.get("shards") if rows.by_group else None
             ranges = [(shard["first"], shard["last"], shard[what]) for shard in shards or ()]
             for first, last, counted in ranges or [(*every_group, row[what])]:
-                entries.append(
-                    Entry(row["epoch"], what, first, last, counted or 0, rows.count(row["epoch"], first, last))
-                )
-    entries.extend(_snapshot_entries(tables, shape, final))
+                entry = Entry(row["epoch"], what, first, last, counted or 0, rows.count(row["epoch"], first, last))
+                if not erased.explains(entry):
+                    entries.append(entry)
+    entries.extend(_snapshot_entries(tables, shape if erased.forgotten is None else None, final))
     return pd.DataFrame(entries, columns=list(Entry._fields)).convert_dtypes(dtype_backend="numpy_nullable")
-
-
-def _erased(made: pa.Table) -> dict[str, int]:
-    """The newest epoch that erased rows on purpose: those of keys, or late and rejected ones. 0 if none did."""
-    newest = {
-        kind: max(made.filter(pc.equal(made["kind"], kind))["epoch"].to_pylist(), default=0)
-        for kind in ("forget", "prune")
-    }
-    return {"forget": newest["forget"], "prune": max(newest.values())}
 
 
 def _found_rows(tables: PinnedTables) -> dict[str, _Found]:
@@ -123,8 +136,6 @@ def _snapshot_entries(tables: PinnedTables, shape: WindowShape | None, final: pa
         inside = in_flight & (groups >= first) & (groups <= last)
         yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], int(inside.sum()))
     if not _is_exact(manifest, shape) or shape is None or shape.count is None or shape.multiplicity is None:
-        return
-    if _erased(made)["forget"]:
         return
     final_groups = key_groups(final, tables.key, manifest.max_parallelism).to_numpy()
     taken = _taken(made)

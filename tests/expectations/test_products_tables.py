@@ -12,7 +12,10 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from pipelines import Pipeline
+from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.forget import forget
+from pipelines.snapshots.prune import prune
 from pipelines.snapshots.restore import restore
 from pipelines.tables import state
 from tests.expectations.broken import broken_in
@@ -77,6 +80,18 @@ def test_a_restore_breaks_nothing_and_gives_back_what_was_kept(keep_stale: bool,
     restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), NOW, keep_stale)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
     by_hand.epoch(("ann", at("09:00"), 1), watermark=at("09:00"))
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+
+
+def test_what_was_pruned_or_forgotten_is_no_loss(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    out_of_order(by_hand, 3)
+    assert prune(by_hand.tables, NOW, NOW)["late"] > 0
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+    with Lease(by_hand.tables, "forget", lambda: NOW):
+        assert forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW).rows["results"] > 0
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+    by_hand.epoch(("bob", at("12:00"), 1), watermark=at("12:00"))
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
 
 
