@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,10 +98,10 @@ def check_java() -> None:
     if not java or not Path(java).exists():
         raise UsageError(f"no Java found: install Java {_MINIMUM_JAVA} or newer, or set JAVA_HOME")
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    number = told.split('"')[1].split(".")[0] if '"' in told else "0"
-    if not number.isdigit() or int(number) < _MINIMUM_JAVA:
+    number = re.search(r'version "(\d+)', told)
+    if number is None or int(number[1]) < _MINIMUM_JAVA:
         raise UsageError(
-            f"{java} is Java {number}: Spark needs {_MINIMUM_JAVA} or newer; install one, or set JAVA_HOME to it"
+            f"{java} is Java {number[1] if number else 'of an unknown version'}: Spark needs {_MINIMUM_JAVA} or newer; install one, or set JAVA_HOME to it"
         )
 
 

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipelines.errors import Refused
+from pipelines.sources.log import SourceLog
+from pipelines.storage import Warehouse
+from tests.lake import EVENTS, at
+from windowing.time import to_millis
+
+
+def append(folder: Path, *values: int) -> None:
+    """A commit with a row for each value, at that many minutes after ten."""
+    moments = [at("10:00") + timedelta(minutes=value) for value in values]
+    rows = pa.table([["ann"] * len(values), moments, list(values)], schema=EVENTS)
+    write_deltalake(str(folder / "events"), rows, mode="append")
+
+
+def log(folder: Path) -> SourceLog:
+    return SourceLog(Warehouse(str(folder)), str(folder / "events"))
+
+
+def entry(folder: Path, version: int) -> Path:
+    return folder / "events" / "_delta_log" / f"{version:020d}.json"
+
+
+def test_every_version_that_added_data_is_a_commit_in_order(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    append(tmp_path, 2)
+    append(tmp_path, 3)
+    source = log(tmp_path)
+    assert source.head == 2
+    assert [commit.version for commit in source.commits(-1)] == [0, 1, 2]
+    assert [commit.version for commit in source.commits(0)] == [1, 2]
+    assert [commit.version for commit in source.commits(0, until=1)] == [1]
+    assert source.commits(2) == []
+
+
+def test_the_time_of_a_commit_is_what_the_log_says_and_not_that_of_a_file(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    actions = [json.loads(line) for line in entry(tmp_path, 0).read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = 1_234
+    entry(tmp_path, 0).write_text("\n".join(map(json.dumps, actions)))
+    assert log(tmp_path).commits(-1)[0].time == 1_234
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["inCommitTimestamp"] = 5_678
+    entry(tmp_path, 0).write_text("\n".join(map(json.dumps, actions)))
+    assert log(tmp_path).commits(-1)[0].time == 5_678
+
+
+def test_optimize_is_nothing(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    append(tmp_path, 2)
+    DeltaTable(str(tmp_path / "events")).optimize.compact()
+    append(tmp_path, 3)
+    assert [commit.version for commit in log(tmp_path).commits(0)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "operation"),
+    [
+        (lambda table: table.delete("value = 1"), "DELETE"),
+        (lambda table: table.update({"value": "9"}, predicate="value = 1"), "UPDATE"),
+        (lambda table: write_deltalake(table, EVENTS.empty_table(), mode="overwrite"), "WRITE"),
+    ],
+    ids=["delete", "update", "overwrite"],
+)
+def test_what_is_not_append_only_is_refused_with_version_and_operation(
+    tmp_path: Path, change: object, operation: str
+) -> None:
+    append(tmp_path, 1, 2)
+    change(DeltaTable(str(tmp_path / "events")))  # type: ignore[operator]
+    append(tmp_path, 3)
+    with pytest.raises(Refused, match=rf"is not append-only: version 1 \({operation}\) removed or changed rows"):
+        log(tmp_path).commits(0)
+    assert [commit.version for commit in log(tmp_path).commits(1)] == [2], "what was read before does not matter"
+
+
+def test_a_log_entry_that_was_cleaned_up_is_named(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    append(tmp_path, 2)
+    append(tmp_path, 3)
+    DeltaTable(str(tmp_path / "events")).create_checkpoint()
+    entry(tmp_path, 1).unlink()
+    with pytest.raises(Refused, match="the log of version 1 is gone"):
+        log(tmp_path).commits(0)
+
+
+def test_files_that_were_vacuumed_before_they_were_read_are_named_with_their_version(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    append(tmp_path, 2)
+    table = DeltaTable(str(tmp_path / "events"))
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(Refused, match=r"1 file\(s\) .*version 1 .*compacted and vacuumed"):
+        log(tmp_path).commits(0)
+
+
+def test_a_source_that_is_not_there_or_no_table_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=f"source table {tmp_path}/events does not exist"):
+        log(tmp_path)
+    (tmp_path / "events" / "_delta_log").mkdir(parents=True)
+    entry(tmp_path, 0).write_text("{not json")
+    with pytest.raises(Refused, match=f"source table {tmp_path}/events can't be opened"):
+        log(tmp_path)
+
+
+def test_files_of_a_partitioned_table_are_told_as_the_file_system_knows_them(tmp_path: Path) -> None:
+    rows = pa.table({"user": ["ann lee", "b=b/c"], "value": [1, 2]})
+    write_deltalake(str(tmp_path / "events"), rows, partition_by=["user"])
+    (commit,) = log(tmp_path).commits(-1)
+    assert len(commit.files) == 2
+    assert all((tmp_path / "events" / file.path).is_file() for file in commit.files)
+
+
+def test_active_files_know_their_largest_time_where_the_log_does(tmp_path: Path) -> None:
+    append(tmp_path, 1, 5)
+    (file,) = log(tmp_path).active("at")
+    assert file.newest == to_millis(at("10:05"))
+    assert log(tmp_path).active("user")[0].newest is None
+
+
+def test_a_table_that_was_made_anew_has_another_id(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    first = log(tmp_path).table_id
+    (tmp_path / "events").rename(tmp_path / "old")
+    append(tmp_path, 1)
+    assert log(tmp_path).table_id != first

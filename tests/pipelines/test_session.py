@@ -1,0 +1,67 @@
+"""What a machine lacks is told in one line, before any JVM is started."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import UsageError
+from pipelines.session import JARS_ENVIRONMENT, check_java, find_jars, jars_folder
+
+
+def a_java(folder: Path, version: str) -> Path:
+    """A Java that only tells its version."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-16' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def test_without_java_the_two_ways_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="no Java found: install Java 17 or newer, or set JAVA_HOME"):
+        check_java()
+
+
+def test_a_java_home_that_holds_none_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="no Java found"):
+        check_java()
+
+
+@pytest.mark.parametrize(
+    ("version", "number"), [("1.8.0_392", "1"), ("11.0.21", "11"), ("16", "16"), ("nonsense", "of an unknown version")]
+)
+def test_too_old_a_java_is_named_with_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, number: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path, version)))
+    with pytest.raises(UsageError, match=rf"{tmp_path}/bin/java is Java {number}: Spark needs 17 or newer"):
+        check_java()
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.9", "21.0.1", "25-ea"])
+def test_a_java_that_spark_runs_on_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path, version)))
+    check_java()
+
+
+def test_jars_that_were_never_resolved_are_a_usage_error_with_the_command_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JARS_ENVIRONMENT, str(tmp_path))
+    assert jars_folder() == tmp_path
+    with pytest.raises(UsageError, match=rf"no Delta jars in {tmp_path}: run `tidegate setup` once"):
+        find_jars()
+    (tmp_path / "delta.jar").touch()
+    assert find_jars() == [tmp_path / "delta.jar"]
+
+
+def test_jars_of_another_spark_are_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(JARS_ENVIRONMENT, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert jars_folder().name == f"jars-spark-{version('pyspark')}-delta-{version('delta-spark')}"
