@@ -100,8 +100,9 @@ def check_java() -> None:
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     number = re.search(r'version "(\d+)', told)
     if number is None or int(number[1]) < _MINIMUM_JAVA:
+        found = number[1] if number else "of an unknown version"
         raise UsageError(
-            f"{java} is Java {number[1] if number else 'of an unknown version'}: Spark needs {_MINIMUM_JAVA} or newer; install one, or set JAVA_HOME to it"
+            f"{java} is Java {found}: Spark needs {_MINIMUM_JAVA} or newer; install one, or set JAVA_HOME to it"
         )
 
 
