@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, AggregateColumns
-from windowing.assigners import MergingWindowAssigner, WindowAssigner
-from windowing.errors import IllegalArgument, UnsupportedOperation
+from windowing.assigners import GlobalWindows, MergingWindowAssigner, WindowAssigner
+from windowing.errors import IllegalArgument, UnboundedStateWarning, UnsupportedOperation
 from windowing.evictors import Evictor
 from windowing.functions import AggregateFunction, KeyedCoProcessFunction, KeyedProcessFunction, ProcessWindowFunction
 from windowing.panes import Accumulation
-from windowing.time import Duration, Millis, millis, non_negative_millis
-from windowing.triggers import Trigger
+from windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
+from windowing.triggers import EndOfStreamTrigger, PurgingTrigger, Trigger
+
+_FOR_EVER = MAX_TIMESTAMP // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,27 @@ class Windows:
                 "an evictor needs every element, so nothing can be aggregated before: use process= "
                 "(functions.ReduceElements or functions.AggregateElements do the same at the firing)",
             )
+        self._warn_if_never_cleaned()
+
+    def _warn_if_never_cleaned(self) -> None:
+        """Warn of contents that no time, trigger, evictor or accumulation mode ever takes away."""
+        if isinstance(self.assigner, GlobalWindows):
+            kept = "the global window never ends"
+        elif self.lateness >= _FOR_EVER:
+            kept = f"allowed_lateness = {self.lateness} ms lies beyond the end of time"
+        else:
+            return
+        trigger = self.trigger or self.assigner.get_default_trigger()
+        emptied = self.evictor is not None or self.accumulation is Accumulation.DISCARDING
+        if emptied or isinstance(trigger, PurgingTrigger | EndOfStreamTrigger):
+            return
+        warnings.warn(
+            f"nothing ever cleans these windows: {kept}, and {trigger!r} does not purge. Their state stays for good, "
+            "of every key that was ever seen: use PurgingTrigger.of(...), Accumulation.DISCARDING, an evictor, or "
+            "windows that end",
+            UnboundedStateWarning,
+            stacklevel=4,
+        )
 
     @property
     def lateness(self) -> Millis:

@@ -51,3 +51,7 @@ class IncompatibleSnapshot(IllegalState):
 
     def __reduce__(self) -> tuple[type, tuple[str, object, object, str]]:
         return type(self), (self.field, self.found, self.expected, self.way_out)
+
+
+class UnboundedStateWarning(UserWarning):
+    """Windows that nothing will ever clean: the state of each key stays for good."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from windowing.compute import CoProcess
 from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from windowing.operators.counters import Counters
 from windowing.operators.process import ProcessCore, process_schema
 from windowing.operators.records import Record
 from windowing.operators.two_inputs import LEFT, RIGHT, TwoInputs, checked_side
@@ -43,7 +44,6 @@ class KeyedCoProcessOperator:
         self._core = ProcessCore(process.function, keyed, key_groups, key_group_of)
         self._hooks = {LEFT: process.function.process_element1, RIGHT: process.function.process_element2}
         self._inputs = TwoInputs(self._core.timers, self._core.output)
-        self.counters = self._core.counters
         self.timers = self._core.timers
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
@@ -74,6 +74,11 @@ class KeyedCoProcessOperator:
 
     def end_commit(self) -> None:
         """Nothing waits for the end of a source commit."""
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the operator was made, timers included."""
+        return self._core.counters.count_timers(self.timers)
 
     @property
     def current_watermark(self) -> Millis:

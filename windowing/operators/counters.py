@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from windowing.panes import Timing
+from windowing.timers import InternalTimerService
 
 
 @dataclass(slots=True)
@@ -28,6 +29,14 @@ class Counters:
     timers_fired: int = 0
     timers_deleted: int = 0
     open_windows: int = 0
+
+    def count_timers(self, timers: InternalTimerService) -> Counters:
+        """These counters, with what the queues of both domains have counted."""
+        queues = timers.event_time, timers.processing_time
+        self.timers_registered = sum(queue.added for queue in queues)
+        self.timers_fired = sum(queue.fired for queue in queues)
+        self.timers_deleted = sum(queue.deleted for queue in queues)
+        return self
 
     @property
     def on_time(self) -> int:

@@ -96,7 +96,7 @@ class IntervalJoinOperator:
         key_group_of: Callable[[Any], int] = lambda key: 0,
     ) -> None:
         self.output: list[Record] = []
-        self.counters = Counters()
+        self._counters = Counters()
         self.timers = InternalTimerService(KeyContext(), key_groups, key_group_of)
         self.timers.start("key", "bucket", self)
         self._inputs = TwoInputs(self.timers, self.output)
@@ -120,7 +120,7 @@ class IntervalJoinOperator:
             MissingTimestamp: the element has no timestamp.
         """
         side = checked_side(side)
-        self.counters.elements += 1
+        self._counters.elements += 1
         if timestamp is None or timestamp == MIN_TIMESTAMP:
             raise MissingTimestamp
         if timestamp < self.timers.current_watermark:
@@ -162,6 +162,11 @@ class IntervalJoinOperator:
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
         """Never called: a join sets no such timers."""
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the operator was made, timers included."""
+        return self._counters.count_timers(self.timers)
 
     @property
     def current_watermark(self) -> Millis:
@@ -238,8 +243,8 @@ class IntervalJoinOperator:
         return buffer
 
     def _late(self, key: Any, value: Any, timestamp: Millis, side: str) -> None:
-        self.counters.late += 1
+        self._counters.late += 1
         if self._late_output:
             self.output.append(LateElement(key, value, timestamp, LATE, None, self.timers.current_watermark, side))
         else:
-            self.counters.late_dropped += 1
+            self._counters.late_dropped += 1

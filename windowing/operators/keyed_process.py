@@ -7,6 +7,7 @@ from typing import Any
 
 from windowing.compute import KeyedProcess
 from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from windowing.operators.counters import Counters
 from windowing.operators.process import ProcessCore, process_schema
 from windowing.operators.records import Record, WatermarkRecord
 from windowing.state.rows import StateRow, StateSchema
@@ -38,7 +39,6 @@ class KeyedProcessOperator:
     ) -> None:
         self._core = ProcessCore(process.function, keyed, key_groups, key_group_of)
         self._hook = process.function.process_element
-        self.counters = self._core.counters
         self.timers = self._core.timers
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
@@ -63,6 +63,11 @@ class KeyedProcessOperator:
 
     def end_commit(self) -> None:
         """Nothing waits for the end of a source commit."""
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the operator was made, timers included."""
+        return self._core.counters.count_timers(self.timers)
 
     @property
     def current_watermark(self) -> Millis:

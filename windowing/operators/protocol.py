@@ -14,7 +14,9 @@ from windowing.time import Millis
 class KeyedOperator(Protocol):
     """An operator over the keys of a key-group range. Times are int64 epoch milliseconds."""
 
-    counters: Counters
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the operator was made."""
 
     @property
     def current_watermark(self) -> Millis:

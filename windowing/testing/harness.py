@@ -24,6 +24,7 @@ from windowing.operators.records import (
     WindowResult,
 )
 from windowing.operators.two_inputs import TwoInputOperator
+from windowing.operators.window import WindowOperator
 from windowing.state.rows import StateSchema
 from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.watermarks.snapshot import WatermarkSnapshot
@@ -33,13 +34,17 @@ MakeOperator = Callable[[KeyGroupRange, Callable[[Any], int]], KeyedOperator]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State rows, and the clocks they were taken at; `inputs` is known of operators with two inputs."""
+    """State rows, and the clocks they were taken at.
+
+    `inputs` is known of operators with two inputs, `stagger_offset` of windows that have drawn one.
+    """
 
     rows: pa.Table
     max_parallelism: int
     watermark: Millis
     processing_time: Millis
     inputs: WatermarkSnapshot | None = None
+    stagger_offset: Millis | None = None
 
 
 @dataclass
@@ -83,6 +88,7 @@ class OperatorHarness:
             subtask_of(self.key.key_group_of(key, self.max_parallelism), len(self.subtasks), self.max_parallelism)
         ]
         subtask.process_element(key, value, timestamp, side)
+        self._share_stagger(subtask)
         self._collect(subtask)
 
     def end_commit(self) -> None:
@@ -121,6 +127,7 @@ class OperatorHarness:
             max(subtask.current_watermark for subtask in self.subtasks),
             max(subtask.current_processing_time for subtask in self.subtasks),
             first.snapshot_inputs() if isinstance(first, TwoInputOperator) else None,
+            first.stagger_offset if isinstance(first, WindowOperator) else None,
         )
 
     def restore(self, snapshot: Snapshot, parallelism: int = 1, restore_watermark: bool = True) -> None:
@@ -141,6 +148,8 @@ class OperatorHarness:
                 operator.restore_time(snapshot.watermark, snapshot.processing_time)
                 if isinstance(operator, TwoInputOperator) and snapshot.inputs is not None:
                     operator.restore_inputs(snapshot.inputs)
+            if isinstance(operator, WindowOperator):
+                operator.restore_stagger(snapshot.stagger_offset)
             operator.restore_state(schema.from_table(snapshot.rows.filter(pa.array(owned, pa.bool_()))))
 
     def records(self) -> list[Record]:
@@ -197,6 +206,13 @@ class OperatorHarness:
             self.make(key_group_range(subtask, parallelism, self.max_parallelism), key_group_of)
             for subtask in range(parallelism)
         ]
+
+    def _share_stagger(self, subtask: KeyedOperator) -> None:
+        """What one subtask drew is the offset of all: windows don't depend on the parallelism."""
+        if isinstance(subtask, WindowOperator):
+            for other in self.subtasks:
+                if isinstance(other, WindowOperator) and other is not subtask:
+                    other.restore_stagger(subtask.stagger_offset)
 
     def _collect(self, subtask: KeyedOperator) -> None:
         # Every subtask forwards watermark and status; one operator does it once.

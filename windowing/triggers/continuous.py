@@ -110,7 +110,9 @@ class ContinuousProcessingTimeTrigger(Trigger):
         if state.get() != time:
             return CONTINUE
         state.clear()
-        self._schedule(time, window, ctx)
+        # In event time the clock may pass the end while the window stays: there is no next firing then.
+        if time < window.max_timestamp:
+            self._schedule(time, window, ctx)
         return FIRE
 
     def can_merge(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from windowing.functions import ProcessWindowFunction
+from windowing.operators.counters import Counters
 from windowing.operators.records import WindowResult
 from windowing.operators.window.cells import WindowCell
 from windowing.operators.window.contents import Contents
@@ -28,6 +29,7 @@ class Firing:
         "_accumulation",
         "_contents",
         "_context",
+        "_counters",
         "_event_time",
         "_evictor",
         "_fired",
@@ -46,6 +48,7 @@ class Firing:
         self,
         operator: WindowOperator,
         context: WindowTriggerContext,
+        counters: Counters,
         contents: Contents,
         function: ProcessWindowFunction | None,
         function_context: WindowFunctionContext | None,
@@ -65,7 +68,8 @@ class Firing:
         self._keeps_panes = self._retract or self._withdraw_merged
         self._plain = windows.evictor is None and function is None
         self._output = operator.output
-        self._fired = operator.counters.fired
+        self._counters = counters
+        self._fired = counters.fired
 
     def fire(self, slot: Slot, cell: WindowCell, timer: Millis | None, event_timer: bool) -> None:
         """Put out a pane with the contents of a cell, after the withdrawals that it brings."""
@@ -166,7 +170,7 @@ class Firing:
                     watermark,
                 )
             )
-            self._operator.counters.withdrawn += 1
+            self._counters.withdrawn += 1
         cell.emitted = kept or None
 
     def _both(self, contents: Any, other: Any) -> Any:

@@ -8,9 +8,10 @@ from `output`. Source: Flink's `WindowOperator` and `EvictingWindowOperator`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from windowing.assigners import MergingWindowAssigner
+from windowing.assigners import MergingWindowAssigner, WindowAssigner
 from windowing.compute import Windows
 from windowing.errors import UnsupportedOperation
 from windowing.functions import ProcessWindowFunction
@@ -25,7 +26,7 @@ from windowing.operators.window.firing import Firing
 from windowing.operators.window.snapshot import from_rows, to_rows
 from windowing.panes import Accumulation, PanePolicy
 from windowing.state.rows import StateRow
-from windowing.time import MAX_TIMESTAMP, Millis
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from windowing.timers import InternalTimerService, KeyContext, Slot
 from windowing.triggers import TriggerResult
 from windowing.windows import TimeWindow, Window
@@ -64,7 +65,7 @@ class WindowOperator:
         self.windows = windows
         self.panes = panes or PanePolicy(accumulation=windows.accumulation)
         self.output: list[Record] = []
-        self.counters = Counters()
+        self._counters = Counters()
         self.cells: dict[Slot, WindowCell] = {}
         self.merging_sets: dict[Any, MergingWindowSet] = {}
         self.global_cells: dict[Any, dict[str, Any]] = {}
@@ -92,7 +93,9 @@ class WindowOperator:
                 self._function, self._context, self.global_cells, self.merging, self.output.append
             )
         )
-        self._firing = Firing(self, self._context, self._contents, self._function, self._function_context)
+        self._firing = Firing(
+            self, self._context, self._counters, self._contents, self._function, self._function_context
+        )
         self._coalesce = self.panes.coalesce_late and self._event_time
         self._discard = self.panes.accumulation is Accumulation.DISCARDING
 
@@ -112,7 +115,7 @@ class WindowOperator:
             UnsupportedOperation: merging would end a window before the present (see `account_for_all`).
         """
         context = self._context
-        self.counters.elements += 1
+        self._counters.elements += 1
         if self._undrawn_stagger is not None:
             self._draw_stagger()
         windows = self._assign(value, timestamp, context)
@@ -313,15 +316,15 @@ class WindowOperator:
         watermark = self._context.current_watermark
         late = self._event_time and timestamp is not None and timestamp + self._lateness <= watermark
         if window is None and not late:
-            self.counters.no_window += 1
+            self._counters.no_window += 1
             return
-        self.counters.late += 1
+        self._counters.late += 1
         if not late and reason is LATE:
             reason = WINDOWS_PASSED
         if self._late_output and (late or self._account_for_all):
             self.output.append(LateElement(key, value, timestamp, reason, window, watermark))
         elif late:
-            self.counters.late_dropped += 1
+            self._counters.late_dropped += 1
 
     # --- state -------------------------------------------------------------------------------
 
@@ -334,6 +337,29 @@ class WindowOperator:
     def current_processing_time(self) -> Millis:
         """The clock."""
         return self._context.current_processing_time
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the operator was made, timers and open windows included."""
+        counters = self._counters.count_timers(self.timers)
+        counters.open_windows = len(self.cells)
+        return counters
+
+    @property
+    def watermark_lag(self) -> Millis | None:
+        """How far the watermark is behind the clock, milliseconds; None before there is a watermark."""
+        watermark = self._context.current_watermark
+        return None if watermark == MIN_TIMESTAMP else self._context.current_processing_time - watermark
+
+    @property
+    def stagger_offset(self) -> Millis | None:
+        """By how much the windows are staggered, milliseconds; None while no element has drawn it."""
+        return getattr(self.assigner, "stagger_offset", None)
+
+    def restore_stagger(self, offset: Millis | None) -> None:
+        """Take over an offset that was drawn before: windows stay where they are. None changes nothing."""
+        if offset is not None and self._undrawn_stagger is not None:
+            self._set_assigner(replace(self.assigner, stagger_offset=offset))  # type: ignore[type-var]
 
     def take_output(self) -> list[Record]:
         """What came out since the last call."""
@@ -371,8 +397,11 @@ class WindowOperator:
         return cells + len(self.merging_sets) + sum(len(cell) for cell in self.global_cells.values())
 
     def _draw_stagger(self) -> None:
-        self.assigner = self._undrawn_stagger(self._context.current_processing_time)  # type: ignore[misc]
-        self._assign = self.assigner.assign_windows
+        self._set_assigner(self._undrawn_stagger(self._context.current_processing_time))  # type: ignore[misc]
+
+    def _set_assigner(self, assigner: WindowAssigner) -> None:
+        self.assigner = assigner
+        self._assign = assigner.assign_windows
         self._undrawn_stagger = None
 
 

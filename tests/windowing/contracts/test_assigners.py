@@ -1,0 +1,188 @@
+"""What every assigner promises, in both time domains. In the manner of Flink's tests of window assigners."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from windowing import (
+    CalendarEventTimeWindows,
+    CalendarProcessingTimeWindows,
+    EventTimeSessionWindows,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    Windows,
+    WindowStagger,
+)
+from windowing.assigners import (
+    DynamicEventTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+    MergingWindowAssigner,
+    WindowAssigner,
+)
+from windowing.errors import MissingTimestamp
+from windowing.testing import OperatorHarness, window_harness
+from windowing.time import MAX_TIMESTAMP, Millis
+from windowing.triggers import EndOfStreamTrigger, EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
+from windowing.windows import TimeWindow
+
+
+def gap_of_five(element: Any) -> Millis:
+    return 5
+
+
+EVENT_TIME: list[WindowAssigner] = [
+    TumblingEventTimeWindows.of(10),
+    TumblingEventTimeWindows.of(10, -3),
+    TumblingEventTimeWindows.of(10, 2, WindowStagger.RANDOM, stagger_seed=7),
+    TumblingEventTimeWindows.of(10, 0, WindowStagger.NATURAL),
+    SlidingEventTimeWindows.of(10, 3),
+    SlidingEventTimeWindows.of(10, 10, 4),
+    EventTimeSessionWindows.with_gap(10),
+    DynamicEventTimeSessionWindows(gap_of_five),
+    CalendarEventTimeWindows.days("Europe/Berlin"),
+    CalendarEventTimeWindows.weeks("UTC"),
+    CalendarEventTimeWindows.months("America/New_York", 3),
+]
+PROCESSING_TIME: list[WindowAssigner] = [
+    TumblingProcessingTimeWindows.of(10),
+    TumblingProcessingTimeWindows.of(10, -3),
+    TumblingProcessingTimeWindows.of(10, 2, WindowStagger.RANDOM, stagger_seed=7),
+    SlidingProcessingTimeWindows.of(10, 3),
+    ProcessingTimeSessionWindows.with_gap(10),
+    DynamicProcessingTimeSessionWindows(gap_of_five),
+    CalendarProcessingTimeWindows.days("Europe/Berlin"),
+]
+GLOBAL: list[WindowAssigner] = [GlobalWindows.create(), GlobalWindows.create_with_end_of_stream_trigger()]
+TIMED = EVENT_TIME + PROCESSING_TIME
+ALL = TIMED + GLOBAL
+TIMES = [0, 1, 9, 10, 12, -1, -10, 1_711_846_799_999, 1_711_846_800_000]
+
+
+@dataclass
+class At:
+    """An assigner's context: only a clock."""
+
+    current_processing_time: Millis = 0
+
+
+def windows_at(assigner: WindowAssigner, time: Millis) -> list[TimeWindow]:
+    """The windows of an element at a time, of whichever domain."""
+    timestamp, clock = (time, 0) if assigner.is_event_time else (None, time)
+    windows = assigner.assign_windows({"x": 1}, timestamp, At(clock))
+    assert all(isinstance(window, TimeWindow) for window in windows)
+    return list(windows)  # type: ignore[arg-type]
+
+
+def harness(assigner: WindowAssigner, lateness: Millis = 0) -> OperatorHarness:
+    return window_harness(Windows(assigner, allowed_lateness=lateness, reduce=lambda a, b: a + b))
+
+
+def move(run: OperatorHarness, assigner: WindowAssigner, time: Millis) -> None:
+    (run.watermark if assigner.is_event_time else run.processing_time)(time)
+
+
+@pytest.mark.parametrize("assigner", TIMED, ids=repr)
+@pytest.mark.parametrize("time", TIMES)
+def test_each_window_of_an_element_holds_its_time(assigner: WindowAssigner, time: Millis) -> None:
+    windows = windows_at(assigner, time)
+    assert windows
+    assert all(window.start <= time < window.end for window in windows)
+    assert windows == sorted(set(windows), reverse=True)
+
+
+@pytest.mark.parametrize("assigner", [a for a in TIMED if not isinstance(a, MergingWindowAssigner)], ids=repr)
+def test_times_in_one_window_agree_on_it_unless_windows_merge(assigner: WindowAssigner) -> None:
+    for time in TIMES:
+        for window in windows_at(assigner, time):
+            assert window in windows_at(assigner, window.start)
+            assert window in windows_at(assigner, window.max_timestamp)
+            assert window not in windows_at(assigner, window.end)
+            assert window not in windows_at(assigner, window.start - 1)
+
+
+@pytest.mark.parametrize("assigner", EVENT_TIME, ids=repr)
+def test_event_time_needs_a_timestamp_and_fires_by_the_watermark(assigner: WindowAssigner) -> None:
+    assert assigner.get_default_trigger() == EventTimeTrigger()
+    with pytest.raises(MissingTimestamp, match="timestamp"):
+        assigner.assign_windows({"x": 1}, None, At())
+
+
+@pytest.mark.parametrize("assigner", PROCESSING_TIME, ids=repr)
+def test_processing_time_ignores_timestamps_and_fires_by_the_clock(assigner: WindowAssigner) -> None:
+    assert assigner.get_default_trigger() == ProcessingTimeTrigger()
+    assert assigner.assign_windows({}, 999, At(42)) == assigner.assign_windows({}, None, At(42))
+
+
+def test_the_global_window_fires_never_or_at_the_end_of_input() -> None:
+    assert [assigner.get_default_trigger() for assigner in GLOBAL] == [NeverTrigger(), EndOfStreamTrigger()]
+    assert not any(assigner.is_event_time for assigner in GLOBAL)
+
+
+@pytest.mark.parametrize("assigner", ALL, ids=repr)
+def test_an_assigner_is_a_value(assigner: WindowAssigner) -> None:
+    same = pickle.loads(pickle.dumps(assigner))
+    assert same == assigner
+    assert hash(same) == hash(assigner)
+    assert copy.deepcopy(assigner) == assigner
+    assert type(assigner).__name__ in repr(assigner)
+    assert sum(other == assigner for other in ALL) == 1
+
+
+@pytest.mark.parametrize("assigner", TIMED, ids=repr)
+@pytest.mark.parametrize("lateness", [0, 7])
+def test_one_element_opens_its_windows_and_closing_them_leaves_nothing(assigner: WindowAssigner, lateness: int) -> None:
+    run = harness(assigner, lateness)
+    run.processing_time(100)
+    run.element("a", 1, 100)
+    windows = windows_at(run.subtasks[0].assigner, 100)  # type: ignore[attr-defined]
+    late = lateness if assigner.is_event_time else 0
+    merging = isinstance(assigner, MergingWindowAssigner)
+    cleanups = {(window.max_timestamp + late, window) for window in windows}
+    firings = {(window.max_timestamp, window) for window in windows}
+    timers = (run.event_time_timers, run.processing_time_timers)
+    assert timers == ((len(firings | cleanups), 0) if assigner.is_event_time else (0, len(firings)))
+    assert run.state_entries == len(windows) + merging
+
+    last = max(window.max_timestamp for window in windows)
+    move(run, assigner, last)
+    assert sorted(result.window for result in run.results()) == sorted(windows)
+    move(run, assigner, last + late)
+    assert run.results() == []
+    assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("assigner", TIMED, ids=repr)
+def test_a_window_waits_for_its_last_millisecond(assigner: WindowAssigner) -> None:
+    run = harness(assigner)
+    run.processing_time(100)
+    run.element("a", 1, 100)
+    windows = windows_at(run.subtasks[0].assigner, 100)  # type: ignore[attr-defined]
+    first = min(window.max_timestamp for window in windows)
+    move(run, assigner, first - 1)
+    assert run.results() == []
+    move(run, assigner, first)
+    assert [result.timestamp for result in run.results()] == [first]
+
+
+@pytest.mark.filterwarnings("ignore::windowing.errors.UnboundedStateWarning")
+@pytest.mark.parametrize("assigner", ALL, ids=repr)
+def test_a_restore_keeps_windows_where_they_are(assigner: WindowAssigner) -> None:
+    run, restored = harness(assigner), harness(assigner)
+    for step, time in enumerate([100, 104, 103, 250, 99, 251]):
+        for each in (run, restored):
+            each.processing_time(100 + step)
+            each.element("a", 1, time)
+        restored.restore(restored.snapshot(), parallelism=3)
+    for each in (run, restored):
+        move(each, assigner, MAX_TIMESTAMP)
+    key = [sorted((r.window, r.value) for r in each.results()) for each in (run, restored)]
+    assert key[0] == key[1]

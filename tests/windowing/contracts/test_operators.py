@@ -1,0 +1,459 @@
+"""What the window operator promises to its assigner, trigger, evictor and function, in both time domains.
+
+In the manner of Flink's WindowOperatorContractTest: a scripted trigger says what happens, and calls,
+state entries and timers are asserted beside the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from windowing import Windows
+from windowing.assigners import AssignerContext, MergingWindowAssigner, WindowAssigner
+from windowing.errors import UnsupportedOperation
+from windowing.evictors import Evictor, EvictorContext, TimestampedValue
+from windowing.functions import AggregateFunction, ProcessWindowFunction
+from windowing.state import ValueStateDescriptor
+from windowing.testing import OperatorHarness, window_harness
+from windowing.time import Millis
+from windowing.triggers import OnMergeContext, Trigger, TriggerContext, TriggerResult
+from windowing.windows import TimeWindow, Window
+
+CONTINUE, FIRE, PURGE, FIRE_AND_PURGE = TriggerResult
+EARLY, LATER, ELSEWHERE = TimeWindow(0, 10), TimeWindow(10, 20), TimeWindow(100, 110)
+
+
+@dataclass(frozen=True)
+class Given(WindowAssigner):
+    """Puts each element into the windows that it lists."""
+
+    event_time: bool
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[Window]:
+        return element  # type: ignore[no-any-return]
+
+    def get_default_trigger(self) -> Trigger:
+        return Scripted()
+
+    @property
+    def is_event_time(self) -> bool:
+        return self.event_time
+
+
+@dataclass(frozen=True)
+class GivenMerging(MergingWindowAssigner):
+    """As `Given`, and windows that touch merge."""
+
+    event_time: bool
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[Window]:
+        return element  # type: ignore[no-any-return]
+
+    def get_default_trigger(self) -> Trigger:
+        return Scripted()
+
+    @property
+    def is_event_time(self) -> bool:
+        return self.event_time
+
+
+@dataclass(eq=False)
+class Scripted(Trigger):
+    """Does what a test says, and remembers how it was called."""
+
+    element: Callable[[Window, TriggerContext], TriggerResult] = lambda window, ctx: CONTINUE
+    event_time: Callable[[Window, TriggerContext], TriggerResult] = lambda window, ctx: CONTINUE
+    processing_time: Callable[[Window, TriggerContext], TriggerResult] = lambda window, ctx: CONTINUE
+    merge: Callable[[Window, OnMergeContext], None] = lambda window, ctx: None
+    calls: list[tuple[str, Window]] = field(default_factory=list)
+    state: ValueStateDescriptor = field(default=ValueStateDescriptor("cell", pa.int64()))
+
+    def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        self.calls.append(("element", window))
+        return self.element(window, ctx)
+
+    def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        self.calls.append(("event_time", window))
+        return self.event_time(window, ctx)
+
+    def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
+        self.calls.append(("processing_time", window))
+        return self.processing_time(window, ctx)
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        self.calls.append(("merge", window))
+        self.merge(window, ctx)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        self.calls.append(("clear", window))
+        ctx.get_partitioned_state(self.state).clear()
+
+    def states(self) -> Sequence[ValueStateDescriptor]:
+        return (self.state,)
+
+    def take_calls(self) -> list[tuple[str, Window]]:
+        calls, self.calls = self.calls, []
+        return calls
+
+
+class Collect(ProcessWindowFunction):
+    """The elements that it sees, and how often its hooks were called."""
+
+    def __init__(self) -> None:
+        self.cleared: list[Window] = []
+
+    def process(self, key: Any, ctx: Any, elements: Sequence[Any]) -> Iterable[Any]:
+        return [len(elements)]
+
+    def clear(self, ctx: Any) -> None:
+        self.cleared.append(ctx.window)
+
+
+@dataclass(frozen=True)
+class KeepAll(Evictor):
+    """Evicts nothing: contents are kept as an evictor needs them."""
+
+    def evict_before(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        return elements
+
+    def evict_after(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        return elements
+
+
+class CountThem(AggregateFunction):
+    """Number of elements."""
+
+    accumulator_type = pa.int64()
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, accumulator: int, other: int) -> int:
+        return accumulator + other
+
+
+FORMS: dict[str, Callable[[], dict[str, Any]]] = {
+    "list": lambda: {"process": Collect()},
+    "evictor": lambda: {"process": Collect(), "evictor": KeepAll()},
+    "aggregate": lambda: {"aggregate": CountThem()},
+}
+
+
+@dataclass
+class Contract:
+    """One operator under test: its harness, trigger, function and time domain."""
+
+    event_time: bool
+    merging: bool
+    form: str
+    lateness: Millis = 0
+    trigger: Scripted = field(default_factory=Scripted)
+
+    def __post_init__(self) -> None:
+        assigner = GivenMerging(self.event_time) if self.merging else Given(self.event_time)
+        parts = FORMS[self.form]()
+        self.function: Collect | None = parts.get("process")
+        windows = Windows(assigner, self.trigger, allowed_lateness=self.lateness, **parts)
+        self.run: OperatorHarness = window_harness(windows)
+
+    def element(self, *windows: Window, timestamp: Millis = 0) -> list[Any]:
+        self.run.element("key", list(windows), timestamp)
+        return self.results()
+
+    def move(self, time: Millis) -> list[Any]:
+        (self.run.watermark if self.event_time else self.run.processing_time)(time)
+        return self.results()
+
+    def results(self) -> list[Any]:
+        return [(result.window, result.value) for result in self.run.results()]
+
+    def register(self, ctx: TriggerContext, time: Millis) -> None:
+        (ctx.register_event_time_timer if self.event_time else ctx.register_processing_time_timer)(time)
+
+    def on_time(self, hook: Callable[[Window, TriggerContext], TriggerResult]) -> None:
+        if self.event_time:
+            self.trigger.event_time = hook
+        else:
+            self.trigger.processing_time = hook
+
+    @property
+    def timer_hook(self) -> str:
+        return "event_time" if self.event_time else "processing_time"
+
+    @property
+    def timers(self) -> int:
+        """Timers of this domain; the other one has none."""
+        mine, others = self.run.event_time_timers, self.run.processing_time_timers
+        mine, others = (mine, others) if self.event_time else (others, mine)
+        assert others == 0
+        return mine
+
+
+ALL_FORMS = pytest.mark.parametrize("form", FORMS)
+
+
+@pytest.fixture(params=[True, False], ids=["event time", "processing time"])
+def event_time(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@ALL_FORMS
+@pytest.mark.parametrize("merging", [False, True])
+def test_the_trigger_sees_an_element_once_for_each_of_its_windows(event_time: bool, form: str, merging: bool) -> None:
+    it = Contract(event_time, merging, form)
+    assert it.element(EARLY, ELSEWHERE) == []
+    assert it.trigger.take_calls() == [("element", EARLY), ("element", ELSEWHERE)]
+    assert it.timers == 2
+    assert it.run.state_entries == 2 + merging
+
+
+@ALL_FORMS
+def test_continue_keeps_the_contents_and_emits_nothing(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+    it.element(EARLY)
+    assert it.element(EARLY) == []
+    assert (it.run.state_entries, it.timers) == (1, 1)
+
+
+@ALL_FORMS
+def test_fire_emits_and_keeps_the_contents(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+    it.trigger.element = lambda window, ctx: FIRE
+    assert [it.element(EARLY), it.element(EARLY)] == [[(EARLY, 1)], [(EARLY, 2)]]
+    assert it.run.state_entries == 1
+
+
+@ALL_FORMS
+def test_fire_and_purge_emits_and_drops_the_contents_but_not_the_cleanup_timer(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+    it.trigger.element = lambda window, ctx: FIRE_AND_PURGE
+    assert [it.element(EARLY), it.element(EARLY)] == [[(EARLY, 1)], [(EARLY, 1)]]
+    assert (it.run.state_entries, it.timers) == (0, 1)
+
+
+@ALL_FORMS
+def test_purge_drops_contents_only_and_calls_no_clear(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+
+    def purge_and_remember(window: Window, ctx: TriggerContext) -> TriggerResult:
+        ctx.get_partitioned_state(it.trigger.state).update(7)
+        return PURGE
+
+    it.trigger.element = purge_and_remember
+    assert it.element(EARLY) == []
+    assert (it.run.state_entries, it.timers) == (1, 1)
+    assert ("clear", EARLY) not in it.trigger.take_calls()
+
+
+@ALL_FORMS
+@pytest.mark.parametrize("result", [FIRE, FIRE_AND_PURGE])
+def test_a_timer_fires_its_window_alone(event_time: bool, form: str, result: TriggerResult) -> None:
+    it = Contract(event_time, False, form)
+
+    def wait(window: Window, ctx: TriggerContext) -> TriggerResult:
+        if window == EARLY:
+            it.register(ctx, 5)
+        return CONTINUE
+
+    it.trigger.element = wait
+    it.on_time(lambda window, ctx: result)
+    it.element(EARLY, LATER)
+    assert it.timers == 3
+    assert it.move(4) == []
+    assert it.move(5) == [(EARLY, 1)]
+    assert it.timers == 2
+
+
+@ALL_FORMS
+def test_a_timer_of_an_empty_window_calls_the_hook_and_emits_nothing(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+
+    def purge_and_wait(window: Window, ctx: TriggerContext) -> TriggerResult:
+        it.register(ctx, 5)
+        return PURGE
+
+    it.trigger.element = purge_and_wait
+    it.on_time(lambda window, ctx: FIRE)
+    it.element(EARLY)
+    it.trigger.take_calls()
+    assert it.move(5) == []
+    assert it.trigger.take_calls() == [(it.timer_hook, EARLY)]
+
+
+@ALL_FORMS
+def test_deleted_timers_do_not_fire(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+
+    def set_and_delete(window: Window, ctx: TriggerContext) -> TriggerResult:
+        it.register(ctx, 5)
+        (ctx.delete_event_time_timer if event_time else ctx.delete_processing_time_timer)(5)
+        return CONTINUE
+
+    it.trigger.element = set_and_delete
+    it.on_time(lambda window, ctx: FIRE)
+    it.element(EARLY)
+    assert it.timers == 1
+    assert it.move(8) == []
+
+
+@ALL_FORMS
+@pytest.mark.parametrize("lateness", [0, 20])
+def test_at_cleanup_time_the_hook_runs_and_then_everything_goes(event_time: bool, form: str, lateness: Millis) -> None:
+    it = Contract(event_time, False, form, lateness)
+    it.trigger.element = lambda window, ctx: ctx.get_partitioned_state(it.trigger.state).update(1) or CONTINUE
+    it.element(EARLY)
+    it.trigger.take_calls()
+    assert (it.run.state_entries, it.timers) == (2, 1)
+    cleanup = EARLY.max_timestamp + (lateness if event_time else 0)
+    it.move(cleanup - 1)
+    assert it.trigger.take_calls() == []
+    it.move(cleanup)
+    assert it.trigger.take_calls() == [(it.timer_hook, EARLY), ("clear", EARLY)]
+    assert (it.run.state_entries, it.timers) == (0, 0)
+    assert it.function is None or it.function.cleared == [EARLY]
+
+
+@ALL_FORMS
+def test_the_cleanup_timer_may_still_fire_the_window(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+    it.on_time(lambda window, ctx: FIRE)
+    it.element(EARLY)
+    assert it.move(9) == [(EARLY, 1)]
+    assert it.run.state_entries == 0
+
+
+@ALL_FORMS
+def test_a_trigger_timer_at_cleanup_time_is_the_same_timer(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+    it.trigger.element = lambda window, ctx: it.register(ctx, window.max_timestamp) or CONTINUE
+    it.on_time(lambda window, ctx: FIRE)
+    it.element(EARLY)
+    assert it.timers == 1
+    assert it.move(9) == [(EARLY, 1)]
+    assert [call for call, _ in it.trigger.take_calls()] == ["element", it.timer_hook, "clear"]
+
+
+@ALL_FORMS
+def test_an_element_that_is_late_for_all_its_windows_reaches_no_trigger(form: str) -> None:
+    it = Contract(True, False, form, lateness=5)
+    it.move(14)
+    it.run.element("key", [EARLY], 3)
+    (late,) = it.run.late()
+    assert (late.key, late.timestamp, late.window) == ("key", 3, EARLY)
+    assert it.trigger.take_calls() == []
+    assert (it.run.state_entries, it.timers) == (0, 0)
+
+
+@ALL_FORMS
+def test_one_window_in_time_is_enough(form: str) -> None:
+    it = Contract(True, False, form)
+    it.move(14)
+    it.element(EARLY, LATER, timestamp=3)
+    assert it.trigger.take_calls() == [("element", LATER)]
+
+
+@ALL_FORMS
+def test_nothing_is_late_in_processing_time(form: str) -> None:
+    it = Contract(False, False, form, lateness=5)
+    it.run.watermark(1_000)
+    it.element(EARLY, timestamp=3)
+    assert it.trigger.take_calls() == [("element", EARLY)]
+
+
+@ALL_FORMS
+def test_an_element_without_windows_changes_nothing(event_time: bool, form: str) -> None:
+    it = Contract(event_time, False, form)
+    assert it.element() == []
+    assert (it.run.state_entries, it.timers) == (0, 0)
+
+
+@ALL_FORMS
+def test_a_merge_calls_on_merge_for_the_result_then_clears_the_sources(event_time: bool, form: str) -> None:
+    it = Contract(event_time, True, form)
+    it.element(TimeWindow(0, 4))
+    it.element(TimeWindow(6, 10))
+    assert (it.run.state_entries, it.timers) == (3, 2)
+    it.trigger.take_calls()
+    it.trigger.element = lambda window, ctx: FIRE
+    assert it.element(TimeWindow(4, 6)) == [(EARLY, 3)]
+    assert it.trigger.take_calls() == [
+        ("merge", EARLY),
+        ("clear", TimeWindow(0, 4)),
+        ("clear", TimeWindow(6, 10)),
+        ("element", EARLY),
+    ]
+    assert (it.run.state_entries, it.timers) == (2, 1)
+
+
+@ALL_FORMS
+def test_a_window_inside_one_in_flight_calls_no_merge(event_time: bool, form: str) -> None:
+    it = Contract(event_time, True, form)
+    it.element(EARLY)
+    it.element(TimeWindow(2, 5))
+    assert it.trigger.take_calls() == [("element", EARLY), ("element", EARLY)]
+    assert it.timers == 1
+
+
+@ALL_FORMS
+def test_a_timer_of_a_merged_away_window_is_ignored_without_calling_the_trigger(event_time: bool, form: str) -> None:
+    it = Contract(event_time, True, form)
+    it.trigger.element = lambda window, ctx: it.register(ctx, 2) or CONTINUE
+    it.element(TimeWindow(0, 4))
+    it.trigger.element = lambda window, ctx: CONTINUE
+    it.element(TimeWindow(4, 10))
+    it.trigger.take_calls()
+    assert it.move(2) == []
+    assert it.trigger.take_calls() == []
+
+
+@ALL_FORMS
+def test_merging_a_window_into_the_past_is_refused(event_time: bool, form: str) -> None:
+    it = Contract(event_time, True, form)
+    it.element(TimeWindow(0, 4))
+    (it.run.subtasks[0].restore_time)(50, 50)
+    with pytest.raises(UnsupportedOperation, match="merg"):
+        it.run.element("key", [TimeWindow(3, 6)], 3)
+
+
+@ALL_FORMS
+def test_when_a_merged_window_closes_the_merging_set_goes_with_it(event_time: bool, form: str) -> None:
+    it = Contract(event_time, True, form)
+    it.element(TimeWindow(0, 4))
+    it.element(TimeWindow(4, 10))
+    it.move(9)
+    assert (it.run.state_entries, it.timers) == (0, 0)
+
+
+@pytest.mark.parametrize("merging", [False, True])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_restore_keeps_contents_trigger_state_timers_and_merging_sets(
+    event_time: bool, merging: bool, parallelism: int
+) -> None:
+    # Elements of this suite are windows: only their number can be kept in a typed column.
+    it = Contract(event_time, merging, "aggregate", lateness=5)
+    it.trigger.element = lambda window, ctx: ctx.get_partitioned_state(it.trigger.state).update(3) or CONTINUE
+    it.element(EARLY)
+    it.element(ELSEWHERE)
+    before = (it.run.state_entries, it.timers)
+    it.run.restore(it.run.snapshot(), parallelism)
+    assert (it.run.state_entries, it.timers) == before
+    it.on_time(lambda window, ctx: FIRE if ctx.get_partitioned_state(it.trigger.state).value() == 3 else CONTINUE)
+    assert it.move(14) == [(EARLY, 1)]
