@@ -31,7 +31,7 @@ from pipelines.config import Config
 from pipelines.driver import drive
 from pipelines.session import start_session
 from pipelines.snapshots.manifest import Interval
-from pipelines.stream import stream_available
+from pipelines.stream import Stream
 from windowing import (
     Count,
     EventTimeSessionWindows,
@@ -116,7 +116,7 @@ class Bench:
                 seconds.append(perf_counter() - began)
                 began = perf_counter()
 
-            stream_available(driver, config.work_folder, note, {"maxFilesPerTrigger": "1000", **one_commit(self)})
+            Stream(driver, config.work_folder, note, {"maxFilesPerTrigger": "1000", **one_commit(self)}).run_available()
         return median(seconds[1:])
 
     def spark_stream(self, kind: str) -> float:

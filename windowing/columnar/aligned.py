@@ -79,7 +79,7 @@ class AlignedKernel:
         steps = self._steps(codes, elements, made)
         active = self._active(steps[0], in_flight, keys)
         kept = np.flatnonzero(~active)
-        made.state.append(CodedRows(in_flight.codes[kept], in_flight.rows.take(pa.array(kept))))
+        made.state.append(CodedRows(in_flight.codes[kept], in_flight.rows, kept))
         made.counters.open_windows += len(kept)
         known = in_flight.take(np.flatnonzero(active)) if len(kept) else in_flight
         chains = self._chains(steps, known)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from windowing.aggregates.vectorised import Bools, Groups, Int64s
 from windowing.columnar.clusters import Clusters, cluster
@@ -183,7 +182,7 @@ class SessionKernel:
         cleaned = timeline.reaches(self._rules.cleanups(in_flight.ends))
         due = alone & (ends | cleaned | in_flight.pending)
         stays = np.flatnonzero(alone & ~due)
-        made.state.append(CodedRows(in_flight.codes[stays], in_flight.rows.take(pa.array(stays))))
+        made.state.append(CodedRows(in_flight.codes[stays], in_flight.rows, stays))
         made.counters.open_windows += len(stays)
         fresh = self._fresh(in_flight)
         firing = np.flatnonzero(due & fresh)

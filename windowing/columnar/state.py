@@ -62,10 +62,18 @@ class InFlight:
 
 @dataclass(frozen=True)
 class CodedRows:
-    """State rows but for key group and key, and the code of each row's key."""
+    """State rows but for key group and key, and the code of each row's key.
+
+    Args:
+        codes: one for each row that is meant.
+        rows: the rows.
+        places: which of `rows` are meant, and in which order; None for all. So what is passed on as it is
+            is copied only once, when everything is put in the order of key groups.
+    """
 
     codes: Int64s
     rows: pa.Table
+    places: Int64s | None = None
 
 
 class StateFormat:
@@ -178,10 +186,15 @@ class StateFormat:
         if not filled:
             return self.columns.empty_table()
         codes = np.concatenate([part.codes for part in filled])
-        rest = pa.concat_tables([part.rows for part in filled])
         groups = key_groups_of(keys, self._max_parallelism)[codes]
         order = np.argsort(groups, kind="stable")
-        rest = rest.take(pa.array(order))
+        places, before = [], 0
+        for part in filled:
+            own = np.arange(len(part.codes)) if part.places is None else part.places
+            places.append(own + before)
+            before += len(part.rows)
+        rest = pa.concat_tables([part.rows for part in filled]).combine_chunks()
+        rest = rest.take(pa.array(np.concatenate(places)[order]))
         columns = {"key_group": pa.array(groups[order], pa.int32())}
         columns |= dict(zip(keys.schema.names, keys.take(codes[order]), strict=True))
         return pa.table(
