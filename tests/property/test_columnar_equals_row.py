@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import product
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from windowing.aggregates import (
@@ -43,6 +44,7 @@ from windowing.assigners import (
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
     GapColumn,
+    MergingWindowAssigner,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
@@ -272,6 +274,36 @@ def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_ope
         assert_same(expected, came)
         event(f"all by arrays: {came.rows_by_row == 0}")
         by_row, by_columns = expected.state, came.state
+
+
+@given(cases())
+@settings(
+    max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case) -> None:
+    assume(case.lag is None)
+    cuts = case.cuts
+    if isinstance(case.windows.assigner, MergingWindowAssigner):
+        # In what order elements of one commit join sessions is decided when all of them are there.
+        ends = np.cumsum([len(events) for events in case.commits]).tolist()
+        cuts = [cut for cut in case.cuts if cut in ends]
+    whole, parts = run_all(case._replace(cuts=[])), run_all(case._replace(cuts=cuts))
+    for name in ("panes", "late"):
+        assert rows(pa.concat_tables([getattr(outcome, name) for outcome in parts])) == rows(getattr(whole[0], name))
+    assert rows(parts[-1].state) == rows(whole[0].state)
+
+
+def run_all(case: Case) -> list[Outcome]:
+    """The epochs of a case, through the columnar operator; late rows without their number."""
+    panes = PanePolicy(case.windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    schema = state_schema(case.windows, case.key, None, panes)
+    columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
+    state, outcomes = schema.to_table([], MAX_PARALLELISM), []
+    for epoch in epochs_of(case):
+        outcome = columnar.run(epoch.elements, state, epoch.timeline)
+        state = outcome.state
+        outcomes.append(replace(outcome, late=outcome.late.drop_columns(["row"])))
+    return outcomes
 
 
 def assert_same(expected: Outcome, came: Outcome) -> None:

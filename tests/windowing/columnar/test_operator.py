@@ -1,0 +1,191 @@
+"""What callers of the columnar operator rely on, beside being equal to the row operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from windowing.aggregates import AggregateColumns, Count, Groups, Sum, VectorisedAggregate
+from windowing.assigners import EventTimeSessionWindows, GapColumn, TumblingEventTimeWindows
+from windowing.assigners.base import WindowAssigner
+from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, choose_operator
+from windowing.compute import Windows
+from windowing.errors import IllegalArgument, UnsupportedOperation
+from windowing.keys import KeySchema
+from windowing.operators.window.snapshot import state_schema
+from windowing.panes import PanePolicy
+from windowing.triggers import CountTrigger
+
+INPUT = pa.schema([("value", pa.int64()), ("name", pa.string())])
+KEY = KeySchema.of(key=pa.string())
+PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
+START = -(2**63)
+
+
+class Longest(VectorisedAggregate):
+    """A user's own aggregate: the length of the longest name."""
+
+    accumulator_type = pa.int64()
+    result_type = pa.struct([("longest", pa.int64())])
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return max(accumulator, len(value["name"]))
+
+    def merge(self, accumulator: int, other: int) -> int:
+        return max(accumulator, other)
+
+    def get_result(self, accumulator: int) -> dict[str, int]:
+        return {"longest": accumulator}
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Any, groups: Groups) -> pa.Array:
+        return pa.array(groups.max(pc.utf8_length(columns["name"]).cast(pa.int64()).to_numpy()))
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        return pa.array(groups.max(accumulators.to_numpy()))
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return pa.StructArray.from_arrays([accumulators], fields=list(self.result_type))
+
+
+def windows_of(assigner: WindowAssigner, aggregate: Any = None, **options: Any) -> Windows:
+    bound = AggregateColumns.of({"events": Count(), "total": Sum("value")}, INPUT) if aggregate is None else aggregate
+    return Windows(assigner, aggregate=bound, **options)
+
+
+def operator_of(windows: Windows) -> tuple[ColumnarOperator, pa.Table]:
+    """The operator, and the state before anything happened."""
+    schema = state_schema(windows, KEY, None, PANES)
+    return ColumnarOperator(windows, schema, PANES, 128), schema.to_table([], 128)
+
+
+def elements(*events: tuple[str, int], commit: int = 0) -> Elements:
+    """Events of (key, time); the value is the time, the name the key."""
+    keys, times = [key for key, _ in events], [time for _, time in events]
+    return Elements(
+        {"key": pa.array(keys, pa.string())},
+        np.array(times, np.int64),
+        np.full(len(events), commit, np.int64),
+        {"value": pa.array(times, pa.int64()), "name": pa.array(keys, pa.string())},
+    )
+
+
+def panes(outcome: Outcome) -> list[tuple[Any, ...]]:
+    columns = ["key_key", "window_start", "window_end", "value_events", "op"]
+    return sorted(tuple(row.values()) for row in outcome.panes.select(columns).to_pylist())
+
+
+def some_keys(elements: Elements, keys: set[str]) -> Elements:
+    return elements.take(np.flatnonzero([key in keys for key in elements.keys["key"].to_pylist()]))
+
+
+def joined(*outcomes: Outcome) -> list[tuple[Any, ...]]:
+    return sorted(pane for outcome in outcomes for pane in panes(outcome))
+
+
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(10)])
+def test_a_shard_can_be_fed_in_parts_that_each_hold_all_of_their_keys(assigner: WindowAssigner) -> None:
+    operator, empty = operator_of(windows_of(assigner, allowed_lateness=20))
+    events = [(key, time * 7 % 90) for time in range(40) for key in ("a", "b", "c", "d")]
+    first, then = elements(*events), elements(("a", 52), ("b", 95), ("d", 70))
+    timeline = Timeline.of_commits(START, [(60, True)])
+    after = Timeline.of_commits(60, [(110, True)])
+    whole = operator.run(first, empty, timeline)
+    parts = [operator.run(some_keys(first, keys), empty, timeline) for keys in ({"a", "c"}, {"b", "d"})]
+    assert panes(whole) == joined(*parts)
+    state = pa.concat_tables([part.state for part in parts])
+    again = [
+        operator.run(some_keys(then, keys), state.filter(pc.is_in(state["key"], pa.array(sorted(keys)))), after)
+        for keys in ({"a", "c"}, {"b", "d"})
+    ]
+    assert panes(operator.run(then, whole.state, after)) == joined(*again)
+
+
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(10)])
+def test_the_cut_into_epochs_changes_nothing(assigner: WindowAssigner) -> None:
+    operator, empty = operator_of(windows_of(assigner, allowed_lateness=5))
+    commits = [
+        (elements(*[(key, 20 * i + j) for key in "abc" for j in (3, 9, -15, -30)]), 20 * i + 12) for i in range(6)
+    ]
+    state, watermark, one_by_one = empty, START, []
+    for events, after in commits:
+        outcome = operator.run(events, state, Timeline.of_commits(watermark, [(after, True)]))
+        one_by_one.append(outcome)
+        state, watermark = outcome.state, after
+    together = Elements(
+        {"key": pa.concat_arrays([events.keys["key"] for events, _ in commits])},
+        np.concatenate([events.timestamps for events, _ in commits]),
+        np.repeat(np.arange(len(commits)), [len(events) for events, _ in commits]),
+        {name: pa.concat_arrays([events.columns[name] for events, _ in commits]) for name in INPUT.names},
+    )
+    at_once = operator.run(together, empty, Timeline.of_commits(START, [(after, True) for _, after in commits]))
+    assert joined(*one_by_one) == panes(at_once)
+    assert at_once.state.sort_by("key").equals(state.sort_by("key"))
+    assert sum(outcome.counters.late for outcome in one_by_one) == at_once.counters.late > 0
+
+
+def test_in_event_order_the_watermark_of_a_pane_does_not_depend_on_other_keys() -> None:
+    operator, empty = operator_of(windows_of(EventTimeSessionWindows(10)))
+    timeline = Timeline.in_event_order(-100, 1000, 2)
+    alone = operator.run(elements(("a", 0)), empty, timeline)
+    beside = operator.run(elements(("a", 0), ("b", 40)), empty, timeline)
+    assert alone.panes["watermark"].to_pylist() == [9]
+    assert 9 in beside.panes["watermark"].to_pylist()
+
+
+def test_only_clusters_that_a_late_element_may_meet_go_through_the_row_operator() -> None:
+    operator, empty = operator_of(windows_of(EventTimeSessionWindows(10), allowed_lateness=50))
+    before = operator.run(elements(("a", 0), ("a", 100), ("b", 0)), empty, Timeline.of_commits(START, [(20, True)]))
+    outcome = operator.run(
+        elements(("a", 5), ("a", 105), ("c", 1), ("c", 60)), before.state, Timeline.of_commits(20, [(70, True)])
+    )
+    assert outcome.rows_by_row == 1
+    assert ("a", 0, 15, 2, "+") in panes(outcome)
+
+
+def test_an_aggregate_of_ones_own_works_on_arrays() -> None:
+    windows = windows_of(TumblingEventTimeWindows(10), Longest())
+    assert choose_operator(windows).columnar
+    operator, empty = operator_of(windows)
+    first = operator.run(elements(("a", 1), ("bcd", 2)), empty, Timeline.of_commits(START, [(5, True)]))
+    second = operator.run(elements(("bcd", 3)), first.state, Timeline.of_commits(5, [(9, True)]))
+    assert sorted(second.panes["value_longest"].to_pylist()) == [1, 3]
+
+
+def test_windows_without_an_array_form_are_refused_with_the_reason() -> None:
+    windows = windows_of(TumblingEventTimeWindows(10), trigger=CountTrigger.of(2))
+    with pytest.raises(UnsupportedOperation, match=r"trigger CountTrigger\(max_count=2\) has no array form"):
+        operator_of(windows)
+
+
+def test_aggregates_of_unknown_types_are_refused_with_the_way_out() -> None:
+    with pytest.raises(UnsupportedOperation, match="bind the aggregates to the input's schema"):
+        operator_of(Windows(TumblingEventTimeWindows(10), aggregate={"total": Sum("value")}))
+
+
+def test_a_gap_that_is_not_above_zero_is_an_error_that_names_the_column() -> None:
+    operator, empty = operator_of(windows_of(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value"))))
+    with pytest.raises(IllegalArgument, match="column 'value' must hold milliseconds above zero"):
+        operator.run(elements(("a", 5), ("a", 0)), empty, Timeline.of_commits(START, [(0, True)]))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.struct([("a", pa.int64())]), pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64())]
+)
+def test_a_key_of_a_nested_type_is_refused_by_name(kind: pa.DataType) -> None:
+    with pytest.raises(UnsupportedOperation, match=r"key column 'k' has type .*, which can't be a key"):
+        KeySchema.of(k=kind)
+
+
+def test_times_near_the_ends_of_int64_go_through_the_row_operator() -> None:
+    operator, empty = operator_of(windows_of(TumblingEventTimeWindows(10)))
+    outcome = operator.run(elements(("a", 2**62)), empty, Timeline.of_commits(START, [(2**62 + 20, True)]))
+    assert outcome.rows_by_row == 1
+    assert len(outcome.panes) == 1
