@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
-from great_expectations.checkpoint import UpdateDataDocsAction
 
 from expectations.pinned import Pinned
 from expectations.suites import CRITICAL, WARNING, TableSuite
@@ -72,7 +71,10 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
     check_id = uuid.uuid4().hex
     versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
     checks: list[QualityRow] = []
+    pages: list[Any] = []
     for suite in suites:
+        identifier, found = _validate(context, suite, run_id)
+        pages += [identifier, identifier.expectation_suite_identifier]
         checks += [
             QualityRow(
                 check_id,
@@ -88,15 +90,17 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
                 len(suite.rows),
                 *versions,
             )
-            for result in _validate(context, suite, run_id)
+            for result in found
         ]
+    # Once for all suites, because each time the page that lists every run is made anew.
+    context.build_data_docs(resource_identifiers=pages)
     quality.append(tables, checks)
     docs = folder / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
     return QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), docs)
 
 
-def _validate(context: Any, suite: TableSuite, run_id: Any) -> list[Any]:
-    """The results of one suite, which the context keeps and shows in its Data Docs."""
+def _validate(context: Any, suite: TableSuite, run_id: Any) -> tuple[Any, list[Any]]:
+    """The results of one suite, which the context keeps, and under which name."""
     source = context.data_sources.add_or_update_pandas(suite.table)
     batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("epoch")
     kept = context.suites.add_or_update(gx.ExpectationSuite(name=suite.table, expectations=list(suite.expectations)))
@@ -107,12 +111,13 @@ def _validate(context: Any, suite: TableSuite, run_id: Any) -> list[Any]:
         gx.Checkpoint(
             name=suite.table,
             validation_definitions=[definition],
-            actions=[UpdateDataDocsAction(name="docs")],
             result_format="SUMMARY",
         )
     )
-    (result,) = checkpoint.run(batch_parameters={"dataframe": suite.rows}, run_id=run_id).run_results.values()
-    return list(result.results)
+    ((identifier, result),) = checkpoint.run(
+        batch_parameters={"dataframe": suite.rows}, run_id=run_id
+    ).run_results.items()
+    return identifier, list(result.results)
 
 
 def _about(kwargs: dict[str, Any]) -> str:
