@@ -27,6 +27,7 @@ class Standing:
         watermark: after the epoch; None while there is none.
         processing_time: clock of the epoch.
         counters: what the epoch counted.
+        stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
     """
 
     pipeline: str
@@ -36,6 +37,7 @@ class Standing:
     watermark: int | None = None
     processing_time: int | None = None
     counters: dict[str, int] | None = None
+    stale: tuple[tuple[int, int], ...] = ()
 
     def lag(self, now: datetime) -> float | None:
         """Seconds by which the watermark lies behind a moment; None while there is no watermark."""
@@ -78,4 +80,5 @@ def read_standing(config_file: str | Path, pipeline: str) -> Standing:
         manifest.watermark if manifest.watermark > MIN_TIMESTAMP else None,
         min(manifest.processing_time, MAX_TIMESTAMP),
         dict(manifest.counters),
+        tuple((item.start, item.end) for item in manifest.stale),
     )

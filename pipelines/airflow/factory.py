@@ -23,6 +23,7 @@ from pipelines.airflow.commands import (
 from pipelines.airflow.documents import BACKFILL, QUALITY, STREAM, WATCH
 from pipelines.airflow.operator import TidegateOperator
 from pipelines.airflow.sensors import SnapshotSensor
+from pipelines.airflow.stale import StaleNote
 from pipelines.airflow.standing_task import ReadStanding
 from pipelines.airflow.stop import StopStream
 from pipelines.airflow.watch import WatermarkWatch
@@ -71,7 +72,12 @@ def backfill_dag(config: Config, name: str, entry: PipelineEntry) -> DAG:
         params=params.backfill(),
     ) as dag:
         windows = _tidegate(
-            config, task_id="windows", arguments=backfill_arguments(name), pool=entry.pool, depends_on_past=True
+            config,
+            task_id="windows",
+            arguments=backfill_arguments(name),
+            pool=entry.pool,
+            depends_on_past=True,
+            note=StaleNote(str(config.file), name),
         )
         windows >> _quality(config, name, "ti.xcom_pull(task_ids='windows')['runs'][0]['epoch']")
     return dag

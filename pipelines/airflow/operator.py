@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         runs: folder for logs and results of runs.
         python: interpreter to run with; the worker's own by default.
         only_if: a template; where it renders to anything but `True` the task is skipped.
+        note: what to add to the log after a command that ended well, told from its result.
     """
 
     template_fields: Sequence[str] = ("arguments", "only_if")
@@ -66,6 +67,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         runs: str,
         python: str = sys.executable,
         only_if: str = "True",
+        note: Callable[[Any], str | None] = lambda result: None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -74,6 +76,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.runs = runs
         self.python = python
         self.only_if = only_if
+        self.note = note
         self._handle: process.ProcessHandle | None = None
 
     def execute(self, context: Context) -> Any:
@@ -85,6 +88,8 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra = event_extra(result)
+        if text := self.note(result):
+            self.log.warning(text)
         return result
 
     def submit_job(self, context: Context) -> dict[str, Any]:

@@ -15,12 +15,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from pipelines.airflow.alarms import Alarm
 from pipelines.airflow.operator import CommandRefused
 from pipelines.airflow.sensors import SnapshotSensor
+from pipelines.airflow.stale import StaleNote
 from pipelines.airflow.triggers import SnapshotTrigger
 from pipelines.airflow.watch import WatermarkWatch
 from pipelines.errors import UsageError
 from pipelines.standing import Standing, read_standing
 from tests.dags.project import write_project
-from tests.expectations.quality_lake import at
+from tests.expectations.quality_lake import at, session_lake
 
 heard: list[dict[str, Any]] = []
 
@@ -92,6 +93,17 @@ def test_a_watch_fails_when_the_watermark_lies_too_far_behind(tmp_path: Path) ->
     with pytest.raises(AirflowFailException, match="1:01:00 behind, more than 1:00:00"):
         watch(config, at("14:11"))
     assert watch(config, at("14:11"), max_lag_minutes=120)["epoch"] == 2
+
+
+def test_a_run_that_made_results_stale_names_the_command_that_runs_them_again(tmp_path: Path) -> None:
+    config = write_project(tmp_path)
+    note = StaleNote(str(config), "sessions")
+    assert note({}) is None
+    lake = session_lake(stale=(("14:00", "15:00"), ("15:00", "16:00")))
+    told = StaleNote(str(write_project(tmp_path / "stale", lake)), "sessions")({})
+    assert told is not None
+    assert "airflow tasks clear sessions__backfill" in told
+    assert "--start-date 2024-03-01T14:00:00+00:00 --end-date 2024-03-01T16:00:00+00:00" in told
 
 
 def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from pipelines import DeltaSource, Pipeline
 from pipelines.binding import BoundPipeline, bind
 from pipelines.config import Config, PipelineEntry
-from pipelines.snapshots.manifest import Manifest, Position, Publish, Shard
+from pipelines.snapshots.manifest import Manifest, Position, Publish, Shard, StaleInterval
 from pipelines.storage import warehouse_of
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.key_groups import key_groups
@@ -110,6 +110,7 @@ class QualityLake:
     watermarks: tuple[str, str]
     taken: tuple[int, int]
     order: str = "event"
+    stale: tuple[tuple[str, str], ...] = ()
     late: list[dict[str, Any]] = field(default_factory=list)
     rejects: list[dict[str, Any]] = field(default_factory=list)
     epochs: list[dict[str, Any]] = field(init=False)
@@ -202,6 +203,10 @@ class QualityLake:
             fingerprint=bound.fingerprint,
             schemas=bound.schemas,
             counters={**counters, "events_in": row["events_in"], "rejected": row["rejected"], "dropped": 0},
+            stale=tuple(
+                StaleInterval(start=to_millis(at(start)), end=to_millis(at(end)), epochs=(9,))
+                for start, end in self.stale
+            ),
             publish={name: Publish() for name in PUBLISHED},
             run_id="run 2",
             started_at=to_millis(at("20:00")),

@@ -1,0 +1,34 @@
+"""What to do about stale results: told in the log of the run that made them stale."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.standing import read_standing
+
+
+class StaleNote:
+    """Names the intervals whose results are stale now, and the command that has them run again.
+
+    Args:
+        config: path of tidegate.toml.
+        pipeline: its name.
+    """
+
+    def __init__(self, config: str, pipeline: str) -> None:
+        self.config = config
+        self.pipeline = pipeline
+
+    def __call__(self, result: Any) -> str | None:
+        """The note after a run; None where nothing is stale."""
+        stale = read_standing(self.config, self.pipeline).stale
+        if not stale:
+            return None
+        first, last = min(start for start, _ in stale), max(end for _, end in stale)
+        start, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in (first, last))
+        return (
+            f"results of {len(stale)} later interval(s), from {start} to {end}, are stale: they come from windows "
+            f"that this run replaced. Run them again with: airflow tasks clear {self.pipeline}__backfill "
+            f"--task-regex windows --downstream --start-date {start} --end-date {end} --yes"
+        )
