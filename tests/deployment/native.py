@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -100,7 +101,13 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[tuple[str, str]]:
     """A standalone master and its workers, as the containers start them; the master's URL and its page."""
     folder.mkdir()
     port, page = free_port(), free_port()
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(folder / "work")}
+    environment = {
+        **os.environ,
+        # As in the image, where the environment's programs come first.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+    }
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *arguments: str) -> None:
