@@ -28,6 +28,18 @@ def parse_slice(text: str) -> relativedelta:
     return relativedelta(**{_UNITS[match[2]]: int(match[1])})  # type: ignore[arg-type]
 
 
+def parse_duration(text: str, field: str) -> timedelta:
+    """A length of time such as `5s` or `1min`; months have none.
+
+    Raises:
+        UsageError: it is something else, or zero.
+    """
+    match = _SLICE.fullmatch(text.strip())
+    if match is None or match[2] == "mo" or int(match[1]) == 0:
+        raise UsageError(f"{field} {text!r}: give a number and a unit of s, min, h, d, w, such as 5s")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:
     """Slices of `[start, end)`, the last one cut short; the whole where no length is given.
 

@@ -1,85 +1,201 @@
 """The stream: structured streaming finds new data, and each of its batches becomes an epoch.
 
 Spark's checkpoint is never trusted: it is made anew for every run from the position in the manifest,
-and of a batch only its end in the source counts, never its number.
+and of a batch only its end in the source counts, never its number. A run begins with the hand-over
+where a backfill came before, and whatever it reads, time goes on at its end: a clock epoch.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.driver import Driver
-from pipelines.epoch.plan import Source
+from pipelines.epoch.plan import EpochPlan, Source
+from pipelines.epoch.plan_clock import plan_clock
 from pipelines.epoch.plan_commits import ReadCommit, plan_commits
-from pipelines.errors import Refused, TidegateError
-from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.epoch.plan_hand_over import plan_hand_over
+from pipelines.errors import TidegateError
+from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 
 OnEpoch = Callable[[Manifest], None]
 
+_POLL_SECONDS = 1
 
-def stream_available(driver: Driver, work: Path, on_epoch: OnEpoch, options: dict[str, str] | None = None) -> None:
-    """Run epochs over everything that is in the source now, then return.
+
+@dataclass
+class Stream:
+    """One run of a pipeline as a stream.
 
     Args:
         driver: holds the lease.
         work: folder for Spark's checkpoint; it is removed at the end.
         on_epoch: hears of each epoch.
         options: of Spark's Delta source, such as maxFilesPerTrigger.
-
-    Raises:
-        Refused: the source is not what the position was taken in.
     """
-    head = driver.recover()
-    checkpoint = work / "checkpoints" / f"{driver.pipeline.name}-{uuid.uuid4().hex}"
-    failure: list[Exception] = []
 
-    def take(batch: DataFrame, number: int) -> None:
-        try:
-            manifest = _epoch(driver, end_of_batch(checkpoint, number))
-            if manifest is not None:
-                on_epoch(manifest)
-        except Exception as error:
-            # Spark wraps what comes out of here; the caller shall get the error itself.
-            failure.append(error)
-            raise
+    driver: Driver
+    work: Path
+    on_epoch: OnEpoch
+    options: Mapping[str, str] = field(default_factory=dict)
+    _failure: list[Exception] = field(default_factory=list, init=False)
+    _at_work: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    path = driver.tables.warehouse.path(driver.pipeline.source.table)
-    source = Source.open(driver.spark, driver.tables, driver.pipeline)
-    position = _position(driver, head)
-    if position.version >= source.log.head:
-        return
-    # Spark would stop at what is not append-only too, but in words that name no way on.
-    source.log.commits(position.version)
-    reader = driver.spark.readStream.format("delta").options(**(options or {}))
-    if position.version < 0:
-        # Version 0 can't be seeded; and without a starting version Delta would not keep the commits in order.
-        reader = reader.option("startingVersion", 0)
-    else:
-        seed_checkpoint(checkpoint, source.log.table_id, position)
-    frame = reader.load(path)
-    try:
-        query = (
-            frame.writeStream.foreachBatch(take)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        raise failure[0] if failure else TidegateError(f"the stream stopped: {error}") from error
-    finally:
-        shutil.rmtree(checkpoint, ignore_errors=True)
+    def run_available(self) -> None:
+        """Run epochs over everything that is in the source now, then let the clock go on, and return.
+
+        Raises:
+            Refused: the source is not what the position was taken in.
+        """
+        position = self._begin()
+        source = self._source()
+        if position.version < source.log.head:
+            # Spark would stop at what is not append-only too, but in words that name no way on.
+            source.log.commits(position.version)
+            with self._query(source, position, None) as query:
+                query.awaitTermination()
+        self._tick()
+
+    def run_continuously(self, interval: timedelta, should_stop: Callable[[], bool]) -> None:
+        """Run epochs as data comes, and clock epochs between, until asked to stop.
+
+        Args:
+            interval: between two looks at the source.
+            should_stop: asked every second; a running epoch is ended first.
+
+        Raises:
+            Refused: the source is not what the position was taken in.
+        """
+        position = self._begin()
+        source = self._source()
+        source.log.commits(position.version)
+        with self._query(source, position, interval) as query:
+            while not query.awaitTermination(_POLL_SECONDS):
+                if should_stop():
+                    with self._at_work:
+                        query.stop()
+                    return
+
+    def _begin(self) -> Position:
+        """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
+        head = self.driver.recover()
+        if head is None:
+            return Position(version=-1)
+        if head.manifest.positions[self._table].frontier is not None:
+            driver = self.driver
+            self._run(plan_hand_over(self._source(), driver.tables, head, driver.clock(), driver.shards))
+        return self._position()
+
+    def _query(self, source: Source, position: Position, interval: timedelta | None) -> _Running:
+        return _Running(self, source, position, interval)
+
+    def _take(self, checkpoint: Path, number: int) -> None:
+        """One batch: an epoch over what it found, or a beat of the clock."""
+        with self._at_work:
+            try:
+                self._epoch(end_of_batch(checkpoint, number))
+            except Exception as error:
+                # Spark wraps what comes out of here; the caller shall get the error itself.
+                self._failure.append(error)
+                raise
+
+    def _epoch(self, end: Position) -> None:
+        driver, head = self.driver, read_snapshot(self.driver.tables)
+        source = self._source()
+        commits = _between(source, self._position(), end)
+        if commits:
+            self._run(plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards))
+        elif self._position().version >= source.log.head:
+            self._tick()
+
+    def _tick(self) -> None:
+        """Let the clock go on; nothing is due mostly."""
+        driver, head = self.driver, read_snapshot(self.driver.tables)
+        if head is None or head.manifest.positions[self._table].files:
+            return
+        self._run(plan_clock(self._source(), driver.tables, head, driver.clock(), driver.shards))
+
+    def _run(self, plan: EpochPlan | None) -> None:
+        if plan is not None:
+            self.driver.tell("planned")
+            self.on_epoch(self.driver.run(plan))
+
+    def _source(self) -> Source:
+        return Source.open(self.driver.spark, self.driver.tables, self.driver.pipeline)
+
+    @property
+    def _table(self) -> str:
+        return self.driver.pipeline.source.table
+
+    def _position(self) -> Position:
+        head = read_snapshot(self.driver.tables)
+        return Position(version=-1) if head is None else head.manifest.positions[self._table]
 
 
-def seed_checkpoint(folder: Path, table_id: str, position: Position) -> None:
+@dataclass
+class _Running:
+    """A structured-streaming query with a checkpoint of its own, which goes away with it."""
+
+    stream: Stream
+    source: Source
+    position: Position
+    interval: timedelta | None
+    checkpoint: Path = field(init=False)
+    _query: StreamingQuery = field(init=False)
+
+    def __enter__(self) -> StreamingQuery:
+        stream, driver = self.stream, self.stream.driver
+        self.checkpoint = stream.work / "checkpoints" / f"{driver.pipeline.name}-{uuid.uuid4().hex}"
+        beats = self.interval is not None
+        reader = driver.spark.readStream.format("delta").options(**stream.options)
+        if self.position.version < 0:
+            # Version 0 can't be seeded; and without a starting version Delta would not keep the commits in order.
+            reader = reader.option("startingVersion", 0)
+        else:
+            seed_checkpoint(self.checkpoint, self.source.log.table_id, self.position, beats)
+        frame = reader.load(driver.tables.warehouse.path(driver.pipeline.source.table))
+        if beats:
+            frame = frame.select(F.lit(None).cast("long").alias("beat")).union(_beats(driver))
+        writer = frame.writeStream.foreachBatch(lambda batch, number: stream._take(self.checkpoint, number))
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if self.interval is None:
+            self._query = writer.trigger(availableNow=True).start()
+        else:
+            self._query = writer.trigger(processingTime=f"{self.interval / timedelta(milliseconds=1):.0f} milliseconds").start()
+        return self._query
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._query.isActive:
+            self._query.stop()
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        if isinstance(error, StreamingQueryException):
+            failure = self.stream._failure
+            if failure:
+                raise failure[0] from error
+            # What stopped Spark may be something that the log tells better.
+            self.source.log.commits(self.position.version)
+            raise TidegateError(f"the stream stopped: {error}") from error
+
+
+def _beats(driver: Driver) -> DataFrame:
+    """A row a second: with it, Spark makes batches while no data comes. With availableNow it would break limits."""
+    rate = driver.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+    return rate.select(F.col("value").alias("beat"))
+
+
+def seed_checkpoint(folder: Path, table_id: str, position: Position, beats: bool = False) -> None:
     """Make a checkpoint that goes on after a position, as if a stream had come so far."""
     offset = {
         "sourceVersion": 1,
@@ -91,7 +207,7 @@ def seed_checkpoint(folder: Path, table_id: str, position: Position) -> None:
     batch = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
     for name, lines in (
         ("metadata", [{"id": str(uuid.uuid4())}]),
-        ("offsets/0", [None, batch, offset]),
+        ("offsets/0", [None, batch, offset, *([0] if beats else [])]),
         ("commits/0", [None, {"nextBatchWatermarkMs": 0}]),
     ):
         file = folder / name
@@ -103,24 +219,16 @@ def end_of_batch(checkpoint: Path, number: int) -> Position:
     """Where a batch ends: Spark writes the offset before it hands the batch out.
 
     A Delta offset (v, i) says that all versions before v are read, and the files of v up to index i.
+    A source in which nothing was ever found has none.
     """
-    for line in (checkpoint / "offsets" / str(number)).read_text().splitlines():
+    text = (checkpoint / "offsets" / str(number)).read_text()
+    for line in text.splitlines():
         if "reservoirVersion" in line:
             offset = json.loads(line)
             return Position(version=offset["reservoirVersion"] - 1, files=max(0, offset["index"] + 1))
+    if text.splitlines()[2] == "-":
+        return Position(version=-1)
     raise TidegateError(f"batch {number} of the stream has no offset of a Delta source in {checkpoint}")
-
-
-def _epoch(driver: Driver, end: Position) -> Manifest | None:
-    """The epoch of one batch; None where there is nothing in it that was not read before."""
-    head = read_snapshot(driver.tables)
-    source = Source.open(driver.spark, driver.tables, driver.pipeline)
-    commits = _between(source, _position(driver, head), end)
-    if not commits:
-        return None
-    plan = plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards)
-    driver.tell("planned")
-    return driver.run(plan)
 
 
 def _between(source: Source, begin: Position, end: Position) -> list[ReadCommit]:
@@ -135,15 +243,3 @@ def _between(source: Source, begin: Position, end: Position) -> list[ReadCommit]
         # The rest comes with a later batch, and then the commit is read whole.
         taken.pop()
     return taken
-
-
-def _position(driver: Driver, head: Snapshot | None) -> Position:
-    if head is None:
-        return Position(version=-1)
-    position = head.manifest.positions[driver.pipeline.source.table]
-    if position.frontier is not None:
-        raise Refused(
-            f"pipeline {driver.pipeline.name!r} stands in the middle of a backfill, at epoch {head.manifest.epoch}: "
-            "the hand-over from a backfill to a stream is not in this version. Give the stream a name of its own"
-        )
-    return position

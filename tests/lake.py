@@ -22,10 +22,11 @@ from pipelines.backfill import IntervalRun, backfill
 from pipelines.config import Config
 from pipelines.driver import Driver, drive
 from pipelines.intervals import cut, parse_slice
+from pipelines.replay import replay
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import read_table, warehouse_of
-from pipelines.stream import stream_available
+from pipelines.stream import Stream
 from pipelines.tables import results
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
@@ -161,8 +162,13 @@ class Lake:
         """Run the stream over what is there now; the manifests of its epochs."""
         made: list[Manifest] = []
         with self.driver(spark, pipeline) as driver:
-            stream_available(driver, self.config.work_folder, made.append, options)
+            Stream(driver, self.config.work_folder, made.append, options).run_available()
         return made
+
+    def replay(self, spark: SparkSession, pipeline: Pipeline, commits_per_epoch: int | None = None) -> list[Manifest]:
+        """Backfill in arrival order; the manifests of its epochs."""
+        with self.driver(spark, pipeline) as driver:
+            return list(replay(driver, commits_per_epoch))
 
     # --- what they left ------------------------------------------------------------------------
 

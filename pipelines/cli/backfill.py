@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli.screen import Screen, table, with_screen
+from pipelines.config import Config
+from pipelines.errors import UsageError
 from pipelines.intervals import cut, describe, parse_moment, parse_slice
 from pipelines.snapshots.manifest import Interval
+from windowing.time import show_millis
+
+if TYPE_CHECKING:
+    from pipelines.pipeline import Pipeline
 
 _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "rejected", "fired", "open", "seconds")
 
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--start", required=True, help="First event time, a date or date-time; UTC without a zone.")
-@click.option("--end", required=True, help="End of event time, not included.")
+@click.option("--start", help="First event time, a date or date-time; UTC without a zone.")
+@click.option("--end", help="End of event time, not included.")
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="Run intervals after a re-run one again too.")
+@click.option(
+    "--order",
+    type=click.Choice(["event", "arrival"]),
+    default="event",
+    show_default=True,
+    help="arrival: replay the source's commits as a stream would have seen them, late rows included.",
+)
+@click.option("--commits-per-epoch", type=click.IntRange(min=1), help="In arrival order. Default: all in one epoch.")
 @click.option("--dry-run", is_flag=True, help="Show the intervals and what would become of them; change nothing.")
 @with_screen
 def backfill(
-    screen: Screen, pipeline: str, start: str, end: str, slice_: str | None, and_following: bool, dry_run: bool
+    screen: Screen,
+    pipeline: str,
+    start: str | None,
+    end: str | None,
+    slice_: str | None,
+    and_following: bool,
+    order: str,
+    commits_per_epoch: int | None,
+    dry_run: bool,
 ) -> None:
     """Run PIPELINE over event time from START to END.
 
@@ -31,6 +53,15 @@ def backfill(
     """
     config = screen.config()
     value = config.pipeline(pipeline)
+    if order == "arrival":
+        if start or end or slice_ or and_following or dry_run:
+            raise UsageError("--order arrival replays every source commit: it takes no interval, only what to replay")
+        _replay(screen, config, value, commits_per_epoch)
+        return
+    if commits_per_epoch is not None:
+        raise UsageError("--commits-per-epoch: only with --order arrival; in event order give --slice")
+    if start is None or end is None:
+        raise UsageError("say which event times to run: give --start and --end, such as --start 2013-01-01")
     length = None if slice_ is None else parse_slice(slice_)
     intervals = list(cut(parse_moment(start, "--start"), parse_moment(end, "--end"), length))
     if dry_run:
@@ -64,6 +95,26 @@ def backfill(
             began = perf_counter()
     rows = [_row(run) for run in runs]
     screen.show({"pipeline": pipeline, "runs": runs}, "", table(pipeline, _COLUMNS, rows, right=_COLUMNS[2:]))
+
+
+def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
+    from pipelines.driver import drive
+    from pipelines.replay import replay
+
+    made: list[dict[str, Any]] = []
+    with (
+        screen.console.status(f"starting Spark for {pipeline.name}") as status,
+        drive(config, pipeline, "backfill") as driver,
+    ):
+        driver.tell = lambda step: status.update(f"{pipeline.name}: {step}")
+        for manifest in replay(driver, commits_per_epoch):
+            counters = manifest.counters
+            made.append({"epoch": manifest.epoch, "watermark": manifest.watermark, "counters": counters})
+            screen.tell(
+                f"epoch {manifest.epoch}: {counters['events_in']} in, {counters['late']} late, {fired(counters)} "
+                f"fired, {counters['open_windows']} open, watermark {show_millis(manifest.watermark)}"
+            )
+    screen.show({"pipeline": pipeline.name, "epochs": made}, f"{pipeline.name}: every source commit is replayed")
 
 
 def fired(counters: dict[str, int]) -> int:

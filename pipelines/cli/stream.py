@@ -2,40 +2,120 @@
 
 from __future__ import annotations
 
-from typing import Any
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli.backfill import fired
 from pipelines.cli.screen import Screen, with_screen
+from pipelines.errors import UsageError
+from pipelines.intervals import parse_duration
 from windowing.time import show_millis
+
+if TYPE_CHECKING:
+    from pipelines.lease import Lease
+
+_LOOK_AT_LEASE_SECONDS = 2.0
 
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--available-now", is_flag=True, required=True, help="Read what is there now, then end.")
-@click.option("--max-files-per-epoch", type=int, help="Read at most so many source files in one epoch.")
+@click.option("--available-now", is_flag=True, help="Read what is there now, let the clock go on, then end.")
+@click.option("--interval", help="Run until stopped, looking at the source this often: 5s, 1min.")
+@click.option("--restore", "target", default="latest", show_default=True, help="latest, an epoch, or savepoint:NAME.")
+@click.option("--parallelism", type=click.IntRange(min=1), help="Number of shards; default: the pipeline's, or cores.")
+@click.option("--max-files-per-epoch", type=click.IntRange(min=1), help="Read at most so many source files at once.")
+@click.option("--max-bytes-per-epoch", help="Read at most about so much at once, such as 1g.")
 @with_screen
-def stream(screen: Screen, pipeline: str, available_now: bool, max_files_per_epoch: int | None) -> None:
-    """Run PIPELINE as a stream, going on from its newest snapshot."""
-    from pipelines.driver import drive
-    from pipelines.snapshots.manifest import Manifest
-    from pipelines.stream import stream_available
+def stream(
+    screen: Screen,
+    pipeline: str,
+    available_now: bool,
+    interval: str | None,
+    target: str,
+    parallelism: int | None,
+    max_files_per_epoch: int | None,
+    max_bytes_per_epoch: str | None,
+) -> None:
+    """Run PIPELINE as a stream, going on from its newest snapshot or from the one that --restore names.
 
+    After a backfill it takes over where that ended. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
+    """
+    if available_now == (interval is not None):
+        raise UsageError("say how to run: give --available-now, or --interval such as 5s")
+    every = None if interval is None else parse_duration(interval, "--interval")
     config = screen.config()
     value = config.pipeline(pipeline)
+    if parallelism is not None:
+        value = replace(value, parallelism=parallelism)
+    from pipelines.driver import drive
+    from pipelines.snapshots.manifest import Manifest
+    from pipelines.stream import Stream
+
     epochs: list[dict[str, Any]] = []
 
     def on_epoch(manifest: Manifest) -> None:
-        counters = manifest.counters
-        epochs.append({"epoch": manifest.epoch, "watermark": manifest.watermark, "counters": counters})
+        told = _epoch(manifest)
         screen.tell(
-            f"epoch {manifest.epoch}: {counters['events_in']} in, {counters['late']} late, {fired(counters)} fired, "
-            f"{counters['open_windows']} open, watermark {show_millis(manifest.watermark)}"
+            f"epoch {manifest.epoch}: {told['events_in']} in, {told['late']} late, {told['fired']} fired, "
+            f"{told['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
+            f"lag {told['lag_seconds']:.0f} s, took {told['seconds']:.1f} s"
         )
+        if available_now:
+            epochs.append(told)
 
-    options = {} if max_files_per_epoch is None else {"maxFilesPerTrigger": str(max_files_per_epoch)}
+    options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes_per_epoch}
+    given = {name: str(option) for name, option in options.items() if option is not None}
     with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "stream") as driver:
         driver.tell = lambda step: status.update(f"{pipeline}: {step}")
-        stream_available(driver, config.work_folder, on_epoch, options)
-    screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: {len(epochs)} epochs, all data read")
+        if target != "latest":
+            _restore(driver.tables, target, driver.clock())
+        run = Stream(driver, config.work_folder, on_epoch, given)
+        if every is None:
+            run.run_available()
+        else:
+            run.run_continuously(every, _asked_to_stop(driver.lease))
+    screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
+
+
+def _epoch(manifest: Any) -> dict[str, Any]:
+    counters = manifest.counters
+    return {
+        "epoch": manifest.epoch,
+        "kind": manifest.kind,
+        "watermark": manifest.watermark,
+        "lag_seconds": (manifest.processing_time - manifest.watermark) / 1000,
+        "seconds": manifest.phases.get("operate", 0.0),
+        "fired": fired(counters),
+        **counters,
+    }
+
+
+def _restore(tables: Any, target: str, now: int) -> None:
+    from pipelines.snapshots.find import find_snapshot
+    from pipelines.snapshots.restore import restore
+
+    restore(tables, find_snapshot(tables, target), now)
+
+
+def _asked_to_stop(lease: Lease) -> Callable[[], bool]:
+    """Whether a signal came, or `tidegate stop` from any host: told by the lease, looked at every two seconds."""
+    signalled = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *ignored: signalled.set())
+    looked = [time.monotonic()]
+
+    def asked() -> bool:
+        if signalled.is_set():
+            return True
+        if time.monotonic() - looked[0] < _LOOK_AT_LEASE_SECONDS:
+            return False
+        looked[0] = time.monotonic()
+        return lease.stop_requested
+
+    return asked

@@ -1,13 +1,15 @@
 """Event time on the driver: a watermark for each source partition, aligned, moved at source commits.
 
 The built-in generators depend on the largest timestamp alone, so one aggregate over a commit stands
-for all its events.
+for all its events. Idleness is read off the source's log: a partition is idle when no commit carried
+it for longer than the timeout, by commit times, so a backlog makes nobody idle and a replay agrees
+with the stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipelines.snapshots.manifest import PartitionWatermark
 from windowing.time import MIN_TIMESTAMP, Millis
@@ -81,15 +83,51 @@ class EventTime:
         Args:
             clock: commit time, never before that of an earlier commit.
         """
-        self.clock = max(self.clock, clock)
+        self._pass_time(clock)
         for partition in self._partitions.values():
             if partition.pending is not None:
                 partition.generator.on_event(None, partition.pending, partition)
-                partition.pending, partition.last_commit = None, self.clock
-            partition.generator.on_periodic_emit(partition)
-        active = [partition.watermark for partition in self._partitions.values() if not partition.idle]
-        if active:
-            self.watermark = max(self.watermark, min(active))
+                partition.pending, partition.last_commit, partition.idle = None, self.clock, False
+                partition.generator.on_periodic_emit(partition)
+        return self._align()
+
+    def advance(self, clock: Millis) -> Millis:
+        """All commits are read and the clock goes on without data; the aligned watermark."""
+        self._pass_time(clock)
+        return self._align()
+
+    def _pass_time(self, clock: Millis) -> None:
+        """Make the periodic calls that fall between two clocks, wherever epochs begin and end."""
+        before, self.clock = self.clock, max(self.clock, clock)
+        interval = self.strategy.interval
+        calls = self.clock // interval - before // interval if interval else 0
+        for partition in self._partitions.values():
+            remembered = None
+            for _ in range(0 if partition.idle else calls):
+                partition.generator.on_periodic_emit(partition)
+                now = (partition.watermark, partition.generator.snapshot())
+                if now == remembered:
+                    # A generator that only repeats itself need not be asked once for each interval of a pause.
+                    break
+                remembered = now
+
+    def _align(self) -> Millis:
+        """The smallest watermark of the partitions that are neither idle nor behind after having been so.
+
+        Where all are idle nobody has to be waited for, and the largest counts.
+        """
+        timeout = self.strategy.idle_timeout
+        for partition in self._partitions.values():
+            quiet_since = partition.last_commit
+            if timeout is not None and quiet_since is not None and self.clock - quiet_since > timeout:
+                partition.idle = True
+        everyone = self._partitions.values()
+        active = [partition for partition in everyone if not partition.idle]
+        caught_up = [partition.watermark for partition in active if partition.watermark >= self.watermark]
+        if caught_up:
+            self.watermark = min(caught_up)
+        elif everyone and not active:
+            self.watermark = max(self.watermark, *(partition.watermark for partition in everyone))
         return self.watermark
 
     def snapshot(self) -> dict[str, PartitionWatermark]:
@@ -108,5 +146,7 @@ class EventTime:
     def _partition(self, name: str) -> _Partition:
         known = self._partitions.get(name)
         if known is None:
-            known = self._partitions[name] = _Partition(self.strategy.create_generator(lambda: self.clock))
+            # Whether a partition is idle is told from the log, so its generator need not watch a clock.
+            watching = replace(self.strategy, idle_timeout=None)
+            known = self._partitions[name] = _Partition(watching.create_generator(lambda: self.clock))
         return known

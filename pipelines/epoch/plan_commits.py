@@ -46,7 +46,7 @@ class ReadCommit:
 
 
 @dataclass
-class _Measures:
+class Measures:
     """What one aggregate tells of a slice: counts, and the times of each commit."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def plan_commits(
         bound.source,
         {file.name: (index, read.commit.time) for index, read in enumerate(commits) for file in read.files},
     )
-    found = _measure(frame, pipeline)
+    found = measure(frame, pipeline)
     steps = _steps(event_time, commits, found)
     return EpochPlan(
         tables=tables,
@@ -113,12 +113,13 @@ def plan_commits(
     )
 
 
-def _measure(frame: DataFrame, pipeline: Pipeline) -> _Measures:
+def measure(frame: DataFrame, pipeline: Pipeline) -> Measures:
+    """Count the rows of a judged slice, and find the times of each of its commits: one cheap aggregate."""
     by = F.lit(ONLY_PARTITION) if pipeline.watermark_by is None else F.col(f"`{pipeline.watermark_by}`").cast("string")
     grouped = frame.groupBy(COMMIT, STATUS, F.coalesce(by, F.lit("null")).alias("partition")).agg(
         F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
     )
-    found = _Measures()
+    found = Measures()
     for row in grouped.collect():
         found.counts[row[STATUS]] = found.counts.get(row[STATUS], 0) + row["rows"]
         if row[STATUS] == OK:
@@ -128,7 +129,7 @@ def _measure(frame: DataFrame, pipeline: Pipeline) -> _Measures:
     return found
 
 
-def _steps(event_time: EventTime, commits: Sequence[ReadCommit], found: _Measures) -> tuple[CommitStep, ...]:
+def _steps(event_time: EventTime, commits: Sequence[ReadCommit], found: Measures) -> tuple[CommitStep, ...]:
     """Clock and watermark of each commit; a part of one moves neither."""
     steps = []
     for index, read in enumerate(commits):
@@ -140,7 +141,7 @@ def _steps(event_time: EventTime, commits: Sequence[ReadCommit], found: _Measure
     return tuple(steps)
 
 
-def _slices(frame: DataFrame, bound: BoundPipeline, found: _Measures, watermarks: Sequence[Millis]) -> SliceFrames:
+def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks: Sequence[Millis]) -> SliceFrames:
     """Rows that lie at or behind the watermark before their commit may be late, and carry all columns."""
     usable = F.col(STATUS) == OK
     lateness = bound.windows.lateness

@@ -98,8 +98,7 @@ def _slice(
     """
     frames, schema = source.frames, source.bound.source
     known = F.col(STATUS).isin(OK, DROPPED)
-    active = source.log.active(source.bound.pipeline.source.timestamp)
-    origins = {file.name: (0, file.written) for file in active} if _may_be_ahead(source, active) else None
+    origins = origins_of(source, source.log.active(source.bound.pipeline.source.timestamp))
     everything = frames.judged(frames.snapshot(source.log.head), schema, origins)
     inside = everything.where(known & _within(interval))
     if recent is None:
@@ -147,10 +146,12 @@ def _origins(commits: Sequence[SourceCommit]) -> dict[str, tuple[int, Millis]]:
     return {file.name: (0, file.written) for commit in commits for file in commit.files}
 
 
-def _may_be_ahead(source: Source, files: Sequence[SourceFile]) -> bool:
-    """Whether any file can hold a row that lies too far ahead of it; statistics mostly say no."""
+def origins_of(source: Source, files: Sequence[SourceFile]) -> dict[str, tuple[int, Millis]] | None:
+    """When each file was written, if any can hold a row that lies too far ahead of that; statistics mostly say no."""
     ahead = source.bound.pipeline.max_ahead_millis
-    return any(file.newest is None or file.newest > file.written + ahead for file in files)
+    if all(file.newest is not None and file.newest <= file.written + ahead for file in files):
+        return None
+    return {file.name: (0, file.written) for file in files}
 
 
 def _files(source: Source, commits: Sequence[SourceCommit]) -> DataFrame:

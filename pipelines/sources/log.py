@@ -95,15 +95,30 @@ class SourceLog:
                 commits.append(SourceCommit(version, _commit_time(actions), files))
         return commits
 
-    def active(self, timestamp: str) -> list[SourceFile]:
-        """The files of the newest version, with the largest value of a timestamp column where it is known."""
+    def active(self, timestamp: str, version: int | None = None) -> list[SourceFile]:
+        """The files of a version (the newest), with the largest value of a timestamp column where it is known.
+
+        Raises:
+            Refused: an older version can't be read any more.
+        """
+        table = self._table
+        if version is not None and version != self.head:
+            try:
+                table = self._warehouse.open(self._path, version)
+            except DeltaError as error:
+                raise Refused(
+                    f"source table {self._path} can't be read at version {version} any more ({error}): its log was "
+                    "cleaned up. Start a new pipeline with a backfill of the table as it is now"
+                ) from error
+            files = tuple(SourceFile(unquote(file["path"]), 0) for file in active_files(table))
+            self._check_present(version, files)
         return [
             SourceFile(
                 unquote(file["path"]),
                 to_millis(written) if hasattr(written := file["modification_time"], "year") else int(written),
                 newest=_known_millis(file.get(f"max.{timestamp}")),
             )
-            for file in active_files(self._table)
+            for file in active_files(table)
         ]
 
     def _check_append_only(self, version: int, actions: list[dict[str, Any]]) -> None:
@@ -120,7 +135,7 @@ class SourceLog:
         sizes = self._warehouse.sizes(self._path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise Refused(
-                f"source table {self._path}: {len(gone)} file(s) that version {version} added are gone ({gone[0]}): "
+                f"source table {self._path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): "
                 "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a backfill "
                 "of the table as it is now, and keep the source's files for longer than the pipeline may pause"
             )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pipelines.errors import Refused
+from pipelines.snapshots.manifest import Manifest
+from pipelines.stream import Stream
 from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline, windows_of
+from windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +21,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 END = DAY0 + timedelta(days=3)
+GAP = timedelta(minutes=30)
+
+_OWN = {"results": ("epoch", "emitted_at"), "late": ("epoch",), "state": ("manifest",)}
+"""Columns that tell of the run, by table; all others must not depend on it."""
 
 
 def within_the_bound(seed: int, commits: int) -> list[list[tuple[str, datetime, int]]]:
@@ -71,7 +79,7 @@ def test_the_cut_into_epochs_changes_neither_panes_nor_late_rows_nor_state(
     for name, options in cuts.items():
         pipeline = make(name=name, allowed_lateness=timedelta(minutes=90))
         made[name] = {"epochs": len(lake.stream(spark, pipeline, **options))}
-        for table, without in (("results", ("epoch", "emitted_at")), ("late", ("epoch",)), ("state", ("manifest",))):
+        for table, without in _OWN.items():
             made[name][table] = _sorted(lake, pipeline, table, without)
     assert [made[name].pop("epochs") for name in cuts] == epochs
     assert made["whole"]["late"], "the data must have late rows"
@@ -124,3 +132,124 @@ def test_the_same_windows_come_from_two_pipelines_with_the_same_ids(spark: Spark
     lake.backfill(spark, batch, DAY0, DAY0 + timedelta(hours=12))
     lake.stream(spark, stream)
     assert_same_windows(lake.final(stream), lake.final(batch))
+
+
+def test_a_stream_takes_over_where_a_backfill_ended_without_gap_or_overlap(spark: SparkSession, lake: Lake) -> None:
+    """The frontier lies in the middle of what was there; some of it, and all that follows, is the stream's."""
+    commits = within_the_bound(seed=9, commits=6)
+    for rows in commits[:4]:
+        lake.append(*rows)
+    taken_over, all_stream = session_pipeline(name="taken_over"), session_pipeline(name="all_stream")
+    lake.backfill(spark, taken_over, DAY0, DAY0 + timedelta(days=1), "6h")
+    before = len(lake.rows(taken_over, "epochs"))
+    for rows in commits[4:]:
+        lake.append(*rows)
+    made = lake.stream(spark, taken_over)
+    assert [manifest.kind for manifest in made] == ["stream", "stream"]
+    lake.stream(spark, all_stream)
+    assert_same_windows(lake.final(taken_over), lake.final(all_stream))
+    epochs = lake.rows(taken_over, "epochs").to_pylist()
+    assert len(epochs) == before + 2
+    assert conserved(epochs)
+    assert sum(row["events_in"] for row in epochs) == sum(map(len, commits))
+    with pytest.raises(Refused, match="a stream has taken over"):
+        lake.backfill(spark, taken_over, DAY0 + timedelta(days=1), DAY0 + timedelta(days=2))
+
+
+def test_a_hand_over_at_the_newest_version_of_the_source(spark: SparkSession, lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    lake.append(("a", at("10:00"), 1), ("a", at("13:00", 1), 2))
+    lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=1))
+    (made,) = lake.stream(spark, pipeline)
+    assert made.counters["events_in"] == 1
+    assert lake.stream(spark, pipeline) == []
+    lake.append(("a", at("16:00", 1), 4))
+    lake.stream(spark, pipeline)
+    assert sorted(row["total"] for row in lake.final(pipeline).to_pylist()) == [1, 2]
+
+
+def test_a_run_without_new_data_lets_the_clock_go_on_and_fires_what_is_due(spark: SparkSession, lake: Lake) -> None:
+    """The partition that went silent is idle by the log's time, in which nothing of it was committed."""
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)).with_idleness(timedelta(minutes=10))
+    pipeline = hourly_pipeline(watermark=strategy, watermark_by="user")
+    lake.append(("a", at("11:30"), 1), ("b", at("10:30"), 2))
+    (made,) = lake.stream(spark, pipeline)
+    assert made.counters["fired_on_time"] == 0
+    lake.clock.now += 11 * 60_000
+    (tick,) = lake.stream(spark, pipeline)
+    assert (tick.kind, tick.counters["fired_on_time"], tick.counters["events_in"]) == ("clock", 1, 0)
+    assert [row["total"] for row in lake.final(pipeline).to_pylist()] == [2]
+
+
+def test_the_last_window_of_a_finished_stream_fires_where_time_goes_on_by_itself(
+    spark: SparkSession, lake: Lake
+) -> None:
+    minute = timedelta(minutes=1)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(minute, 5 * minute, minute)
+    pipeline = hourly_pipeline(watermark=strategy)
+    lake.append(("a", at("10:30"), 1))
+    lake.stream(spark, pipeline)
+    lake.clock.now += 60 * 60_000
+    (tick,) = lake.stream(spark, pipeline)
+    assert tick.counters["fired_on_time"] == 1
+    assert tick.counters["open_windows"] == 0
+
+
+def test_windows_in_processing_time_fire_by_the_clock(spark: SparkSession, lake: Lake) -> None:
+    windows = Windows(TumblingProcessingTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()})
+    pipeline = hourly_pipeline(compute=windows, watermark=WatermarkStrategy.no_watermarks())
+    lake.append(("a", at("10:30"), 1), ("a", at("22:30"), 1))
+    lake.stream(spark, pipeline)
+    lake.clock.now += 60 * 60_000
+    (tick,) = lake.stream(spark, pipeline)
+    assert tick.counters["fired_on_time"] == 1
+    (row,) = lake.rows(pipeline, "results").to_pylist()
+    assert row["events"] == 2
+
+
+def test_a_continuous_stream_takes_data_as_it_comes_and_beats_while_none_does(spark: SparkSession, lake: Lake) -> None:
+    windows = Windows(TumblingProcessingTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()})
+    pipeline = hourly_pipeline(compute=windows, watermark=WatermarkStrategy.no_watermarks())
+    lake.append(("a", at("10:30"), 1))
+    made: list[Manifest] = []
+    deadline = time.monotonic() + 120
+
+    def on_epoch(manifest: Manifest) -> None:
+        made.append(manifest)
+        if len(made) == 1:
+            lake.append(("a", at("10:40"), 1))
+        elif len(made) == 2:
+            lake.clock.now += 2 * 60 * 60_000
+
+    def should_stop() -> bool:
+        assert time.monotonic() < deadline, made
+        return bool(made) and made[-1].kind == "clock"
+
+    with lake.driver(spark, pipeline) as driver:
+        Stream(driver, lake.config.work_folder, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
+    assert [manifest.kind for manifest in made] == ["stream", "stream", "clock"]
+    assert [row["events"] for row in lake.rows(pipeline, "results").to_pylist()] == [2]
+    assert not list(lake.config.work_folder.glob("checkpoints/*"))
+
+
+def test_a_replay_of_the_commits_equals_the_stream_that_ran_all_along(spark: SparkSession, lake: Lake) -> None:
+    """Late rows, panes and windows in processing time are the same, whatever the epochs' sizes."""
+    draw = random.Random(21)
+    stream, whole, three = (session_pipeline(name=name, allowed_lateness=GAP) for name in ("stream", "whole", "three"))
+    for commit in range(6):
+        minutes = [commit * 60 + draw.randrange(-300, 60) for _ in range(40)]
+        lake.append(*[(f"user{draw.randrange(20)}", DAY0 + timedelta(minutes=minute), minute) for minute in minutes])
+        lake.stream(spark, stream)
+    assert len(lake.replay(spark, whole)) == 1
+    assert len(lake.replay(spark, three, commits_per_epoch=3)) == 2
+    expected = {table: _sorted(lake, stream, table, without) for table, without in _OWN.items()}
+    assert expected["late"], "the data must have late rows"
+    for pipeline in (whole, three):
+        assert {table: _sorted(lake, pipeline, table, without) for table, without in _OWN.items()} == expected
+
+
+def test_a_replay_does_not_go_on_from_a_backfill_in_event_order(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("10:00"), 1))
+    lake.backfill(spark, hourly_pipeline(), DAY0, END)
+    with pytest.raises(Refused, match="arrival order begins with an empty pipeline"):
+        lake.replay(spark, hourly_pipeline())

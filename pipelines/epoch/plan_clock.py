@@ -1,0 +1,71 @@
+"""The plan of a clock epoch: no data, and time goes on, so what is due fires.
+
+Every run of a stream ends with one, and a continuous one makes them between its data: idle sources,
+timers in processing time and generators that advance by themselves need no new row.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from pipelines.epoch.event_time import EventTime
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
+from pipelines.epoch.steps import CommitStep
+from pipelines.snapshots.compatibility import check_restorable
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import Manifest
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import Millis, millis
+
+
+def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
+    """Plan an epoch in which only the clock moves; None where nothing is due and none need be recorded.
+
+    All of the source must be read: a backlog is no quiet time.
+
+    Args:
+        source: the source as it is now.
+        tables: the pipeline's tables.
+        head: the snapshot to go on from.
+        now: the driver's clock.
+        shards: how many shards to cut the key groups into.
+    """
+    bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
+    check_restorable(bound, manifest)
+    clock = max(now, manifest.processing_time)
+    event_time = EventTime.restored(
+        pipeline.watermark, manifest.watermark, manifest.processing_time, manifest.partitions
+    )
+    watermark = event_time.advance(clock)
+    recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
+    if recorded and not _is_due(manifest, watermark, clock):
+        return None
+    return EpochPlan(
+        tables=tables,
+        bound=bound,
+        parent=head,
+        head=head,
+        kind="clock",
+        order=None,
+        interval=None,
+        positions=dict(manifest.positions),
+        frames=SliceFrames(None, None, None),
+        counts=SliceCounts(),
+        steps=(CommitStep(clock, watermark),),
+        partitions=event_time.snapshot(),
+        watermark_before=manifest.watermark,
+        shards=cut_shards(shards, pipeline.max_parallelism),
+        replaced_epochs=(),
+        stale=manifest.stale,
+        run_id=uuid.uuid4().hex,
+        started_at=now,
+    )
+
+
+def _is_due(manifest: Manifest, watermark: Millis, clock: Millis) -> bool:
+    """Whether a timer of any shard fires by then."""
+    return any(
+        (shard.next_event_time_timer is not None and shard.next_event_time_timer <= watermark)
+        or (shard.next_processing_time_timer is not None and shard.next_processing_time_timer <= clock)
+        for shard in manifest.shards
+    )
