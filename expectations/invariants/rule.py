@@ -57,7 +57,9 @@ class Rule(BatchExpectation):
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None, **kwargs: Any
     ) -> list[Any]:
-        template = {"template": cls.text, "params": dict(configuration.kwargs)}
+        given = configuration.kwargs.items()
+        params = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in given}
+        template = {"template": cls.text, "params": params}
         styling = (runtime_configuration or {}).get("styling")
         return [
             RenderedStringTemplateContent(
