@@ -54,11 +54,11 @@ def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
 
 def _windows(pinned: Pinned) -> Iterator[Any]:
     shape, key = pinned.shape, pinned.key
+    if shape is None:
+        return
     yield gxe.ExpectCompoundColumnsToBeUnique(
         column_list=[*key, "window_start", "window_end"], ignore_row_if="never", severity=CRITICAL
     )
-    if shape is None:
-        return
     if shape.size is not None and shape.slide is not None:
         yield invariants.ExpectWindowsToBeAligned(
             size=shape.size, slide=shape.slide, offset=shape.offset, severity=CRITICAL
@@ -96,6 +96,8 @@ def _explains_sliding(pinned: Pinned, shape: WindowShape) -> bool:
 
 def _panes(pinned: Pinned) -> Iterator[Any]:
     key = pinned.key
+    if pinned.shape is None:
+        return
     yield gxe.ExpectCompoundColumnsToBeUnique(
         column_list=[*key, "window_id", "pane", "op"], ignore_row_if="never", severity=CRITICAL
     )
