@@ -54,7 +54,7 @@ from windowing.keys import KeySchema
 from windowing.operators.window.snapshot import state_schema
 from windowing.panes import Accumulation, PanePolicy
 from windowing.testing.epochs import row_epoch
-from windowing.triggers import EventTimeTrigger, PurgingTrigger
+from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "2000"))
 MAX_PARALLELISM = 16
@@ -181,11 +181,15 @@ def cases(draw: st.DrawFn) -> Case:
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     assigner = draw(assigners())
     scale = CALENDAR_SCALE if isinstance(assigner, CalendarEventTimeWindows) else 1
+    triggers: list[Trigger | None] = [None, EventTimeTrigger(), PurgingTrigger(EventTimeTrigger())]
+    accumulation = draw(st.sampled_from(list(Accumulation)))
+    if not isinstance(assigner, MergingWindowAssigner) and accumulation is not Accumulation.DISCARDING:
+        triggers += [ContinuousEventTimeTrigger(draw(st.integers(1, 15)) * scale)] * 2
     windows = Windows(
         assigner,
-        trigger=draw(st.sampled_from([None, EventTimeTrigger(), PurgingTrigger(EventTimeTrigger())])),
+        trigger=draw(st.sampled_from(triggers)),
         allowed_lateness=draw(st.sampled_from([0, 0, 3, 10, 40])) * scale,
-        accumulation=draw(st.sampled_from(list(Accumulation))),
+        accumulation=accumulation,
         aggregate=AggregateColumns.of({name: AGGREGATES[name] for name in names}, INPUT),
     )
     kinds = draw(st.lists(st.sampled_from(list(KEYS)), min_size=0, max_size=2))

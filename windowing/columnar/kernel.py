@@ -28,6 +28,7 @@ class Rules:
         accumulation: how the panes of a window relate.
         purging: whether the trigger purges when it fires.
         withdraw_merged: whether panes of windows that are extended or absorbed are withdrawn.
+        interval: milliseconds between early firings, None if there are none.
     """
 
     contents: ColumnarContents
@@ -36,6 +37,7 @@ class Rules:
     accumulation: Accumulation
     purging: bool
     withdraw_merged: bool
+    interval: Millis | None = None
 
     @property
     def empties(self) -> bool:

@@ -33,6 +33,7 @@ from windowing.operators.window.operator import LATE, WindowOperator
 from windowing.panes import PanePolicy
 from windowing.state.rows import StateSchema
 from windowing.time import Millis
+from windowing.triggers import ContinuousEventTimeTrigger
 
 _FURTHEST = 2**61
 """Epoch milliseconds up to which sums of times can't leave int64."""
@@ -89,6 +90,7 @@ class ColumnarOperator:
             panes.accumulation,
             is_purging(windows),
             panes.withdraw_merged,
+            windows.trigger.interval if isinstance(windows.trigger, ContinuousEventTimeTrigger) else None,
         )
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline, clock: Millis = 0) -> Outcome:
@@ -112,7 +114,8 @@ class ColumnarOperator:
         odd |= self._unknown(in_flight, timeline)
         odd_keys = np.zeros(len(keys), np.bool_)
         odd_keys[known_codes[odd]] = True
-        if _too_far(elements.timestamps):
+        # In event order the watermark moves between any two elements, and so do early firings.
+        if _too_far(elements.timestamps) or (self._rules.interval is not None and timeline.lag is not None):
             odd_keys[:] = True
         by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         made = [by_arrays]

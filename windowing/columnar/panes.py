@@ -16,7 +16,7 @@ from windowing.panes import Timing
 from windowing.state.rows import emitted_type
 
 TIMINGS = tuple(timing.value for timing in Timing)
-ON_TIME, LATE = TIMINGS.index(Timing.ON_TIME.value), TIMINGS.index(Timing.LATE.value)
+EARLY, ON_TIME, LATE = (TIMINGS.index(timing.value) for timing in (Timing.EARLY, Timing.ON_TIME, Timing.LATE))
 _OPS = ("+", "-")
 
 

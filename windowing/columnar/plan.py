@@ -10,7 +10,8 @@ from windowing.assigners import DynamicEventTimeSessionWindows
 from windowing.columnar.assignment import assignment_of
 from windowing.columnar.gaps import gaps_of
 from windowing.compute import Windows
-from windowing.triggers import EventTimeTrigger, PurgingTrigger, Trigger
+from windowing.panes import Accumulation
+from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
 _LONGEST = 2**60
 
@@ -59,7 +60,10 @@ def _needs_rows(windows: Windows) -> str | None:
             "" if getattr(assigner, "stagger", None) is None else " until its stagger is drawn"
         )
     if windows.trigger is not None and not _fires_at_end(windows.trigger):
-        return f"trigger {windows.trigger!r} has no array form"
+        if type(windows.trigger) is not ContinuousEventTimeTrigger:
+            return f"trigger {windows.trigger!r} has no array form"
+        if gaps_of(assigner) is not None or windows.accumulation is Accumulation.DISCARDING:
+            return f"trigger {windows.trigger!r} has an array form only for windows that neither merge nor discard"
     if windows.evictor is not None:
         return f"evictor {windows.evictor!r} needs every element"
     if windows.process is not None:

@@ -136,6 +136,7 @@ class StateFormat:
         panes: Int64s,
         late_firing: pa.Array,
         emitted: pa.Array | None,
+        trigger_state: pa.Array | None = None,
     ) -> pa.Table:
         """State rows of windows, but for key group and key."""
         rows = len(starts)
@@ -153,6 +154,8 @@ class StateFormat:
         }
         if emitted is not None:
             known["emitted"] = emitted
+        if trigger_state is not None:
+            known["trigger_state"] = trigger_state
         for (name, _), array in zip(self.schema.contents, contents, strict=True):
             known[name] = array if filled.all() else _null_where(~filled, array)
         return self._rest_table(known, rows)

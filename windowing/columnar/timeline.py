@@ -81,5 +81,18 @@ class Timeline:
         """The watermark at which a timer of each time fires; only for times that are reached."""
         if self.lag is not None:
             return times
-        moves = np.append(self.before[1:], self.final)
-        return moves[np.searchsorted(moves, times)]
+        return self.moves[self.moves_at(times)]
+
+    @property
+    def moves(self) -> Int64s:
+        """The watermark after each commit."""
+        return np.append(self.before[1:], self.final)
+
+    @property
+    def moved(self) -> int:
+        """How many commits are complete, and moved the watermark at their end."""
+        return int(np.count_nonzero(self.complete))
+
+    def moves_at(self, times: Int64s) -> Int64s:
+        """The commit at whose end a timer of each time fires; only for times that are reached."""
+        return np.searchsorted(self.moves, times)

@@ -71,7 +71,10 @@ class ColumnarByElement:
         """Take in one element."""
         if timestamp is None:
             raise MissingTimestamp
-        outcome = self._run([(key, value, timestamp)], [(self._watermark, True)])
+        outcome = self._run([(key, value, timestamp)], [(self._watermark, False)])
+        if any(row.late_firing for row in self.state_rows()):
+            # The element fires what it came too late for; timers wait for the next watermark.
+            self._run([], [(self._watermark, True)])
         for late in outcome.late.to_pylist():
             start, end = late["window_start"], late["window_end"]
             window = None if start is None else TimeWindow(start, end)
@@ -127,6 +130,7 @@ class ColumnarByElement:
 
     def _run(self, elements: list[tuple[Any, Any, Millis]], commits: list[tuple[Millis, bool]]) -> Outcome:
         keys = [self._key.columns_of(key) for key, _, _ in elements]
+        due = {(row.key, row.window): row.event_time_timers for row in self.state_rows()}
         outcome = self._operator.run(
             Elements(
                 {
@@ -147,6 +151,13 @@ class ColumnarByElement:
         self._state = outcome.state
         self.counters.late_dropped += outcome.counters.late_dropped
         results = [self._result(row) for row in outcome.panes.to_pylist()]
+        interval = getattr(self._windows.trigger, "interval", 0)
+        for i, result in enumerate(results):
+            if result.timing is Timing.EARLY:
+                # The first of a window is the timer that it had, each other lies an interval later.
+                timers = due[result.key, result.window]
+                results[i] = result._replace(timer=timers[0])
+                due[result.key, result.window] = [timers[0] + interval, *timers]
         # Tables have no order: timers fire by time, and an element fires its latest window first.
         results.sort(key=lambda result: (MIN_TIMESTAMP if result.timer is None else result.timer, -result.timestamp))
         self._output.extend(results)

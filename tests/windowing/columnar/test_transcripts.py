@@ -28,6 +28,7 @@ TRIGGERS = {None, "event_time"}
 def is_built_in(operator: dict[str, Any]) -> bool:
     """Whether everything about a case's windows has an array form."""
     trigger = operator["trigger"] or {"type": None}
+    early = trigger["type"] == "continuous_event_time" and operator["assigner"]["type"] in {"tumbling", "sliding"}
     if trigger["type"] == "purging":
         trigger = trigger["of"]
     return (
@@ -35,7 +36,7 @@ def is_built_in(operator: dict[str, Any]) -> bool:
         and operator["function"] in AGGREGATES
         and operator["assigner"]["type"] in ASSIGNERS
         and operator["assigner"].get("time", "event") == "event"
-        and trigger["type"] in TRIGGERS
+        and (early or trigger["type"] in TRIGGERS)
         and operator["evictor"] is None
     )
 

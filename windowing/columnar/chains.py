@@ -1,0 +1,286 @@
+"""Chains: the steps of each aligned window in an epoch are merged in order, fire, and leave state rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.vectorised import Bools, Groups, Int64s
+from windowing.columnar.contents import Contents, joined, take
+from windowing.columnar.kernel import Made, Rules, count
+from windowing.columnar.order import begins, sort_order
+from windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
+from windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
+from windowing.columnar.timeline import Timeline
+from windowing.columnar.withdrawals import emitted_panes, withdraw_earlier
+from windowing.panes import Timing
+from windowing.time import MAX_TIMESTAMP
+
+BEFORE_STEP, ON_TIME_STEP = 0, 1
+"""What a window held when it fired before the epoch; what it takes in time. Late steps come last.
+
+Where windows fire early, what comes in time has a step for each commit: `ON_TIME_STEP` and its index.
+"""
+
+
+def late_step(timeline: Timeline) -> int:
+    """The step of what the first commit brings late; those of others follow."""
+    return ON_TIME_STEP + len(timeline.before)
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Steps of windows, sorted by key, window and step.
+
+    Args:
+        codes: the key of each, as a code.
+        starts: of the window, int64 epoch milliseconds.
+        ends: of the window, not included.
+        steps: what step it is.
+        contents: what each step adds.
+        states: place of the window among those in flight, at the step that its contents belong to; else -1.
+        earliest: smallest time of the step's elements.
+        of: the steps of each window.
+    """
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    steps: Int64s
+    contents: Contents
+    states: Int64s
+    earliest: Int64s
+    of: Groups
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The windows of chains.
+
+    Args:
+        codes: the key of each, as a code.
+        starts: int64 epoch milliseconds.
+        ends: not included.
+        states: place among those in flight, -1 where there is none.
+        numbers: of the next pane.
+        timed: whether its end was still to come.
+        upcoming: the first early firing that is due; its end where windows don't fire early.
+        early: how many early firings come in the epoch.
+    """
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    states: Int64s
+    numbers: Int64s
+    timed: Bools
+    upcoming: Int64s
+    early: Int64s
+
+
+@dataclass(frozen=True)
+class _Firings:
+    """Firings, sorted by window and in the order in which they happen.
+
+    Args:
+        windows: place of the window.
+        entries: the last step that the pane sees.
+        timings: index into `TIMINGS`.
+        watermarks: int64 epoch milliseconds.
+    """
+
+    windows: Int64s
+    entries: Int64s
+    timings: Int64s
+    watermarks: Int64s
+
+
+def next_firings(in_flight: InFlight) -> Int64s:
+    """When windows that fire early do so next; the end of time where that is not known."""
+    state = in_flight.rows["trigger_state"].combine_chunks()
+    (following,) = state.flatten() if isinstance(state, pa.StructArray) else state.chunk(0).flatten()
+    return np.asarray(following.fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False))
+
+
+def fire_chains(chains: Chains, known: InFlight, rules: Rules, timeline: Timeline, made: Made) -> None:
+    """Put out the panes of windows, and the state rows of those that stay."""
+    of = chains.of
+    windows = _windows(chains, known, rules, timeline)
+    contents = chains.contents if rules.empties else _accumulated(chains, rules)
+    firings = _firings(chains, windows, rules, timeline)
+    own = firings.windows
+    first = begins(own)
+    begun = np.flatnonzero(first)
+    rank = np.arange(len(own)) - np.repeat(begun, np.diff(begun, append=len(own)))
+    bounds = windows.starts[own], windows.ends[own]
+    rows = PaneRows(
+        windows.codes[own],
+        *bounds,
+        bounds,
+        windows.numbers[own] + rank,
+        firings.timings,
+        np.zeros(len(own), np.int64),
+        firings.watermarks,
+        rules.contents.results(take(contents, firings.entries)),
+    )
+    made.panes.append(rows)
+    for index, timing in enumerate(TIMINGS):
+        made.counters.fired[Timing(timing)] += count(firings.timings == index)
+    newest = np.full(len(of), -1)
+    newest[own] = np.arange(len(own))
+    if rules.retracts:
+        withdraw_earlier(rows, own, windows.states, known, made)
+    _keep(chains, windows, known, contents, rows, newest, rules, timeline, made)
+
+
+def _windows(chains: Chains, known: InFlight, rules: Rules, timeline: Timeline) -> _Windows:
+    of = chains.of
+    opened = of.starts
+    states = of.max(chains.states)
+    ends = chains.ends[opened]
+    timed = (chains.steps[opened] >= ON_TIME_STEP) & (chains.steps[opened] < late_step(timeline))
+    numbers = np.where(states >= 0, known.panes[states], 0) if len(known) else np.zeros(len(of), np.int64)
+    upcoming, early = ends - 1, np.zeros(len(of), np.int64)
+    if rules.interval is not None:
+        interval = rules.interval
+        # Aligned on the side of zero, as the trigger does it.
+        earliest = chains.earliest[opened]
+        aligned = np.where(earliest >= 0, earliest - earliest % interval, earliest + -earliest % interval)
+        upcoming = np.minimum(aligned + interval, upcoming)
+        if len(known):
+            upcoming = np.where(states >= 0, next_firings(known)[states], upcoming)
+        # A firing that was overdue when it was set comes with the next move, if there is one.
+        moved = chains.steps[opened] - ON_TIME_STEP < timeline.moved
+        reached = np.minimum(timeline.final, ends - 2)
+        early = np.where(timed & moved & (upcoming <= reached), (reached - upcoming) // interval + 1, 0)
+    return _Windows(
+        chains.codes[opened], chains.starts[opened], ends, states, numbers, timed, upcoming, early.astype(np.int64)
+    )
+
+
+def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline) -> _Firings:
+    of, late = chains.of, late_step(timeline)
+    place = chains.of.ids * (2 * late) + chains.steps
+    last = windows.ends - 1
+    on_time = np.flatnonzero(windows.timed & timeline.reaches(last))
+    commits = np.maximum(chains.steps - late, 0)
+    behind = np.flatnonzero((chains.steps >= late) & timeline.complete[commits])
+    own = [on_time, of.ids[behind]]
+    entries = [np.searchsorted(place, on_time * (2 * late) + late) - 1, behind]
+    timings = [np.full(len(on_time), ON_TIME), np.full(len(behind), LATE)]
+    watermarks = [timeline.firings(last[on_time]), timeline.before[commits[behind]]]
+    if rules.interval is not None:
+        early = np.repeat(np.arange(len(of)), windows.early)
+        turn = np.arange(len(early)) - np.repeat(np.cumsum(windows.early) - windows.early, windows.early)
+        times = windows.upcoming[early] + turn * rules.interval
+        opened = chains.steps[of.starts][early] - ON_TIME_STEP
+        moves = np.maximum(timeline.moves_at(times), opened)
+        own.insert(0, early)
+        entries.insert(0, np.searchsorted(place, early * (2 * late) + ON_TIME_STEP + moves, side="right") - 1)
+        timings.insert(0, np.full(len(early), EARLY))
+        watermarks.insert(0, timeline.moves[moves])
+    found = _Firings(np.concatenate(own), np.concatenate(entries), np.concatenate(timings), np.concatenate(watermarks))
+    if sum(len(part) > 0 for part in own) <= 1:
+        return found
+    order = sort_order(found.windows, np.repeat(np.arange(len(own)), [len(part) for part in own]))
+    return _Firings(found.windows[order], found.entries[order], found.timings[order], found.watermarks[order])
+
+
+def _accumulated(chains: Chains, rules: Rules) -> Contents:
+    """The contents after each step: those of the steps before it with its own."""
+    of = chains.of
+    longest = int(of.sizes.max())
+    if longest == 1:
+        return chains.contents
+    place = np.arange(len(chains.codes)) - of.starts[of.ids]
+    position = np.empty(len(place), np.int64)
+    parts: list[list[pa.Array]] = []
+    at = 0
+    for step in range(longest):
+        rows = np.flatnonzero(place == step)
+        own = take(chains.contents, rows)
+        if step:
+            earlier = take(parts[-1], position[rows - 1] - (at - len(parts[-1][0])))
+            both = joined([earlier, own])
+            pairs = np.arange(2 * len(rows)).reshape(2, -1).T.reshape(-1)
+            own = rules.contents.merge(take(both, pairs), Groups.of_sizes(np.full(len(rows), 2)))
+        position[rows] = at + np.arange(len(rows))
+        at += len(rows)
+        parts.append(own)
+    return take(joined(parts), position)
+
+
+def _keep(
+    chains: Chains,
+    windows: _Windows,
+    known: InFlight,
+    contents: Contents,
+    rows: PaneRows,
+    newest: Int64s,
+    rules: Rules,
+    timeline: Timeline,
+    made: Made,
+) -> None:
+    """State rows of the windows that stay, and how many timers were set and fired on the way."""
+    starts, ends, states, timed = windows.starts, windows.ends, windows.states, windows.timed
+    last, cleanups = ends - 1, rules.cleanups(ends)
+    ended, cleaned = timeline.reaches(last), timeline.reaches(cleanups)
+    new = states < 0
+    has_cleanup = (cleanups < MAX_TIMESTAMP) & ~(timed & (cleanups == last))
+    following = np.minimum(windows.upcoming + windows.early * (rules.interval or 0), last)
+    fired_early = int(windows.early.sum())
+    made.counters.timers_registered += count(new & timed) + count(new & has_cleanup)
+    if rules.interval is not None:
+        # Each early firing sets the next one, unless that is the end, whose timer is there.
+        set_anew = fired_early - count((windows.early > 0) & (following == last))
+        made.counters.timers_registered += count(new & timed & (windows.upcoming < last)) + set_anew
+    made.counters.timers_fired += count(timed & ended) + count(has_cleanup & cleaned) + fired_early
+    stays = np.flatnonzero(~cleaned)
+    made.counters.open_windows += len(stays)
+    if not len(stays):
+        return
+    closes = chains.of.lasts[stays]
+    late = chains.steps[closes] >= late_step(timeline)
+    before = chains.steps[closes] == BEFORE_STEP
+    went_out = np.where(
+        late, timeline.complete[np.maximum(chains.steps[closes] - late_step(timeline), 0)], ended[stays]
+    )
+    waits = late & ~went_out
+    held = known.filled[np.maximum(states[stays], 0)] if len(known) else np.ones(len(stays), np.bool_)
+    filled = np.where(before, held, ~went_out if rules.empties else True).astype(np.bool_)
+    fired = np.where(newest >= 0, rows.panes[newest] + 1, windows.numbers) if len(rows) else windows.numbers
+    waits_for_end = (timed & ~ended)[stays]
+    made.state.append(
+        CodedRows(
+            windows.codes[stays],
+            rules.state.rows(
+                starts[stays],
+                ends[stays],
+                (starts[stays], ends[stays]),
+                timer_lists(
+                    (following[stays], waits_for_end & (following < last)[stays]),
+                    (last[stays], waits_for_end),
+                    (cleanups[stays], (cleanups < MAX_TIMESTAMP)[stays] & ~(waits_for_end & (cleanups == last)[stays])),
+                ),
+                take(contents, closes),
+                filled,
+                fired[stays],
+                pa.array(np.where(waits, FIRE_AND_PURGE if rules.purging else FIRE, ""), mask=~waits),
+                emitted_panes(rows, newest[stays], states[stays], known, rules) if rules.retracts else None,
+                None if rules.interval is None else _trigger_state(windows, following, stays, known),
+            ),
+        )
+    )
+
+
+def _trigger_state(windows: _Windows, following: Int64s, stays: Int64s, known: InFlight) -> pa.Array:
+    """When each window fires next: state of the trigger, which windows that came late don't have."""
+    some = windows.timed[stays]
+    times = following[stays]
+    if len(known):
+        states = windows.states[stays]
+        older = np.where(states >= 0, next_firings(known)[states], MAX_TIMESTAMP)
+        times, some = np.where(some, times, older), some | (older < MAX_TIMESTAMP)
+    return pa.StructArray.from_arrays([pa.array(times)], names=["next_firing"], mask=pa.array(~some))

@@ -1,0 +1,81 @@
+"""Retracting panes of aligned windows: each is preceded by the withdrawal of the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windowing.aggregates.vectorised import Int64s
+from windowing.columnar.contents import take
+from windowing.columnar.kernel import Made, Rules
+from windowing.columnar.order import begins
+from windowing.columnar.panes import TIMINGS, PaneRows
+from windowing.columnar.state import InFlight
+
+
+def withdraw_earlier(rows: PaneRows, window_of: Int64s, states: Int64s, known: InFlight, made: Made) -> None:
+    """Withdraw of each window the pane before each new one, where there is one."""
+    first = begins(window_of)
+    again = np.flatnonzero(~first)
+    earlier = again - 1
+    parts = [
+        PaneRows(
+            rows.codes[earlier],
+            rows.starts[earlier],
+            rows.ends[earlier],
+            (rows.starts[earlier], rows.ends[earlier]),
+            rows.panes[earlier],
+            rows.timings[earlier],
+            np.ones(len(again), np.int64),
+            rows.watermarks[again],
+            take(rows.results, earlier),
+        )
+    ]
+    opening = np.flatnonzero(first)
+    opening = opening[states[window_of[opening]] >= 0]
+    if len(opening):
+        emitted = _only_entries(known.rows, states[window_of[opening]])
+        opening = opening[emitted.is_valid().to_numpy(zero_copy_only=False)]
+        entries = dict(zip([field.name for field in emitted.type], emitted.drop_null().flatten(), strict=True))
+        starts, ends = rows.starts[opening], rows.ends[opening]
+        timings = pa.array(TIMINGS)
+        parts.append(
+            PaneRows(
+                rows.codes[opening],
+                starts,
+                ends,
+                (starts, ends),
+                entries["pane"].to_numpy().astype(np.int64),
+                pc.index_in(entries["timing"], timings).to_numpy().astype(np.int64),
+                np.ones(len(opening), np.int64),
+                rows.watermarks[opening],
+                entries["value"].flatten(),
+            )
+        )
+    made.counters.withdrawn += sum(len(part) for part in parts)
+    made.panes.extend(parts)
+
+
+def emitted_panes(rows: PaneRows, newest: Int64s, states: Int64s, known: InFlight, rules: Rules) -> pa.Array:
+    """The pane of each window that a withdrawal would have to repeat."""
+    result = rules.contents.result
+    fresh = rows.emitted(result, np.ones(len(rows), np.bool_))
+    parts = [fresh]
+    place = newest.copy()
+    if len(known):
+        older = known.rows["emitted"]
+        parts.append((older.combine_chunks() if isinstance(older, pa.ChunkedArray) else older).cast(fresh.type))
+        place = np.where(newest >= 0, newest, np.where(states >= 0, states + len(rows), -1))
+    return pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
+
+
+def _only_entries(rows: pa.Table, places: Int64s) -> pa.Array:
+    """The one entry of `emitted` of each of these state rows, null where there is none."""
+    column = rows["emitted"].take(pa.array(places))
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    kind = lists.type.value_type
+    present = lists.is_valid().to_numpy(zero_copy_only=False)
+    entries = lists.drop_null().flatten()
+    place = np.cumsum(present) - 1
+    return entries.take(pa.array(place, mask=~present)).cast(kind)
