@@ -43,7 +43,8 @@ def state_schema(
         right_type: Arrow type of the right elements.
     """
     types = {LEFT: left_type, RIGHT: right_type}
-    return StateSchema(key, tuple((side, None if types[side] is None else pa.list_(types[side])) for side in SIDES))
+    contents = tuple((side, None if types[side] is None else pa.list_(types[side])) for side in SIDES)
+    return StateSchema(key, contents, namespace=BUCKET)
 
 
 class JoinBuffer:

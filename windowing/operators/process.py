@@ -177,7 +177,8 @@ class ProcessCore:
 
 def process_schema(function: ProcessFunction, key: KeySchema) -> StateSchema:
     """The columns of the state rows of a process function."""
-    return StateSchema(key, user_state=tuple((state.name, state.arrow_type) for state in function.states()))
+    declared = tuple((state.name, state.arrow_type) for state in function.states())
+    return StateSchema(key, user_state=declared, namespace=KEY)
 
 
 def times_by_slot(timers: TimerQueue) -> dict[Slot, list[Millis]]:

@@ -67,6 +67,7 @@ class StateSchema:
         result: type of a result where panes may have to be withdrawn, else None.
         trigger_state: name and type of each state that the trigger declares.
         user_state: name and type of each state that user functions declare.
+        namespace: what the rows are of: time_window, global_window, key or bucket.
     """
 
     key: KeySchema
@@ -74,6 +75,7 @@ class StateSchema:
     result: pa.DataType | None = None
     trigger_state: tuple[tuple[str, pa.DataType], ...] = ()
     user_state: tuple[tuple[str, pa.DataType], ...] = ()
+    namespace: str = "time_window"
 
     def to_table(self, rows: Iterable[StateRow], max_parallelism: int) -> pa.Table:
         """Rows as a table, sorted by key group."""
@@ -136,8 +138,8 @@ class StateSchema:
                     pane=raw["pane"],
                     late_firing=raw["late_firing"],
                     emitted=_panes(raw.get("emitted")),
-                    trigger_state=_cell(raw.get("trigger_state")),
-                    user_state=_cell(raw.get("user_state")),
+                    trigger_state=_cell(raw.get("trigger_state"), self.trigger_state),
+                    user_state=_cell(raw.get("user_state"), self.user_state),
                 )
 
     def _emitted(self, panes: list[list[EmittedPane] | None]) -> pa.Array:
@@ -203,7 +205,8 @@ def _cells(cells: list[dict[str, Any] | None], declared: Sequence[tuple[str, pa.
     return pa.array([cell or None for cell in cells], pa.struct(list(declared)))
 
 
-def _cell(raw: dict[str, Any] | None) -> dict[str, Any] | None:
+def _cell(raw: dict[str, Any] | None, declared: Sequence[tuple[str, pa.DataType]]) -> dict[str, Any] | None:
+    """What is declared and not empty: a state that the code dropped is left behind."""
     if raw is None:
         return None
-    return {name: value for name, value in raw.items() if value is not None} or None
+    return {name: raw[name] for name, _ in declared if raw.get(name) is not None} or None

@@ -6,12 +6,13 @@ state rows in an Arrow table, as it does in a pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from windowing.errors import IncompatibleSnapshot
 from windowing.keys import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema, key_group_range, subtask_of
 from windowing.operators.protocol import KeyedOperator
 from windowing.operators.records import (
@@ -25,9 +26,13 @@ from windowing.operators.records import (
 )
 from windowing.operators.two_inputs import TwoInputOperator
 from windowing.operators.window import WindowOperator
+from windowing.state.migration import StateFormat, migrated
 from windowing.state.rows import StateSchema
 from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.watermarks.snapshot import WatermarkSnapshot
+
+_ANY_KEY = KeySchema(("key",), (pa.string(),))
+"""While no element has told what a key is, and there are no rows."""
 
 MakeOperator = Callable[[KeyGroupRange, Callable[[Any], int]], KeyedOperator]
 
@@ -36,13 +41,15 @@ MakeOperator = Callable[[KeyGroupRange, Callable[[Any], int]], KeyedOperator]
 class Snapshot:
     """State rows, and the clocks they were taken at.
 
-    `inputs` is known of operators with two inputs, `stagger_offset` of windows that have drawn one.
+    `format` says what the rows are; `inputs` is known of operators with two inputs, `stagger_offset` of
+    windows that have drawn one.
     """
 
     rows: pa.Table
     max_parallelism: int
     watermark: Millis
     processing_time: Millis
+    format: StateFormat
     inputs: WatermarkSnapshot | None = None
     stagger_offset: Millis | None = None
 
@@ -118,7 +125,7 @@ class OperatorHarness:
 
     def snapshot(self) -> Snapshot:
         """Everything the operator remembers. Taking it changes nothing."""
-        schema = self.schema(self.key or KeySchema(("key",), (pa.string(),)))
+        schema = self.schema(self.key or _ANY_KEY)
         rows = [row for subtask in self.subtasks for row in subtask.state_rows()]
         first = self.subtasks[0]
         return Snapshot(
@@ -126,31 +133,50 @@ class OperatorHarness:
             self.max_parallelism,
             max(subtask.current_watermark for subtask in self.subtasks),
             max(subtask.current_processing_time for subtask in self.subtasks),
+            StateFormat.of(schema),
             first.snapshot_inputs() if isinstance(first, TwoInputOperator) else None,
             first.stagger_offset if isinstance(first, WindowOperator) else None,
         )
 
-    def restore(self, snapshot: Snapshot, parallelism: int = 1, restore_watermark: bool = True) -> None:
+    def restore(
+        self,
+        snapshot: Snapshot,
+        parallelism: int = 1,
+        restore_watermark: bool = True,
+        drop: Collection[str] = (),
+    ) -> None:
         """Throw the operator away and make a new one from a snapshot.
 
         Args:
             snapshot: what `snapshot` gave.
             parallelism: number of subtasks to spread the rows over.
             restore_watermark: False starts both clocks at their minimum, as Flink does.
+            drop: contents and states of the snapshot that may be left behind.
+
+        Raises:
+            IncompatibleSnapshot: the snapshot is one of another key, namespace or contents.
         """
+        if snapshot.max_parallelism != self.max_parallelism:
+            raise IncompatibleSnapshot(
+                "max_parallelism", snapshot.max_parallelism, self.max_parallelism, "Keep the number of key groups"
+            )
+        if self.key is None and len(snapshot.rows):
+            names = tuple(snapshot.format.key)
+            self.key = KeySchema(names, tuple(snapshot.rows.schema.field(name).type for name in names))
+        schema = self.schema(self.key or _ANY_KEY)
+        rows = migrated(snapshot.rows, snapshot.format, schema, drop) if len(snapshot.rows) else snapshot.rows
         self.late_dropped_before = self.late_dropped
-        schema = self.schema(self.key or KeySchema(("key",), (pa.string(),)))
         self._start(parallelism)
         for subtask, operator in enumerate(self.subtasks):
             groups = key_group_range(subtask, parallelism, self.max_parallelism)
-            owned = [groups.first <= group <= groups.last for group in snapshot.rows["key_group"].to_pylist()]
+            owned = [groups.first <= group <= groups.last for group in rows["key_group"].to_pylist()]
             if restore_watermark:
                 operator.restore_time(snapshot.watermark, snapshot.processing_time)
                 if isinstance(operator, TwoInputOperator) and snapshot.inputs is not None:
                     operator.restore_inputs(snapshot.inputs)
             if isinstance(operator, WindowOperator):
                 operator.restore_stagger(snapshot.stagger_offset)
-            operator.restore_state(schema.from_table(snapshot.rows.filter(pa.array(owned, pa.bool_()))))
+            operator.restore_state(schema.from_table(rows.filter(pa.array(owned, pa.bool_()))))
 
     def records(self) -> list[Record]:
         """Everything that came out since the last call, in order."""

@@ -15,7 +15,7 @@ class WindowCell:
 
     `late_firing` is the firing that waits for the end of the source commit: None, or whether it
     purges. `discarded` are contents that went out in discarding mode and come back if their panes
-    are withdrawn.
+    are withdrawn. `missing` names aggregates that are younger than the window: their results are null.
     """
 
     __slots__ = (
@@ -25,6 +25,7 @@ class WindowCell:
         "function_state",
         "identity",
         "late_firing",
+        "missing",
         "pane",
         "trigger_state",
     )
@@ -38,3 +39,4 @@ class WindowCell:
         self.emitted: list[EmittedPane] | None = None
         self.discarded: Any = None
         self.late_firing: bool | None = None
+        self.missing: frozenset[str] | None = None

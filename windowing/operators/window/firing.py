@@ -74,7 +74,8 @@ class Firing:
     def fire(self, slot: Slot, cell: WindowCell, timer: Millis | None, event_timer: bool) -> None:
         """Put out a pane with the contents of a cell, after the withdrawals that it brings."""
         key, window = slot
-        values = self._contents.values(cell.contents) if self._plain else self._results(slot, cell)
+        plain = self._plain and cell.missing is None
+        values = self._contents.values(cell.contents) if plain else self._results(slot, cell)
         identity = cell.identity or window
         if cell.emitted:
             self._withdraw(key, cell, lambda pane: self._retract or _replaced(pane, window, identity))
@@ -112,6 +113,8 @@ class Firing:
             target.pane = max(target.pane, cell.pane)
             if cell.identity is not None:
                 target.identity = cell.identity if target.identity is None else min(target.identity, cell.identity)
+            if cell.missing:
+                target.missing = (target.missing or frozenset()) | cell.missing
             if cell.emitted:
                 target.emitted = (target.emitted or []) + cell.emitted
             if cell.late_firing is not None and window.max_timestamp <= self._context.current_watermark:
@@ -128,7 +131,7 @@ class Firing:
         contents = cell.contents
         evictor = self._evictor
         if evictor is None:
-            return self._apply(slot, cell, self._contents.values(contents))
+            return self._apply(slot, cell, _without(cell.missing, self._contents.values(contents)))
         window: Window = slot[1]
         kept = evictor.evict_before(contents, window, self._context)
         results = self._apply(slot, cell, self._contents.values(kept))
@@ -184,3 +187,8 @@ class Firing:
 
 def _replaced(pane: EmittedPane, window: Window, identity: Window) -> bool:
     return pane.window != window or pane.identity != identity
+
+
+def _without(missing: frozenset[str] | None, values: Sequence[Any]) -> Sequence[Any]:
+    """Results in which the aggregates that are younger than the window are null."""
+    return values if missing is None else [{**value, **dict.fromkeys(missing)} for value in values]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from windowing.aggregates.bound import AggregateColumns
-from windowing.assigners import MergingWindowAssigner
+from windowing.assigners import GlobalWindows, MergingWindowAssigner
 from windowing.compute import Windows
 from windowing.evictors import TimestampedValue
 from windowing.keys import KeySchema
@@ -41,6 +41,7 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
         result,
         tuple((state.name, state.arrow_type) for state in trigger.states()),
         tuple((state.name, state.arrow_type) for state in declared),
+        "global_window" if isinstance(windows.assigner, GlobalWindows) else "time_window",
     )
 
 
@@ -75,6 +76,7 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
             event_time_timers=event_timers.get(slot, []),
             processing_time_timers=processing_timers.get(slot, []),
             contents=None if cell.contents is None else encode(cell.contents),
+            missing=None if cell.missing is None else [f"acc_{name}" for name in sorted(cell.missing)],
             pane=cell.pane,
             late_firing=None if cell.late_firing is None else _FIRE_AND_PURGE if cell.late_firing else _FIRE,
             emitted=cell.emitted,
@@ -90,7 +92,7 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
 
 def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
     """Take in rows; the operator must be new."""
-    decode = _codec(operator.windows)[1]
+    decode, fresh = _codec(operator.windows)[1], _fresh_accumulators(operator.windows)
     pairs: dict[Any, list[tuple[TimeWindow, TimeWindow]]] = {}
     for row in rows:
         if row.namespace == KEY:
@@ -98,6 +100,10 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
             continue
         slot = (row.key, row.window)
         contents = None if row.contents is None else decode(row.contents)
+        if row.missing and contents is not None:
+            for index, name in enumerate(fresh):
+                if f"acc_{name}" in row.missing:
+                    contents[index] = fresh[name]()
         if row.namespace == DISCARDED:
             operator.cells.setdefault(slot, WindowCell()).discarded = contents
             continue
@@ -111,6 +117,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
             pairs.setdefault(row.key, []).append((row.window, row.state_window))  # type: ignore[arg-type]
         cell = operator.cells.setdefault(slot, WindowCell())
         cell.contents = contents
+        cell.missing = frozenset(name.removeprefix("acc_") for name in row.missing) if row.missing else None
         cell.pane = row.pane
         cell.identity = row.state_window if row.pane else None
         cell.emitted = row.emitted
@@ -143,6 +150,16 @@ def _timers_by_slot(timers: Iterable[tuple[int, Slot]]) -> dict[Slot, list[int]]
     for time, slot in timers:
         slots.setdefault(slot, []).append(time)
     return slots
+
+
+def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:
+    """What an aggregate that is younger than a window goes on from; its result stays null all the same."""
+    if windows.aggregate is None or not isinstance(windows.bound_aggregate, AggregateColumns):
+        return {}
+    aggregate = windows.bound_aggregate
+    return {
+        name: function.create_accumulator for name, function in zip(aggregate.names, aggregate.functions, strict=True)
+    }
 
 
 def _codec(windows: Windows) -> tuple[Any, Any]:
