@@ -50,6 +50,6 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["fired_early"] + row["fired_on_time"] + row["fired_late"],
         row["open_windows"],
         moment(row["watermark"]),
-        cell(row["phases"].get("operate")),
+        cell(row["phases"].get("job")),
         moment(row["started_at"]),
     ]

@@ -82,7 +82,16 @@ def with_screen(command: F) -> F:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
     """A table; columns in `right` are aligned there."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+        # A title is broken to the width of its table, however narrow that is.
+        min_width=len(title),
+    )
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left")
     for row in rows:
