@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from pipelines.epoch.steps import CommitStep
 from pipelines.snapshots.manifest import PartitionWatermark
 from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.watermarks import WatermarkGenerator, WatermarkStrategy
@@ -90,6 +91,19 @@ class EventTime:
                 partition.pending, partition.last_commit, partition.idle = None, self.clock, False
                 partition.generator.on_periodic_emit(partition)
         return self._align()
+
+    def step(self, largest: Mapping[str, Millis], committed: Millis, complete: bool = True) -> CommitStep:
+        """Clock and watermark of a source commit; a part of one moves neither watermark nor late panes.
+
+        Args:
+            largest: event time of the latest usable row of each source partition in it.
+            committed: commit time.
+            complete: whether nothing of it is left to read.
+        """
+        for partition, time in sorted(largest.items()):
+            self.observe(partition, time)
+        clock = max(self.clock, committed)
+        return CommitStep(clock, self.end_commit(clock) if complete else self.watermark, complete)
 
     def advance(self, clock: Millis) -> Millis:
         """All commits are read and the clock goes on without data; the aligned watermark."""

@@ -16,13 +16,11 @@ from pyspark.sql import functions as F
 from pipelines.binding import BoundPipeline
 from pipelines.epoch.event_time import ONLY_PARTITION, EventTime
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
-from pipelines.epoch.steps import CommitStep
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Position
-from pipelines.sources.columns import COMMIT, STATUS, TIME
-from pipelines.sources.frames import DROPPED, OK
+from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import MIN_TIMESTAMP, Millis
@@ -86,7 +84,10 @@ def plan_commits(
         {file.name: (index, read.commit.time) for index, read in enumerate(commits) for file in read.files},
     )
     found = measure(frame, pipeline)
-    steps = _steps(event_time, commits, found)
+    steps = tuple(
+        event_time.step(found.largest.get(index, {}), read.commit.time, read.complete)
+        for index, read in enumerate(commits)
+    )
     return EpochPlan(
         tables=tables,
         bound=bound,
@@ -127,18 +128,6 @@ def measure(frame: DataFrame, pipeline: Pipeline) -> Measures:
             found.largest.setdefault(commit, {})[row["partition"]] = row["largest"]
             found.smallest[commit] = min(found.smallest.get(commit, row["smallest"]), row["smallest"])
     return found
-
-
-def _steps(event_time: EventTime, commits: Sequence[ReadCommit], found: Measures) -> tuple[CommitStep, ...]:
-    """Clock and watermark of each commit; a part of one moves neither."""
-    steps = []
-    for index, read in enumerate(commits):
-        for partition, largest in sorted(found.largest.get(index, {}).items()):
-            event_time.observe(partition, largest)
-        clock = max(event_time.clock, read.commit.time)
-        watermark = event_time.end_commit(clock) if read.complete else event_time.watermark
-        steps.append(CommitStep(clock, watermark, read.complete))
-    return tuple(steps)
 
 
 def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks: Sequence[Millis]) -> SliceFrames:

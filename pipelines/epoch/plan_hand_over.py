@@ -20,8 +20,7 @@ from pipelines.errors import Refused
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Position
-from pipelines.sources.columns import STATUS, TIME
-from pipelines.sources.frames import DROPPED, OK
+from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
 

@@ -18,11 +18,9 @@ from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Interval, Position, StaleInterval
-from pipelines.sources.columns import STATUS, TIME
-from pipelines.sources.frames import DROPPED, FIRST_TIME, LAST_TIME, OK
+from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS, TIME
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.assigners import MergingWindowAssigner
 from windowing.time import Millis
 
 
@@ -56,7 +54,7 @@ def plan_interval(
         recent = source.log.commits(parent.manifest.positions[pipeline.source.table].version)
     frames, counts = _slice(source, interval, recent)
     # An element at the end of the interval may still join a session that ends there.
-    lag = 2 if isinstance(bound.windows.assigner, MergingWindowAssigner) else 1
+    order = EventOrder.of(bound.windows)
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]
     return EpochPlan(
         tables=tables,
@@ -64,14 +62,14 @@ def plan_interval(
         parent=parent,
         head=head,
         kind="backfill",
-        order=EventOrder(lag),
+        order=order,
         interval=interval,
         positions={pipeline.source.table: Position(version=source.log.head, frontier=interval.end)},
         frames=frames,
         counts=counts,
-        steps=(CommitStep(max(now, clock_of(parent)), interval.end - lag),),
+        steps=(CommitStep(max(now, clock_of(parent)), interval.end - order.lag),),
         partitions={},
-        watermark_before=parent.manifest.watermark if parent is not None else interval.start - lag,
+        watermark_before=parent.manifest.watermark if parent is not None else interval.start - order.lag,
         shards=cut_shards(shards, pipeline.max_parallelism),
         replaced_epochs=tuple(epoch for item in stale if item.end <= interval.end for epoch in item.epochs),
         stale=tuple(item for item in stale if item.end > interval.end),

@@ -114,7 +114,7 @@ def run_shard(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     shard = job.shards[marker["shard"]]
     rows = _state_rows(job, shard, marker["files"])
     restored = perf_counter()
-    run = _operated(job, shard, events, rows)
+    run = run_operator(job, shard, events, rows)
     operated = perf_counter()
     counters = run.counters()
     changed = bool(counters["elements"] or counters["timers_fired"] or marker["rewrite"])
@@ -137,7 +137,7 @@ def run_shard(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     yield pa.RecordBatch.from_pydict({"shard": pa.array([marker["shard"]], pa.int32()), "info": [outcome.to_json()]})
 
 
-def _operated(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) -> ShardRun:
+def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) -> ShardRun:
     """The shard through the operator that its windows take."""
     # Each brings imports along that the other doesn't need.
     if choose_operator(job.windows).columnar:

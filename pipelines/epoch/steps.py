@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windowing.assigners import MergingWindowAssigner
+from windowing.compute import Windows
 from windowing.time import Millis
 
 
@@ -31,3 +33,8 @@ class EventOrder:
     """
 
     lag: Millis
+
+    @classmethod
+    def of(cls, windows: Windows) -> EventOrder:
+        """The order that windows need."""
+        return cls(2 if isinstance(windows.assigner, MergingWindowAssigner) else 1)

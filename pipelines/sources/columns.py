@@ -15,5 +15,13 @@ MARKER = "__marker"
 SHARD = "__shard"
 """The shard that the row belongs to."""
 
+OK = "ok"
+DROPPED = "dropped"
+"""What a row's status is if it is no reason to reject it."""
+
+FIRST_TIME = 0
+LAST_TIME = 253_402_300_800_000
+"""Epoch milliseconds of 1970 and of the end of 9999: the times that can be used."""
+
 KEY_PREFIX = "key_"
 VALUE_PREFIX = "value_"

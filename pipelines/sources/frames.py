@@ -18,19 +18,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.errors import Refused
 from pipelines.pipeline import DeltaSource, Pipeline
-from pipelines.sources.columns import COMMIT, ROW, STATUS, TIME
+from pipelines.sources.columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
 from pipelines.tables import rejects
 from windowing.time import Millis
 
 _FILE = "__file"
 _COMMITTED = "__committed"
-
-OK = "ok"
-DROPPED = "dropped"
-
-FIRST_TIME = 0
-LAST_TIME = 253_402_300_800_000
-"""Epoch milliseconds of 1970 and of the end of 9999: the times that can be used."""
 
 
 class SourceFrames:
