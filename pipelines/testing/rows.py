@@ -1,0 +1,79 @@
+"""Rows of a test as the events of a slice: event time and status, as Spark computes them for a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from pipelines.binding import BoundPipeline
+from pipelines.pipeline import DeltaSource
+from pipelines.sources.columns import (
+    COMMIT,
+    DROPPED,
+    FIRST_TIME,
+    KEY_PREFIX,
+    LAST_TIME,
+    OK,
+    ROW,
+    TIME,
+    VALUE_PREFIX,
+)
+from pipelines.tables import rejects
+from pipelines.tables.columns import to_delta
+from windowing.time import Millis, to_millis
+
+Row: TypeAlias = Mapping[str, Any]
+
+Derive: TypeAlias = Callable[[dict[str, Any]], Row | None]
+"""Stands in for `columns` and `where`: the row with its derived columns, or None to drop it."""
+
+
+def event_millis(source: DeltaSource, value: Any) -> Millis | None:
+    """Event time as epoch milliseconds, microseconds floored; None where there is none."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            # Spark, too, takes the first of two equal wall-clock times, and goes on where one does not exist.
+            value = value.replace(tzinfo=ZoneInfo(source.zone or "UTC"))
+        return to_millis(value.astimezone(UTC))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * (1000 if source.unit == "s" else 1)
+    raise TypeError(
+        f"source.timestamp = {source.timestamp!r} is {value!r}: give a datetime"
+        f"{', not a date' if isinstance(value, date) else ''}, or an int where the source has a unit"
+    )
+
+
+def status(bound: BoundPipeline, row: Row | None, time: Millis | None, committed: Millis | None) -> str:
+    """`ok`, `dropped`, or why the row is rejected; `committed` is None where no row can lie ahead."""
+    pipeline = bound.pipeline
+    if row is None:
+        return DROPPED
+    if pipeline.null_keys == "reject" and any(row[name] is None for name in pipeline.key):
+        return rejects.NULL_KEY
+    if time is None:
+        return rejects.NULL_TIMESTAMP
+    if not FIRST_TIME <= time < LAST_TIME:
+        return rejects.OUT_OF_RANGE
+    if committed is not None and time > committed + pipeline.max_ahead_millis:
+        return rejects.AHEAD
+    return OK
+
+
+def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, Row]]) -> pa.Table:
+    """Usable rows as the tasks of an epoch get them: (commit, time, source row, derived row) of each."""
+    kinds = {name: to_delta(bound.derived.field(name).type) for name in {*bound.key.names, *bound.used}}
+    columns: dict[str, pa.Array] = {
+        COMMIT: pa.array([commit for commit, _, _, _ in events], pa.int32()),
+        TIME: pa.array([time for _, time, _, _ in events], pa.int64()),
+        ROW: pa.array([source for _, _, source, _ in events], pa.struct(list(bound.source))),
+    }
+    for prefix, names in ((KEY_PREFIX, bound.key.names), (VALUE_PREFIX, bound.used)):
+        for name in names:
+            columns[f"{prefix}{name}"] = pa.array([row[name] for _, _, _, row in events], kinds[name])
+    return pa.table(columns)

@@ -1,0 +1,227 @@
+"""A whole pipeline over rows, without Spark: however it is cut, the results are the same."""
+
+from __future__ import annotations
+
+import doctest
+import random
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pipelines.testing.harness
+from pipelines.errors import Refused
+from pipelines.pipeline import DeltaSource, Pipeline
+from pipelines.tables import rejects
+from pipelines.testing import PipelineHarness
+from windowing import (
+    AfterCount,
+    AfterWatermark,
+    Count,
+    EventTimeSessionWindows,
+    Sum,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from windowing.errors import IllegalArgument
+
+SOURCE = pa.schema(
+    [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("amount", pa.int64()), ("shop", pa.string())]
+)
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+AGGREGATES = {"n": Count(), "sum": Sum("amount")}
+
+
+def minutes(count: float) -> timedelta:
+    return timedelta(minutes=count)
+
+
+def row(user: str | None, minute: float | None, amount: int = 1, shop: str = "x") -> dict[str, Any]:
+    return {"user": user, "at": None if minute is None else NOON + minutes(minute), "amount": amount, "shop": shop}
+
+
+def pipeline(compute: Windows | None = None, **settings: Any) -> Pipeline:
+    defaults: dict[str, Any] = {
+        "name": "spending",
+        "source": DeltaSource("payments", timestamp="at"),
+        "key": ("user",),
+        "watermark": WatermarkStrategy.for_bounded_out_of_orderness(minutes(5)),
+        "compute": compute
+        or Windows(EventTimeSessionWindows.with_gap(minutes(10)), allowed_lateness=minutes(5), aggregate=AGGREGATES),
+    }
+    return Pipeline(**{**defaults, **settings})
+
+
+def random_commits(seed: int, count: int = 20) -> list[list[dict[str, Any]]]:
+    draw = random.Random(seed)
+    return [
+        [
+            row(draw.choice("abcd"), number * 2 + draw.uniform(-12, 2), draw.randrange(100))
+            for _ in range(draw.randrange(6))
+        ]
+        for number in range(count)
+    ]
+
+
+def played(compute: Windows | None, commits: list[list[dict[str, Any]]], cuts: set[int], parallelism: int) -> Any:
+    harness = PipelineHarness(pipeline(compute), SOURCE)
+    for number, rows in enumerate(commits):
+        harness.commit(rows, NOON + minutes(number * 2))
+        if number in cuts:
+            harness.run(parallelism)
+    harness.run(parallelism)
+    harness.pass_time(NOON + minutes(200))
+    hidden = {"epoch", "emitted_at"}
+    tables = harness.results(), harness.late(), harness.state()
+    counts = {name: harness.counters[name] for name in ("usable", "on_time", "late", "open_windows")}
+    return [
+        sorted(str({k: v for k, v in each.items() if k not in hidden}) for each in table) for table in tables
+    ], counts
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        None,
+        Windows(TumblingEventTimeWindows.of(minutes(10)), allowed_lateness=minutes(3), aggregate=AGGREGATES),
+        Windows(
+            EventTimeSessionWindows.with_gap(minutes(6)),
+            AfterWatermark(early=AfterCount(2), late=AfterCount(2)),
+            allowed_lateness=minutes(9),
+            aggregate=AGGREGATES,
+        ),
+        Windows(TumblingProcessingTimeWindows.of(minutes(7)), aggregate=AGGREGATES),
+    ],
+    ids=["sessions", "tumbling", "row operator", "processing time"],
+)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_neither_cuts_nor_parallelism_change_anything(compute: Windows | None, seed: int) -> None:
+    commits = random_commits(seed)
+    at_once = played(compute, commits, set(), 1)
+    assert played(compute, commits, set(range(20)), 1) == at_once
+    assert played(compute, commits, {3, 4, 11}, 3) == at_once
+
+
+def test_a_session_over_three_epochs_is_one_window() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    for number, minute in enumerate([0, 8, 16]):
+        harness.commit([row("ann", minute, 10)], NOON + minutes(minute))
+        harness.run(parallelism=number + 1)
+    harness.commit([row("bob", 60)], NOON + minutes(60))
+    harness.run()
+    (session,) = harness.final()
+    assert (session["user"], session["n"], session["sum"]) == ("ann", 3, 30)
+    assert (session["window_start"], session["window_end"]) == (NOON, NOON + minutes(26))
+
+
+def test_a_late_row_is_kept_with_its_reason_and_all_its_columns() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    harness.commit([row("ann", 0), row("bob", 60)], NOON + minutes(60))
+    harness.commit([row("ann", 1, shop="corner")], NOON + minutes(61))
+    harness.run()
+    (late,) = harness.late()
+    assert (late["user"], late["shop"], late["reason"]) == ("ann", "corner", "late")
+    assert harness.counters["usable"] == harness.counters["on_time"] + harness.counters["late"] == 3
+
+
+def test_a_row_of_the_same_commit_is_not_late() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    harness.commit([row("bob", 60), row("ann", 1)], NOON + minutes(60))
+    harness.run()
+    assert harness.late() == []
+
+
+def test_rows_that_can_not_be_used_are_rejected_with_the_reason() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    ancient = {**row("ann", 0), "at": datetime(1969, 12, 31, tzinfo=UTC)}
+    harness.commit([row(None, 0), row("ann", None), ancient, row("ann", 60 * 25), row("ann", 0)], NOON)
+    harness.run()
+    reasons = [rejected["reason"] for rejected in harness.rejected]
+    assert reasons == [rejects.NULL_KEY, rejects.NULL_TIMESTAMP, rejects.OUT_OF_RANGE, rejects.AHEAD]
+    assert (harness.counters["rejected"], harness.counters["usable"]) == (4, 1)
+
+
+def test_the_last_window_fires_when_time_goes_on_without_data() -> None:
+    generator = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(minutes(5), minutes(10), minutes(1))
+    harness = PipelineHarness(pipeline(watermark=generator), SOURCE)
+    harness.commit([row("ann", 0)], NOON)
+    harness.run()
+    assert harness.final() == []
+    harness.pass_time(NOON + minutes(40))
+    assert [window["user"] for window in harness.final()] == ["ann"]
+
+
+def test_a_part_of_a_commit_moves_neither_watermark_nor_late_panes() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    harness.commit([row("bob", 60)], NOON + minutes(60), complete=False)
+    harness.run()
+    before = harness.watermark
+    harness.commit([row("ann", 0)], NOON + minutes(60))
+    harness.run()
+    assert harness.late() == []
+    assert before < harness.watermark
+
+
+def test_an_idle_partition_holds_nobody_up() -> None:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(minutes(5)).with_idleness(minutes(10))
+    harness = PipelineHarness(pipeline(watermark=strategy, watermark_by="shop"), SOURCE)
+    harness.commit([row("ann", 0, shop="x"), row("ann", 0, shop="y")], NOON)
+    for minute in (20, 40, 60):
+        harness.commit([row("bob", minute, shop="x")], NOON + minutes(minute))
+    harness.run()
+    assert [window["user"] for window in harness.final()] == ["ann", "bob", "bob"]
+
+
+def test_a_backfill_in_event_order_gives_the_final_windows_of_the_stream() -> None:
+    tumbling = Windows(TumblingEventTimeWindows.of(minutes(10)), aggregate=AGGREGATES)
+    rows = [each for commit in random_commits(4) for each in commit]
+    backfill, stream = (PipelineHarness(pipeline(tumbling), SOURCE) for _ in range(2))
+    for start, end in ((-20, 17), (17, 30), (30, 80)):
+        backfill.backfill(rows, NOON + minutes(start), NOON + minutes(end), parallelism=2)
+    stream.commit(rows, NOON + minutes(100))
+    stream.commit([row("zoe", 95)], NOON + minutes(101))
+    stream.run()
+    kept = ("user", "window_start", "window_end", "n", "sum")
+    assert [[each[name] for name in kept] for each in backfill.final()] == [
+        [each[name] for name in kept] for each in stream.final()
+    ]
+
+
+def test_an_interval_that_leaves_a_gap_is_refused() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    harness.backfill([row("ann", 1)], NOON, NOON + minutes(10))
+    with pytest.raises(IllegalArgument, match="go on there"):
+        harness.backfill([], NOON + minutes(11), NOON + minutes(20))
+
+
+def test_sql_needs_a_stand_in() -> None:
+    with pytest.raises(IllegalArgument, match="derive="):
+        PipelineHarness(pipeline(where="amount > 0"), SOURCE)
+    positive = pipeline(where="amount > 0", columns={"double": "amount * 2"})
+
+    def derive(row: dict[str, Any]) -> dict[str, Any] | None:
+        return {**row, "double": row["amount"] * 2} if row["amount"] > 0 else None
+
+    harness = PipelineHarness(positive, SOURCE, SOURCE.append(pa.field("double", pa.int64())), derive)
+    harness.commit([row("ann", 0, -5), row("ann", 1, 5)], NOON)
+    harness.run()
+    assert (harness.counters["filtered"], harness.counters["usable"]) == (1, 1)
+
+
+def test_a_pipeline_that_does_not_fit_its_source_is_refused_as_before_a_run() -> None:
+    with pytest.raises(Refused, match="customer"):
+        PipelineHarness(pipeline(key=("customer",)), SOURCE)
+
+
+def test_the_example_of_the_module_holds() -> None:
+    assert doctest.testmod(pipelines.testing.harness).failed == 0
+
+
+def test_the_harness_starts_no_jvm_and_loads_no_spark() -> None:
+    code = "import sys, pipelines.testing; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
