@@ -50,10 +50,14 @@ class Windows:
     process: ProcessWindowFunction | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in (("assigner", WindowAssigner), ("trigger", Trigger), ("evictor", Evictor)):
+        for name, kind, example in (
+            ("assigner", WindowAssigner, "TumblingEventTimeWindows.of(timedelta(hours=1))"),
+            ("trigger", Trigger, "CountTrigger.of(100)"),
+            ("evictor", Evictor, "CountEvictor.of(100)"),
+        ):
             value = getattr(self, name)
             if not isinstance(value, kind) and (name == "assigner" or value is not None):
-                raise IllegalArgument(name, value, f"give a {kind.__name__}")
+                raise IllegalArgument(name, value, f"give a {kind.__name__}, such as {example}")
         object.__setattr__(self, "allowed_lateness", non_negative_millis(self.allowed_lateness, "allowed_lateness"))
         if isinstance(self.assigner, MergingWindowAssigner) and self.trigger and not self.trigger.can_merge():
             raise UnsupportedOperation(

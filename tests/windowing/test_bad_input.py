@@ -1,0 +1,190 @@
+"""Bad input: the typed error, with the field, the value and the way out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from windowing import (
+    AfterProcessingTime,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    Count,
+    CountEvictor,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeSessionWindows,
+    IntervalJoin,
+    KeyedProcess,
+    ProcessingTimeoutTrigger,
+    ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TimeEvictor,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from windowing.assigners import DynamicEventTimeSessionWindows, DynamicProcessingTimeSessionWindows, WindowAssigner
+from windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation, WindowingError
+from windowing.functions import ReduceElements
+from windowing.keys import KeyGroupRange, KeySchema, key_group_range
+from windowing.state import StateTtlConfig, ValueStateDescriptor
+from windowing.testing import window_harness
+from windowing.timers import InternalTimerService, KeyContext, Timer, TimersSnapshot
+
+
+def plus(a: int, b: int) -> int:
+    return a + b
+
+
+TUMBLING = [TumblingEventTimeWindows, TumblingProcessingTimeWindows]
+SLIDING = [SlidingEventTimeWindows, SlidingProcessingTimeWindows]
+SESSIONS = [EventTimeSessionWindows, ProcessingTimeSessionWindows]
+
+SETTINGS: list[tuple[Any, str, Any]] = [
+    *[(lambda kind=kind, bad=bad: kind.of(bad), "size", bad) for kind in TUMBLING for bad in (0, -1, timedelta(-1))],
+    *[(lambda kind=kind, bad=bad: kind.of(10, bad), "offset", bad) for kind in TUMBLING for bad in (10, -10, 11)],
+    *[(lambda kind=kind, bad=bad: kind.of(bad, 5), "size", bad) for kind in SLIDING for bad in (0, -1)],
+    *[(lambda kind=kind, bad=bad: kind.of(10, bad), "slide", bad) for kind in SLIDING for bad in (0, -5)],
+    *[(lambda kind=kind, bad=bad: kind.of(10, 5, bad), "offset", bad) for kind in SLIDING for bad in (5, -5, 7)],
+    *[(lambda kind=kind, bad=bad: kind.with_gap(bad), "gap", bad) for kind in SESSIONS for bad in (0, -1)],
+    (lambda: TumblingEventTimeWindows.of(1.5), "size", 1.5),  # type: ignore[arg-type]
+    (lambda: TumblingEventTimeWindows.of(True), "size", True),
+    (lambda: TumblingEventTimeWindows.of(timedelta(microseconds=1)), "size", timedelta(microseconds=1)),
+    (lambda: CountTrigger.of(0), "max_count", 0),
+    (lambda: ContinuousEventTimeTrigger.of(0), "interval", 0),
+    (lambda: ContinuousProcessingTimeTrigger.of(-1), "interval", -1),
+    (lambda: ProcessingTimeoutTrigger.of(CountTrigger.of(1), 0), "timeout", 0),
+    (lambda: AfterProcessingTime(-1), "delay", -1),
+    (lambda: CountEvictor.of(-1), "max_count", -1),
+    (lambda: TimeEvictor.of(-1), "size", -1),
+    (lambda: StateTtlConfig(0), "ttl", 0),
+    (lambda: ValueStateDescriptor("two words", pa.int64()), "name", "two words"),
+    (lambda: ValueStateDescriptor("x", int), "type", int),  # type: ignore[arg-type]
+    (lambda: WatermarkStrategy.for_bounded_out_of_orderness(-1), "delay", -1),
+    (lambda: WatermarkStrategy.no_watermarks().with_idleness(0), "idle_timeout", 0),
+    (lambda: IntervalJoin.between(5, 4), "lower", 5),
+    (lambda: key_group_range(0, 129, 128), "parallelism", 129),
+    (lambda: Windows(TumblingEventTimeWindows.of(10), allowed_lateness=-1, reduce=plus), "allowed_lateness", -1),
+    (lambda: Windows("tumbling", reduce=plus), "assigner", "tumbling"),  # type: ignore[arg-type]
+    (lambda: Windows(TumblingEventTimeWindows.of(10), "count", reduce=plus), "trigger", "count"),  # type: ignore[arg-type]
+    (lambda: Windows(TumblingEventTimeWindows.of(10)), "aggregate", None),
+    (lambda: Windows(TumblingEventTimeWindows.of(10), aggregate={"n": Count()}, reduce=plus), "reduce", plus),
+    (lambda: KeyedProcess("function"), "function", "function"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "value"), SETTINGS, ids=[f"{f}={v!r} {i}" for i, (_, f, v) in enumerate(SETTINGS)]
+)
+def test_a_setting_that_can_not_be_is_refused_when_it_is_made(make: Any, field: str, value: Any) -> None:
+    with pytest.raises(IllegalArgument) as raised:
+        make()
+    assert (raised.value.field, raised.value.value) == (field, value)
+    assert str(raised.value).startswith(f"{field} = {value!r}: ")
+    assert len(raised.value.way_out.split()) > 3
+
+
+@pytest.mark.parametrize("parts", [{"aggregate": {"n": Count()}}, {"reduce": plus}])
+def test_nothing_can_be_aggregated_before_an_evictor(parts: dict[str, Any]) -> None:
+    with pytest.raises(IllegalArgument, match="AggregateElements") as raised:
+        Windows(TumblingEventTimeWindows.of(10), evictor=CountEvictor.of(5), **parts)
+    assert (raised.value.field, raised.value.value) == ("evictor", CountEvictor.of(5))
+    Windows(TumblingEventTimeWindows.of(10), evictor=CountEvictor.of(5), process=ReduceElements(plus))
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize(
+    "trigger",
+    [DeltaTrigger.of(1, lambda a, b: b - a, pa.int64()), ProcessingTimeoutTrigger.of(CountTrigger.of(1), 5)],
+    ids=["delta", "timeout"],
+)
+def test_a_trigger_that_can_not_merge_is_refused_on_sessions(kind: Any, trigger: Any) -> None:
+    with pytest.raises(UnsupportedOperation) as raised:
+        Windows(kind.with_gap(10), trigger, reduce=plus)
+    text = str(raised.value)
+    assert repr(trigger) in text
+    assert kind.__name__ in text
+    assert "EventTimeTrigger" in text
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        TumblingEventTimeWindows.of(10),
+        SlidingEventTimeWindows.of(10, 5),
+        EventTimeSessionWindows.with_gap(10),
+        DynamicEventTimeSessionWindows(lambda value: 5),
+    ],
+    ids=lambda assigner: type(assigner).__name__,
+)
+def test_an_element_without_a_timestamp_gets_flinks_hint(assigner: WindowAssigner) -> None:
+    run = window_harness(Windows(assigner, reduce=plus))
+    with pytest.raises(MissingTimestamp) as raised:
+        run.element("a", 1, None)
+    text = str(raised.value)
+    assert "no timestamp" in text
+    assert "processing time" in text
+    assert "with_timestamp_assigner" in text
+
+
+@pytest.mark.parametrize("kind", [DynamicEventTimeSessionWindows, DynamicProcessingTimeSessionWindows])
+@pytest.mark.parametrize("gap", [0, -5, 2.5, None])
+def test_a_gap_that_an_element_brings_must_be_one(kind: Any, gap: Any) -> None:
+    run = window_harness(Windows(kind(lambda value: gap), reduce=plus))
+    with pytest.raises(IllegalArgument, match="above zero") as raised:
+        run.element("a", 1, 5)
+    assert (raised.value.field, raised.value.value) == ("gap", gap)
+
+
+def service() -> InternalTimerService:
+    return InternalTimerService(KeyContext(), KeyGroupRange(0, 9), lambda key: 0)
+
+
+class Ignored:
+    def on_event_time(self, time: int, slot: Any) -> None:
+        """Not called here."""
+
+    def on_processing_time(self, time: int, slot: Any) -> None:
+        """Not called here."""
+
+
+def test_timers_of_other_types_are_not_restored() -> None:
+    snapshot = TimersSnapshot(str, tuple, (Timer(5, "a", ()),))
+    restored = service()
+    restored.restore(3, snapshot)
+    with pytest.raises(IllegalState, match="same types"):
+        restored.start(int, tuple, Ignored())
+    with pytest.raises(IllegalArgument) as raised:
+        restored.restore(4, TimersSnapshot(int, tuple))
+    assert (raised.value.field, raised.value.value) == ("key_type, namespace_type", (int, tuple))
+
+
+def test_timers_of_another_subtask_are_not_restored() -> None:
+    with pytest.raises(IllegalArgument, match="local range 0 to 9") as raised:
+        service().restore(10, TimersSnapshot(str, tuple))
+    assert (raised.value.field, raised.value.value) == ("key_group", 10)
+
+
+def test_a_service_without_types_is_refused() -> None:
+    with pytest.raises(IllegalArgument) as raised:
+        service().start(None, tuple, Ignored())
+    assert raised.value.field == "key_type"
+    with pytest.raises(IllegalState, match="start"):
+        service().advance_watermark(5)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])], ids=str)
+def test_what_can_not_be_a_key_is_refused_with_the_column(kind: pa.DataType) -> None:
+    with pytest.raises(UnsupportedOperation, match=r"'speed'.*derive one"):
+        KeySchema.of(speed=kind)
+
+
+def test_every_error_is_a_windowing_error() -> None:
+    for kind in (IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation):
+        assert issubclass(kind, WindowingError)
