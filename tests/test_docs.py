@@ -66,6 +66,19 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_index_leads_to_every_page_of_guide_operations_and_decisions() -> None:
+    index = ROOT / "docs" / "README.md"
+    found, left = set[Path](), [index]
+    while left:
+        page = left.pop()
+        found.add(page)
+        links = re.findall(r"\]\((?!https?:|#)([^)#]+\.md)", page.read_text())
+        left += [to for link in links if (to := (page.parent / link).resolve()) not in found]
+    folders = ("guide", "operations", "decisions")
+    pages = {page for folder in folders for page in (ROOT / "docs" / folder).glob("*.md")}
+    assert sorted(map(name_of, pages - found)) == []
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if shown(page)], ids=name_of)
 def test_every_command_that_is_shown_exists_with_its_options(page: Path) -> None:
     wrong = []

@@ -1,7 +1,7 @@
 """Windows as values: a half-open span of time, or the one window that holds everything.
 
 Windows are plain tuples underneath: they are dictionary keys on the hottest path of the row
-operator, and a tuple hashes and compares in C (docs/decisions/0002-windows-are-tuples.md).
+operator, and a tuple hashes and compares in C (docs/decisions/0001-windows-are-tuples.md).
 """
 
 from __future__ import annotations

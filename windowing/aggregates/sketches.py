@@ -2,7 +2,7 @@
 
 Distinct values are counted with theta sketches, which keep the smallest hashes: the result, and every
 byte of the state, is a function of the set of values, whatever the order of arrival and the cut into
-epochs (docs/decisions/0020-sketches.md). Quantiles are kept in KLL sketches, exact up to their size
+epochs (docs/decisions/0012-sketches.md). Quantiles are kept in KLL sketches, exact up to their size
 and within their rank error beyond; these draw random bits when they compact, so that two runs over
 more values may differ within that error. Needs the package `datasketches` (extra `sketches`).
 """

@@ -2,7 +2,7 @@
 
 The clock that an operator sees before the elements of a source commit is the time of that commit, in
 a stream and in every replay of it. So ingestion time and processing time are one clock here, and these
-are names for the same assigners (docs/decisions/0017-ingestion-time.md).
+are names for the same assigners (docs/decisions/0011-ingestion-time.md).
 """
 
 from windowing.assigners.session import DynamicProcessingTimeSessionWindows, ProcessingTimeSessionWindows

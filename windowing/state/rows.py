@@ -2,7 +2,7 @@
 
 A snapshot is a table of these rows. Every engine can read it, and a restore at another parallelism
 takes the rows of its key groups. Format version 1: columns may be added, never renamed or retyped
-(docs/decisions/0005-state-format.md).
+(docs/decisions/0004-state-format.md).
 """
 
 from __future__ import annotations
