@@ -129,7 +129,9 @@ class Warehouse:
                 while block := reader.read(_BLOCK):
                     writer.write(block)
         except FileNotFoundError as error:
-            raise Refused(f"file {name} of table {source} is missing: it was removed while it was copied") from error
+            raise Refused(
+                f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
+            ) from error
 
     def delete_file(self, path: str, name: str) -> None:
         """Remove a file from a table's folder; nothing must list it any more."""
@@ -176,7 +178,10 @@ class Warehouse:
             dataset = ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
             return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
         except (OSError, pa.ArrowInvalid) as error:
-            raise Refused(f"a file of table {path} can't be read: {error}") from error
+            raise Refused(
+                f"a file of table {path} can't be read: {error}. If it is damaged, restore a savepoint or a snapshot "
+                "whose files are whole"
+            ) from error
 
 
 def warehouse_of(config: Config) -> Warehouse:

@@ -15,6 +15,8 @@ from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PipelineTables
 
+_CHANGED = "Only tidegate may change it: restore the table from before that change"
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -61,7 +63,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
     own = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
     if not own:
         if files:
-            raise Refused(f"table {path} at version {handle.version()} has state but no manifest")
+            raise Refused(f"table {path} at version {handle.version()} has state but no manifest. {_CHANGED}")
         return None
     rows = warehouse.read_files(
         path,
@@ -71,7 +73,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
         pc.field("key_group") == state.MANIFEST_KEY_GROUP,
     )
     if len(rows) != 1:
-        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one")
+        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {_CHANGED}")
     shared = [file for file in own if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
     return Snapshot(
         Manifest.parse(rows["manifest"][0].as_py()),

@@ -105,9 +105,7 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
     if not _is_complete(tables, path):
         known = ", ".join(entry.name for entry in list_savepoints(tables)) or "none"
         raise UsageError(f"no savepoint {name!r} of {tables.pipeline}: there are {known}")
-    snapshot = snapshot_in(tables.warehouse, path, tables.warehouse.open(path))
-    if snapshot is None:
-        raise Refused(f"savepoint {path} holds no manifest")
+    snapshot = _open(tables, path)
     if snapshot.manifest.pipeline != tables.pipeline:
         raise Refused(
             f"savepoint {path} is one of pipeline {snapshot.manifest.pipeline!r}, not of {tables.pipeline!r}: state "
@@ -177,6 +175,13 @@ def _is_complete(tables: PipelineTables, path: str) -> bool:
         return False
 
 
+def _open(tables: PipelineTables, path: str) -> Snapshot:
+    snapshot = snapshot_in(tables.warehouse, path, tables.warehouse.open(path))
+    if snapshot is None:
+        raise Refused(f"savepoint {path} holds no manifest: only tidegate may change it. Remove that folder")
+    return snapshot
+
+
 def _told(handle: DeltaTable) -> dict[str, Any]:
     """What the commit of a savepoint says of it."""
     return next(commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
@@ -184,11 +189,8 @@ def _told(handle: DeltaTable) -> dict[str, Any]:
 
 def _entry(tables: PipelineTables, name: str) -> SavepointEntry:
     path = _path(tables, name)
-    handle = tables.warehouse.open(path)
-    snapshot = snapshot_in(tables.warehouse, path, handle)
-    if snapshot is None:
-        raise Refused(f"savepoint {path} holds no manifest")
-    told = _told(handle)
+    snapshot = _open(tables, path)
+    told = _told(snapshot.handle)
     files: Sequence[dict[str, object]] = (*snapshot.files, *snapshot.manifest_files)
     sizes = {str(file["path"]): int(str(file["size_bytes"])) for file in files}
     return SavepointEntry(name, path, told["created_at"], sum(sizes.values()), snapshot.manifest)
