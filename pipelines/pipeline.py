@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, TypeAlias
+from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.names import check_name
@@ -18,8 +18,6 @@ from windowing.errors import IllegalArgument
 from windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
 from windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
 from windowing.watermarks import WatermarkStrategy
-
-Compute: TypeAlias = Windows
 
 TimeUnit = Literal["s", "ms"]
 
@@ -65,7 +63,7 @@ class Pipeline:
         name: letters, digits, `_` and `-`; it names the folder of the pipeline's tables.
         source: where events come from.
         key: columns by which elements belong together; empty for all in one.
-        compute: windows or a process function.
+        compute: the windows, and what becomes of their contents.
         watermark: how event time advances in a stream.
         watermark_by: column of source partitions that have watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
@@ -84,7 +82,7 @@ class Pipeline:
     name: str
     source: DeltaSource
     key: tuple[str, ...]
-    compute: Compute
+    compute: Windows
     watermark: WatermarkStrategy
     watermark_by: str | None = None
     where: str | None = None
