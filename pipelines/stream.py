@@ -173,7 +173,9 @@ class _Running:
         if self.interval is None:
             self._query = writer.trigger(availableNow=True).start()
         else:
-            self._query = writer.trigger(processingTime=f"{self.interval / timedelta(milliseconds=1):.0f} milliseconds").start()
+            self._query = writer.trigger(
+                processingTime=f"{self.interval / timedelta(milliseconds=1):.0f} milliseconds"
+            ).start()
         return self._query
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
