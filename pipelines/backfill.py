@@ -81,8 +81,8 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     frontier = head.manifest.positions[driver.pipeline.source.table].frontier
     if frontier is None:
         raise Refused(
-            f"interval {describe(interval)} of {name}: a stream has taken over at epoch {head.manifest.epoch}. "
-            "Late rows of a stream are put right by `tidegate late reopen`, not by a backfill under it"
+            f"interval {describe(interval)} of {name}: a stream has taken over at epoch {head.manifest.epoch}. Go back "
+            f"to an epoch of the backfill with `tidegate restore {name}`, or backfill a pipeline of another name"
         )
     if frontier < interval.start:
         raise Refused(

@@ -98,7 +98,7 @@ def _used(pipeline: Pipeline) -> str:
 
 
 def _order(windows: Windows) -> str:
-    """Design section 1: which windows a backfill makes as the stream does."""
+    """Which windows a backfill makes as the stream does (docs/guide/pipelines.md)."""
     reason = _sees_order(windows)
     if reason is None:
         return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"

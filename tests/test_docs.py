@@ -96,6 +96,22 @@ def test_every_command_that_is_shown_exists_with_its_options(page: Path) -> None
     assert wrong == []
 
 
+@pytest.mark.parametrize("package", ["pipelines", "expectations"])
+def test_every_command_that_a_message_names_exists(package: str) -> None:
+    groups = {path[:1] for path in COMMANDS if len(path) > 1}
+    named = [
+        (file.relative_to(ROOT).as_posix(), tuple(words.split()))
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for words in re.findall(r"`tidegate ([^`\n]+)`", file.read_text())
+    ]
+    unknown = [
+        f"{file}: {' '.join(words)}"
+        for file, words in named
+        if words not in groups and not any(words[: len(path)] == path for path in COMMANDS)
+    ]
+    assert unknown == []
+
+
 @pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
 def test_the_command_line_page_has_every_command_with_every_option(path: tuple[str, ...]) -> None:
     page = rows("command-line.md")

@@ -22,7 +22,7 @@ from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Position
 from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis
+from windowing.time import Millis, show_millis
 
 
 def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:
@@ -41,9 +41,11 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
     bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
     check_restorable(bound, manifest)
     if manifest.stale:
+        first = min(manifest.stale, key=lambda interval: interval.start)
+        again = f"--start '{show_millis(first.start)}' --end '{show_millis(first.end)}' --and-following"
         raise Refused(
             f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
-            "again with `tidegate backfill --and-following` before a stream goes on"
+            f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
         )
     position = manifest.positions[pipeline.source.table]
     assert position.frontier is not None
