@@ -14,10 +14,15 @@ def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) ->
     return pa.field(name, kind, nullable, {"comment": meaning})
 
 
-def without_collisions(ours: Iterable[pa.Field], inputs: Iterable[pa.Field]) -> list[pa.Field]:
-    """The input's columns beside ours; one that has the name of one of ours gets the prefix `input_`."""
+def input_fields(ours: Iterable[pa.Field], source: pa.Schema) -> list[pa.Field]:
+    """The input's columns as a table keeps them beside ours; one that is named like ours gets the prefix `input_`."""
     taken = {field.name for field in ours}
-    return [field.with_name(f"input_{field.name}" if field.name in taken else field.name) for field in inputs]
+    return [
+        pa.field(
+            f"input_{field.name}" if field.name in taken else field.name, to_delta(field.type), metadata=field.metadata
+        )
+        for field in source
+    ]
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipelines.tables.columns import TIMESTAMP, column, to_delta, without_collisions
+from pipelines.tables.columns import TIMESTAMP, column, input_fields
 
 NAME = "late"
 
@@ -20,11 +20,6 @@ TRAILING = (
 )
 
 
-def input_fields(source: pa.Schema) -> list[pa.Field]:
-    """The input's columns as this table names and types them."""
-    return [field.with_type(to_delta(field.type)).with_nullable(True) for field in without_collisions(TRAILING, source)]
-
-
 def schema(source: pa.Schema) -> pa.Schema:
     """The input's columns, then what makes the row late."""
-    return pa.schema([*input_fields(source), *TRAILING])
+    return pa.schema([*input_fields(TRAILING, source), *TRAILING])
