@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -22,6 +23,9 @@ from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
+
+_INSIDE, _BEFORE, _UNUSABLE = "inside", "before", "unusable"
+"""Parts of a slice: rows of the interval, stragglers from before it, rows for the rejects."""
 
 
 def plan_interval(
@@ -98,43 +102,47 @@ def _slice(
     known = F.col(STATUS).isin(OK, DROPPED)
     origins = origins_of(source, source.log.active(source.bound.pipeline.source.timestamp))
     everything = frames.judged(frames.snapshot(source.log.head), schema, origins)
-    inside = everything.where(known & _within(interval))
+    inside = everything.where(_may_lie_within(source, interval) & known & _within(interval))
     if recent is None:
-        return _counted(inside, everything.where(known & _placeless()), everything.where(~known))
+        part = F.when(~known, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)
+        counts = _count((everything, part))
+        return _sliced(counts, inside, everything.where(known & _placeless()), everything.where(~known))
     if not recent:
-        return _counted(inside, None, None)
+        return _sliced(_count((inside, F.lit(_INSIDE))), inside, None, None)
     seen = frames.judged(_files(source, recent), schema, _origins(recent))
     before = _placeless() | (F.col(TIME) < interval.start)
-    return _counted(inside, seen.where(known & before), seen.where(~known))
+    counts = _count((inside, F.lit(_INSIDE)), (seen, F.when(~known, _UNUSABLE).when(before, _BEFORE)))
+    return _sliced(counts, inside, seen.where(known & before), seen.where(~known))
 
 
-def _counted(
-    inside: DataFrame, stragglers: DataFrame | None, unusable: DataFrame | None
+def _count(*frames: tuple[DataFrame, Column]) -> dict[str, dict[str, int]]:
+    """Rows by part and status, each frame read once; the column names the part, null for none."""
+    counted = [frame.groupBy(part.alias("part"), STATUS).agg(F.count("*").alias("rows")) for frame, part in frames]
+    together = counted[0]
+    for frame in counted[1:]:
+        together = together.unionByName(frame)
+    found: dict[str, dict[str, int]] = {_INSIDE: {}, _BEFORE: {}, _UNUSABLE: {}}
+    for row in together.collect():
+        if row["part"] is not None:
+            found[row["part"]][row[STATUS]] = row["rows"]
+    return found
+
+
+def _sliced(
+    counts: dict[str, dict[str, int]], inside: DataFrame, before: DataFrame | None, unusable: DataFrame | None
 ) -> tuple[SliceFrames, SliceCounts]:
     """The parts of a slice that hold anything, and how much."""
-    parts = [
-        (name, frame) for name, frame in zip("isu", (inside, stragglers, unusable), strict=True) if frame is not None
-    ]
-    counts = [
-        frame.groupBy(STATUS).agg(F.count("*").alias("rows")).withColumn("part", F.lit(name)) for name, frame in parts
-    ]
-    together = counts[0]
-    for frame in counts[1:]:
-        together = together.unionByName(frame)
-    found: dict[str, dict[str, int]] = {"i": {}, "s": {}, "u": {}}
-    for row in together.collect():
-        found[row["part"]][row[STATUS]] = row["rows"]
     usable = F.col(STATUS) == OK
     return (
         SliceFrames(
-            safe=inside.where(usable) if OK in found["i"] else None,
-            candidates=stragglers.where(usable) if stragglers is not None and OK in found["s"] else None,
-            unusable=unusable if found["u"] else None,
+            safe=inside.where(usable) if OK in counts[_INSIDE] else None,
+            candidates=before.where(usable) if before is not None and OK in counts[_BEFORE] else None,
+            unusable=unusable if counts[_UNUSABLE] else None,
         ),
         SliceCounts(
-            usable=found["i"].get(OK, 0) + found["s"].get(OK, 0),
-            dropped=found["i"].get(DROPPED, 0) + found["s"].get(DROPPED, 0),
-            rejected=found["u"],
+            usable=counts[_INSIDE].get(OK, 0) + counts[_BEFORE].get(OK, 0),
+            dropped=counts[_INSIDE].get(DROPPED, 0) + counts[_BEFORE].get(DROPPED, 0),
+            rejected=counts[_UNUSABLE],
         ),
     )
 
@@ -158,6 +166,17 @@ def _files(source: Source, commits: Sequence[SourceCommit]) -> DataFrame:
 
 def _within(interval: Interval) -> Column:
     return (F.col(TIME) >= interval.start) & (F.col(TIME) < interval.end)
+
+
+def _may_lie_within(source: Source, interval: Interval) -> Column:
+    """A condition on the table's own column, by whose statistics Delta skips files without a row of the interval."""
+    pipeline, schema = source.bound.pipeline, source.bound.source
+    name = pipeline.source.timestamp
+    kind = schema.field(name).type if name in schema.names and name not in pipeline.columns else None
+    if kind is None or not pa.types.is_timestamp(kind) or kind.tz is None:
+        return F.lit(True)
+    column = F.col(f"`{name}`")
+    return (column >= F.timestamp_millis(F.lit(interval.start))) & (column < F.timestamp_millis(F.lit(interval.end)))
 
 
 def _placeless() -> Column:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from pipelines.epoch.plan import Source
+from pipelines.epoch.plan_interval import plan_interval
 from pipelines.errors import LeaseHeld, Refused
 from pipelines.lease import Lease
+from pipelines.snapshots.manifest import Interval
 from tests.flights_oracle import assert_equal
 from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline
 from tests.session_oracle import sessions
@@ -182,3 +185,18 @@ def test_lateness_keeps_windows_open_over_the_end_of_a_day(spark: SparkSession, 
     assert list(found["timing"]) == ["on_time", "late", "on_time"]
     (late,) = lake.rows(pipeline, "late").to_pylist()
     assert (late["value"], late["reason"]) == (8, "late")
+
+
+def test_a_day_reads_only_the_files_that_may_hold_it(spark: SparkSession, lake: Lake) -> None:
+    for number in range(4):
+        lake.append(("a", at("10:00", number), number), ("b", at("23:59", number), number))
+    pipeline = hourly_pipeline()
+    lake.backfill(spark, pipeline, day(0), day(1))
+    with lake.driver(spark, pipeline) as driver:
+        source = Source.open(spark, driver.tables, pipeline)
+        head = lake.snapshot(pipeline)
+        interval = Interval(start=int(day(1).timestamp() * 1000), end=int(day(2).timestamp() * 1000))
+        plan = plan_interval(source, driver.tables, interval, head, head, driver.clock(), driver.shards)
+    assert plan.counts.usable == 2
+    assert plan.frames.safe is not None
+    assert len(plan.frames.safe.inputFiles()) == 1
