@@ -78,7 +78,7 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     if head is None:
         return None
     name = driver.pipeline.name
-    frontier = head.manifest.positions[driver.pipeline.source.table].frontier
+    frontier = head.manifest.position_in(driver.pipeline.source.table).frontier
     if frontier is None:
         raise Refused(
             f"interval {describe(interval)} of {name}: a stream has taken over at epoch {head.manifest.epoch}. Go back "
@@ -138,5 +138,5 @@ class _Rerun:
         manifest = self.snapshot.manifest
         if manifest.fingerprint != source.bound.fingerprint:
             return True
-        since = manifest.positions[driver.pipeline.source.table].version
+        since = manifest.position_in(driver.pipeline.source.table).version
         return changed_rows(source, self.interval, since) > 0

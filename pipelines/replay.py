@@ -51,7 +51,7 @@ def _position(driver: Driver) -> Position:
     head = read_snapshot(driver.tables)
     if head is None:
         return Position(version=-1)
-    position = head.manifest.positions[driver.pipeline.source.table]
+    position = head.manifest.position_in(driver.pipeline.source.table)
     if position.frontier is not None:
         raise Refused(
             f"pipeline {driver.pipeline.name!r} stands in a backfill in event order, at epoch {head.manifest.epoch}: "

@@ -93,7 +93,7 @@ class Stream:
         head = self.driver.recover()
         if head is None:
             return Position(version=-1)
-        if head.manifest.positions[self._table].frontier is not None:
+        if head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(self._source(), driver.tables, head, driver.clock(), driver.shards))
         return self._position()
@@ -123,7 +123,7 @@ class Stream:
     def _tick(self) -> None:
         """Let the clock go on; nothing is due mostly."""
         driver, head = self.driver, read_snapshot(self.driver.tables)
-        if head is None or head.manifest.positions[self._table].files:
+        if head is None or head.manifest.position_in(self._table).files:
             return
         self._run(plan_clock(self._source(), driver.tables, head, driver.clock(), driver.shards))
 
@@ -141,7 +141,7 @@ class Stream:
 
     def _position(self) -> Position:
         head = read_snapshot(self.driver.tables)
-        return Position(version=-1) if head is None else head.manifest.positions[self._table]
+        return Position(version=-1) if head is None else head.manifest.position_in(self._table)
 
 
 @dataclass

@@ -47,7 +47,7 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
             f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
             f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
         )
-    position = manifest.positions[pipeline.source.table]
+    position = manifest.position_in(pipeline.source.table)
     assert position.frontier is not None
     files = source.log.active(pipeline.source.timestamp, position.version)
     frame = source.frames.judged(source.frames.snapshot(position.version), bound.source, origins_of(source, files))

@@ -55,7 +55,7 @@ def plan_interval(
         recent = None
     else:
         check_restorable(bound, parent.manifest)
-        recent = source.log.commits(parent.manifest.positions[pipeline.source.table].version)
+        recent = source.log.commits(parent.manifest.position_in(pipeline.source.table).version)
     frames, counts = _slice(source, interval, recent)
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.windows)

@@ -157,6 +157,21 @@ class Manifest(_Value):
                 "or restore a snapshot that this one reads"
             ) from error
 
+    def position_in(self, source: str) -> Position:
+        """How far a source table was read.
+
+        Raises:
+            Refused: the snapshot was taken over another table.
+        """
+        if source not in self.positions:
+            known = ", ".join(map(repr, self.positions))
+            raise Refused(
+                f"pipeline {self.pipeline!r} reads source {source!r}, and epoch {self.epoch} is a position in {known}, "
+                "which says nothing of another table. Give the pipeline another name and backfill it, or take the "
+                "change back"
+            )
+        return self.positions[source]
+
     def short(self) -> dict[str, object]:
         """The part that DESCRIBE HISTORY shows."""
         return {

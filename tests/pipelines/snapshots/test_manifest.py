@@ -42,6 +42,13 @@ def test_a_manifest_that_this_version_does_not_know_is_refused(
         Manifest.parse(text)
 
 
+def test_a_position_is_one_in_its_own_source_table_only(by_hand: ByHand) -> None:
+    manifest = two_epochs(by_hand)
+    assert manifest.position_in("events") == manifest.positions["events"]
+    with pytest.raises(Refused, match=r"reads source 'others'.*position in 'events'.*another name"):
+        manifest.position_in("others")
+
+
 def test_an_older_version_of_the_table_has_its_own_manifest(by_hand: ByHand) -> None:
     two_epochs(by_hand)
     entries = list_snapshots(by_hand.tables)
