@@ -12,16 +12,17 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 
 import psutil
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.errors import LeaseHeld
+from pipelines.errors import LeaseHeld, Refused
 from pipelines.storage import active_files, read_table
 from pipelines.tables.files import add_action, remove_action, write_file
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -100,6 +101,7 @@ class Lease:
         self._tables = tables
         self._clock = clock
         self._lost: LeaseRow | None = None
+        self._until: Millis = 0
         self._ended = threading.Event()
         self._writing = threading.Lock()
         started = psutil.Process().create_time()
@@ -109,7 +111,7 @@ class Lease:
         )
 
     def __enter__(self) -> Lease:
-        holder = self._write(replace(self.row, expires_at=self._clock() + TIME_TO_LIVE))
+        holder = self._hold()
         if holder is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first; if it "
@@ -128,7 +130,9 @@ class Lease:
             self._write(replace(self.row, expires_at=self._clock()))
 
     def check(self) -> None:
-        """Stop before a commit if the lease went to another driver."""
+        """Stop before a commit if the lease went to another driver; one that only ran out is renewed."""
+        if self._lost is None and self._clock() >= self._until:
+            self.renew()
         if self._lost is not None:
             raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: the lease went to {self._lost}; this driver stops")
 
@@ -140,11 +144,20 @@ class Lease:
 
     def renew(self) -> None:
         """Hold the lease for another while, unless it went to another driver."""
-        self._lost = self._write(replace(self.row, expires_at=self._clock() + TIME_TO_LIVE))
+        self._lost = self._hold()
 
     def _renew_until_ended(self) -> None:
         while self._lost is None and not self._ended.wait(TIME_TO_LIVE / 3000):
-            self.renew()
+            # Storage that fails now may answer at the next beat, and `check` renews what ran out until then.
+            with suppress(OSError, DeltaError, Refused):
+                self.renew()
+
+    def _hold(self) -> LeaseRow | None:
+        until = self._clock() + TIME_TO_LIVE
+        holder = self._write(replace(self.row, expires_at=until))
+        if holder is None:
+            self._until = until
+        return holder
 
     def _write(self, row: LeaseRow) -> LeaseRow | None:
         """Put a row in place unless another driver is alive; that driver's row, or None when it is done."""

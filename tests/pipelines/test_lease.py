@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,37 @@ def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: Pipe
     row = read_lease(tables)
     assert row is not None
     assert row.run == taken.run, "its end gave back a lease that was no longer its own"
+
+
+def test_a_lease_that_ran_out_unnoticed_is_found_out_before_a_commit(tables: PipelineTables) -> None:
+    """As when the storage answered no renewal for a minute."""
+    clock = Clock()
+    with Lease(tables, "stream", clock) as lease:
+        clock.now += TIME_TO_LIVE
+        lease.check()
+        row = read_lease(tables)
+        assert row is not None
+        assert row.expires_at == clock.now + TIME_TO_LIVE
+        clock.now += TIME_TO_LIVE
+        held_by(tables, clock, host="elsewhere")
+        with pytest.raises(LeaseHeld, match="elsewhere"):
+            lease.check()
+
+
+def test_a_renewal_that_fails_is_tried_again(tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.lease.TIME_TO_LIVE", 30)
+    again, tries = threading.Event(), []
+
+    def renew() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("the storage does not answer")
+        again.set()
+
+    lease = Lease(tables, "stream", Clock())
+    monkeypatch.setattr(lease, "renew", renew)
+    with lease:
+        assert again.wait(30)
 
 
 def test_nobody_holds_the_lease_of_a_pipeline_that_never_ran(tables: PipelineTables) -> None:
