@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow.compute as pc
@@ -128,8 +129,6 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
 
 
 def _session_gap(config: Config) -> Any:
-    from datetime import timedelta
-
     from windowing import EventTimeSessionWindows
 
     assigner = config.pipeline("aircraft_duty").compute.assigner

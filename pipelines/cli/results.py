@@ -23,7 +23,7 @@ _VIEWS = ("final", "latest", "all")
     show_default=True,
     help="final: nothing can change them; latest: what holds now; all: every pane.",
 )
-@click.option("--limit", type=int, default=20, show_default=True, help="How many to show; 0 for all.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many to show; 0 for all.")
 @click.option("--sort", help="Column to sort by, largest first. Default: by window end, newest first.")
 @click.option("--sql", is_flag=True, help="Print the view as a query for Spark instead; it needs no catalog.")
 @with_screen

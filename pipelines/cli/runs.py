@@ -18,7 +18,7 @@ _COLUMNS = (
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--limit", type=int, default=20, show_default=True, help="How many to show; 0 for all.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many to show; 0 for all.")
 @click.option("--stale", is_flag=True, help="Show epochs too whose results have been replaced.")
 @with_screen
 def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:

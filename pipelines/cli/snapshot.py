@@ -49,8 +49,8 @@ def list_(screen: Screen, pipeline: str) -> None:
 @snapshot.command("show")
 @click.argument("pipeline")
 @click.argument("target", default="latest")
-@click.option("--rows", type=int, default=20, show_default=True, help="How many windows to show.")
-@click.option("--key-group", type=int, help="Only windows of this key group.")
+@click.option("--rows", type=click.IntRange(min=0), default=20, show_default=True, help="How many windows to show.")
+@click.option("--key-group", type=click.IntRange(min=0), help="Only windows of this key group.")
 @click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows, equal sums.")
 @with_screen
 def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool) -> None:
@@ -111,7 +111,13 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
 @click.argument("pipeline")
 @click.argument("one")
 @click.argument("other", default="latest")
-@click.option("--rows", type=int, default=20, show_default=True, help="How many of each kind to show; 0 for all.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many of each kind to show; 0 for all.",
+)
 @with_screen
 def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None:
     """Show what came, went and changed between snapshots ONE and OTHER of PIPELINE: windows and timers.

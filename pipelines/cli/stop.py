@@ -11,7 +11,13 @@ from pipelines.stopping import stop_driver
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--patience", type=float, default=600, show_default=True, help="Seconds to wait for its present epoch.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=600,
+    show_default=True,
+    help="Seconds to wait for its present epoch.",
+)
 @with_screen
 def stop(screen: Screen, pipeline: str, patience: float) -> None:
     """Ask the driver of PIPELINE to end after its present epoch, and wait until it has."""

@@ -27,7 +27,9 @@ _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "quiet for"
 @click.command()
 @click.argument("pipeline")
 @click.option("--key", multiple=True, help="Only windows of this key; once for each key column, in order.")
-@click.option("--limit", type=int, default=10, show_default=True, help="How many windows to show; 0 for all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many windows to show; 0 for all."
+)
 @with_screen
 def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None:
     """Tell why windows of PIPELINE have not fired: what each waits for, and who holds event time back."""

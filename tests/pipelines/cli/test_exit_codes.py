@@ -77,6 +77,12 @@ def test_bad_times_and_options_are_usage_errors_and_nothing_is_written(
     assert not (project.folder / "warehouse").exists()
 
 
+@pytest.mark.parametrize("command", ["results", "runs", "why"])
+def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> None:
+    code, told = project.tidegate(command, "sessions", "--limit", "-1")
+    assert (code, "--limit" in told) == (2, True), told
+
+
 def test_an_unknown_command_is_a_usage_error(project: Project) -> None:
     code, told = project.tidegate("backfil")
     assert (code, "backfil" in told) == (2, True)
