@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JARS_ENVIRONMENT = "TIDEGATE_JARS"
+
+_TIME_ZONE = "spark.sql.session.timeZone"
 _MINIMUM_JAVA = 17
 
 
@@ -31,8 +33,14 @@ def start_session(config: Config, name: str) -> SparkSession:
         name: what the session is for, for people who look at Spark.
 
     Raises:
-        UsageError: there is no Java, or too old a one, or the jars were never resolved.
+        UsageError: there is no Java, or too old a one; the jars were never resolved; or `spark` sets another time zone.
     """
+    zone = config.spark.get(_TIME_ZONE, "UTC")
+    if zone != "UTC":
+        raise UsageError(
+            f"spark.{_TIME_ZONE!r} = {zone!r} in {config.file}: event times are read in UTC. Remove it, and name the "
+            "zone of a wall-clock column in DeltaSource(..., zone=)"
+        )
     check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
@@ -79,7 +87,7 @@ def _settings(config: Config) -> dict[str, str | int | bool]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(config.work_folder / "spark-warehouse"),
         # Times cross to Python as the session's zone, and ours is UTC.
-        "spark.sql.session.timeZone": "UTC",
+        _TIME_ZONE: "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
         "spark.sql.shuffle.partitions": 8,
         "spark.databricks.delta.snapshotPartitions": 2,

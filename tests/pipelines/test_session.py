@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config import Config
 from pipelines.errors import UsageError
-from pipelines.session import JARS_ENVIRONMENT, check_java, find_jars, jars_folder
+from pipelines.session import JARS_ENVIRONMENT, check_java, find_jars, jars_folder, start_session
 
 
 def a_java(folder: Path, version: str) -> Path:
@@ -59,6 +60,12 @@ def test_jars_that_were_never_resolved_are_a_usage_error_with_the_command_to_run
         find_jars()
     (tmp_path / "delta.jar").touch()
     assert find_jars() == [tmp_path / "delta.jar"]
+
+
+def test_another_time_zone_would_move_event_times_and_is_refused(tmp_path: Path) -> None:
+    config = Config(root=tmp_path, spark={"spark.sql.session.timeZone": "Europe/Berlin"})
+    with pytest.raises(UsageError, match=r"timeZone' = 'Europe/Berlin' in .*event times are read in UTC"):
+        start_session(config, "tests")
 
 
 def test_jars_of_another_spark_are_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
