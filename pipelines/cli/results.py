@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from pipelines.cli.screen import Screen, cell, span, table, with_screen
-from pipelines.errors import Refused
-from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.head import require_snapshot
 from pipelines.storage import read_table
 from pipelines.tables import results as results_table
 from windowing.time import Millis
@@ -30,9 +29,7 @@ _VIEWS = ("final", "latest", "all")
 def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None, sql: bool) -> None:
     """Show the windows of PIPELINE."""
     tables = screen.tables(pipeline)
-    snapshot = read_snapshot(tables)
-    if snapshot is None:
-        raise Refused(f"pipeline {pipeline!r} has no results yet: run `tidegate backfill {pipeline}` first")
+    snapshot = require_snapshot(tables)
     key = tuple(snapshot.manifest.schemas.key)
     if sql:
         query = _query(tables.path(results_table.NAME), view, key, snapshot.manifest.watermark)

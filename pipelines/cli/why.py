@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.cli.screen import Screen, span, table, with_screen
 from pipelines.driver import system_clock
-from pipelines.errors import Refused
-from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.head import require_snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows, partitions
 from pipelines.storage import read_table
@@ -34,9 +33,7 @@ _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "quiet for"
 def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None:
     """Tell why windows of PIPELINE have not fired: what each waits for, and who holds event time back."""
     tables = screen.tables(pipeline)
-    snapshot = read_snapshot(tables)
-    if snapshot is None:
-        raise Refused(f"pipeline {pipeline!r} has no snapshot yet: run `tidegate backfill {pipeline}` first")
+    snapshot = require_snapshot(tables)
     manifest, now = snapshot.manifest, system_clock()
     names = tuple(manifest.schemas.key)
     if key and len(key) != len(names):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.errors import Refused, UsageError
-from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from pipelines.errors import UsageError
+from pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
 from pipelines.snapshots.savepoint import read_savepoint
 from pipelines.tables.pipeline_tables import PipelineTables
 
@@ -25,9 +25,4 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
         raise UsageError(
             f"{target!r} is no snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs {known}"
         )
-    found = read_snapshot(tables, versions.get(target))
-    if found is None:
-        raise Refused(
-            f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first"
-        )
-    return found
+    return require_snapshot(tables, versions.get(target))

@@ -19,7 +19,7 @@ from pipelines.epoch.publish import key_columns, publish
 from pipelines.errors import Refused, UsageError
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.snapshots.head import Snapshot, require_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.snapshots.retention import Retention, vacuum
@@ -60,9 +60,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         UsageError: that is no key of this pipeline.
         Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
     """
-    head = read_snapshot(tables)
-    if head is None:
-        raise Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: there is nothing to forget")
+    head = require_snapshot(tables)
     hash_ = _hash(head, key)
     _check_told(tables, pipeline, head)
     publish(tables, head.manifest)

@@ -53,6 +53,20 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     return snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
 
 
+def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot:
+    """The snapshot at the head of table `state`, or at a version, for what can do nothing without one.
+
+    Raises:
+        Refused: there is none yet.
+    """
+    snapshot = read_snapshot(tables, version)
+    if snapshot is None:
+        raise Refused(
+            f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first"
+        )
+    return snapshot
+
+
 def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:
     """The snapshot that a table of state rows holds at the version it was opened at; None if it is empty.
 

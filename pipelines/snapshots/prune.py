@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from pipelines.epoch.publish import publish
-from pipelines.errors import Refused
 from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.head import require_snapshot
 from pipelines.snapshots.manifest import Manifest, Publish, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.storage import arrow_schema, read_table
@@ -32,9 +31,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = read_snapshot(tables)
-    if head is None:
-        raise Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: there is nothing to remove")
+    head = require_snapshot(tables)
     publish(tables, head.manifest)
     moment = pc.scalar(from_millis(before)).cast(TIMESTAMP)
     old = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch"], pc.field("started_at") < moment)["epoch"]

@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError
 from pipelines.epoch.publish import publish
 from pipelines.errors import Refused, UsageError
 from pipelines.lease import NAME as LEASE
-from pipelines.snapshots.head import list_snapshots, read_snapshot
+from pipelines.snapshots.head import list_snapshots, read_snapshot, require_snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import active_files
 from pipelines.tables import state
@@ -80,9 +80,7 @@ def vacuum(tables: PipelineTables, retention: Retention, now: Millis, dry_run: b
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = read_snapshot(tables)
-    if head is None:
-        raise Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: there is nothing to clean up")
+    head = require_snapshot(tables)
     if not dry_run:
         publish(tables, head.manifest)
         _fence(tables)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from pipelines.errors import Refused, UsageError
 from pipelines.snapshots.contents import state_rows
-from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import read_table
 from pipelines.tables import epochs, late, rejects, results, state
@@ -101,12 +101,7 @@ def _snapshot(tables: PipelineTables, epoch: int | None) -> Snapshot:
         if epoch not in known:
             raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
         version = known[epoch]
-    snapshot = read_snapshot(tables, version)
-    if snapshot is None:
-        raise Refused(
-            f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first"
-        )
-    return snapshot
+    return require_snapshot(tables, version)
 
 
 def _check_published(manifest: Manifest, table: str, published: int | None) -> None:

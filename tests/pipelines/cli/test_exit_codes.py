@@ -122,7 +122,7 @@ def test_programs_get_the_error_as_json_on_the_same_exit_code(project: Project) 
     assert code == 3
     error = json.loads(told)
     assert (error["error"], error["exit_code"]) == ("Refused", 3)
-    assert "has no results yet" in error["message"]
+    assert "has no snapshot yet" in error["message"]
 
 
 @pytest.mark.parametrize(

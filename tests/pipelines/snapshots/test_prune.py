@@ -62,5 +62,5 @@ def test_an_interrupted_run_is_rolled_forward(by_hand: ByHand, monkeypatch: pyte
 
 
 def test_a_pipeline_that_never_ran_has_nothing_to_remove(by_hand: ByHand) -> None:
-    with pytest.raises(Refused, match="nothing to remove"):
+    with pytest.raises(Refused, match="no snapshot yet"):
         prune(by_hand.tables, NOW, NOW)
