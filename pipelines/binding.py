@@ -18,8 +18,7 @@ from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.columns import to_delta
 from windowing.aggregates import AggregateColumns
-from windowing.assigners import GapColumn
-from windowing.assigners import MergingWindowAssigner
+from windowing.assigners import GapColumn, MergingWindowAssigner
 from windowing.compute import Windows
 from windowing.errors import IllegalArgument
 from windowing.keys import KeySchema
