@@ -138,5 +138,6 @@ class _Rerun:
         manifest = self.snapshot.manifest
         if manifest.fingerprint != source.bound.fingerprint:
             return True
-        since = manifest.position_in(driver.pipeline.source.table).version
-        return changed_rows(source, self.interval, since) > 0
+        position = manifest.position_in(driver.pipeline.source.table)
+        source.log.check(position)
+        return changed_rows(source, self.interval, position.version) > 0

@@ -106,6 +106,8 @@ class BoundPipeline:
             pipeline.columns,
             pipeline.null_keys,
             pipeline.source.timestamp,
+            pipeline.source.zone,
+            pipeline.source.unit,
             pipeline.max_ahead_millis,
             self.schemas.model_dump(),
         )

@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.binding import BoundPipeline, bind
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.pipeline import Pipeline
+from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Interval, Kind, PartitionWatermark, Position, Shard, StaleInterval
+from pipelines.snapshots.manifest import Interval, Kind, Manifest, PartitionWatermark, Position, Shard, StaleInterval
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -122,6 +123,22 @@ class Source:
         log = SourceLog(tables.warehouse, path)
         frames = SourceFrames(spark, path, pipeline)
         return cls(log, frames, bind(pipeline, *frames.schemas(log.head)))
+
+    def position_of(self, manifest: Manifest) -> Position:
+        """How far a snapshot has read this source, once it is sure that it can go on with this code and table.
+
+        Raises:
+            Refused: it can't; the message names what differs.
+        """
+        check_restorable(self.bound, manifest)
+        position = manifest.position_in(self.bound.pipeline.source.table)
+        self.log.check(position)
+        return position
+
+    def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
+        """A position in this source, as a manifest has it."""
+        found = Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)
+        return {self.bound.pipeline.source.table: found}
 
 
 def cut_shards(shards: int, max_parallelism: int) -> tuple[Shard, ...]:

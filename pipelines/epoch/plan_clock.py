@@ -11,7 +11,6 @@ import uuid
 from pipelines.epoch.event_time import EventTime
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
 from pipelines.epoch.steps import CommitStep
-from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -31,7 +30,7 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         shards: how many shards to cut the key groups into.
     """
     bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
-    check_restorable(bound, manifest)
+    source.position_of(manifest)
     clock = max(now, manifest.processing_time)
     event_time = EventTime.restored(
         pipeline.watermark, manifest.watermark, manifest.processing_time, manifest.partitions

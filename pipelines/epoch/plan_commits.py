@@ -17,7 +17,6 @@ from pipelines.binding import BoundPipeline
 from pipelines.epoch.event_time import ONLY_PARTITION, EventTime
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
 from pipelines.pipeline import Pipeline
-from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Position
 from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME
@@ -73,7 +72,7 @@ def plan_commits(
     bound, pipeline = source.bound, source.bound.pipeline
     manifest = None if head is None else head.manifest
     if manifest is not None:
-        check_restorable(bound, manifest)
+        source.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
     event_time = EventTime.restored(
         pipeline.watermark, before, clock_of(head), {} if manifest is None else manifest.partitions
@@ -96,7 +95,7 @@ def plan_commits(
         kind="stream",
         order=None,
         interval=None,
-        positions={pipeline.source.table: _position(commits[-1])},
+        positions=_position(source, commits[-1]),
         frames=_slices(frame, bound, found, [before, *(step.watermark for step in steps)]),
         counts=SliceCounts(
             usable=found.counts.get(OK, 0),
@@ -148,6 +147,6 @@ def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks:
     )
 
 
-def _position(last: ReadCommit) -> Position:
+def _position(source: Source, last: ReadCommit) -> dict[str, Position]:
     version = last.commit.version
-    return Position(version=version) if last.complete else Position(version=version - 1, files=last.end)
+    return source.position(version) if last.complete else source.position(version - 1, files=last.end)

@@ -17,9 +17,7 @@ from pipelines.epoch.plan_commits import measure
 from pipelines.epoch.plan_interval import origins_of
 from pipelines.epoch.steps import CommitStep
 from pipelines.errors import Refused
-from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Position
 from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis, show_millis
@@ -39,7 +37,7 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         Refused: intervals behind the head were to be run again, or the pinned version can't be read any more.
     """
     bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
-    check_restorable(bound, manifest)
+    position = source.position_of(manifest)
     if manifest.stale:
         first = min(manifest.stale, key=lambda interval: interval.start)
         again = f"--start '{show_millis(first.start)}' --end '{show_millis(first.end)}' --and-following"
@@ -47,7 +45,6 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
             f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
             f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
         )
-    position = manifest.position_in(pipeline.source.table)
     assert position.frontier is not None
     files = source.log.active(pipeline.source.timestamp, position.version)
     frame = source.frames.judged(source.frames.snapshot(position.version), bound.source, origins_of(source, files))
@@ -65,7 +62,7 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         kind="stream",
         order=None,
         interval=None,
-        positions={pipeline.source.table: Position(version=position.version)},
+        positions=source.position(position.version),
         frames=SliceFrames(rest.where(F.col(STATUS) == OK) if found.counts.get(OK) else None, None, None),
         counts=SliceCounts(usable=found.counts.get(OK, 0), dropped=found.counts.get(DROPPED, 0)),
         steps=(step,),

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
 from pipelines.epoch.steps import CommitStep, EventOrder
-from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Interval, Position, StaleInterval
+from pipelines.snapshots.manifest import Interval, StaleInterval
 from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS, TIME
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -51,11 +50,7 @@ def plan_interval(
         replaced: the run that this one replaces, and those after it.
     """
     bound, pipeline = source.bound, source.bound.pipeline
-    if parent is None:
-        recent = None
-    else:
-        check_restorable(bound, parent.manifest)
-        recent = source.log.commits(parent.manifest.position_in(pipeline.source.table).version)
+    recent = None if parent is None else source.log.commits(source.position_of(parent.manifest).version)
     frames, counts = _slice(source, interval, recent)
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.windows)
@@ -68,7 +63,7 @@ def plan_interval(
         kind="backfill",
         order=order,
         interval=interval,
-        positions={pipeline.source.table: Position(version=source.log.head, frontier=interval.end)},
+        positions=source.position(source.log.head, interval.end),
         frames=frames,
         counts=counts,
         steps=(CommitStep(max(now, clock_of(parent)), interval.end - order.lag),),

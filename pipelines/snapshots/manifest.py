@@ -32,11 +32,13 @@ class Position(_Value):
 
     `version` is read completely; `frontier` is the event time before which its rows are taken, None
     for all of them. `files` counts the files of the next version, in the log's order, that are read already.
+    `table_id` is the Delta id of the table, by which a replaced one is told apart.
     """
 
     version: int
     frontier: int | None = None
     files: int = 0
+    table_id: str | None = None
 
 
 class Interval(_Value):
@@ -124,7 +126,6 @@ class Manifest(_Value):
     order: Literal["event", "arrival"]
     interval: Interval | None = None
     positions: dict[str, Position]
-    slice_rows: int = 0
     watermark: int
     partitions: dict[str, PartitionWatermark] = {}
     processing_time: int

@@ -43,7 +43,6 @@ def quiet_manifest(
         "line": line,
         "kind": kind,
         "interval": None,
-        "slice_rows": 0,
         "counters": nothing | {"open_windows": sum(shard.counters.get("open_windows", 0) for shard in ranges)},
         "shards": ranges,
         "publish": dict(publish),

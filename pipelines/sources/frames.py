@@ -135,4 +135,9 @@ def event_millis(source: DeltaSource, frame: DataFrame) -> Column:
         return F.unix_millis(column)
     if kind == "timestamp_ntz":
         return F.unix_millis(F.to_utc_timestamp(column.cast("timestamp"), source.zone or "UTC"))
-    return column.cast("long") * (1000 if source.unit == "s" else 1)
+    number = column.cast("long")
+    if source.unit == "ms":
+        return number
+    # What lies beyond the last usable second lies beyond it by whatever factor; unbounded, the product would overflow.
+    beyond = F.lit(LAST_TIME)
+    return F.when(number > beyond, beyond).when(number < -beyond, -beyond).otherwise(number) * 1000

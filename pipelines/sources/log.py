@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pipelines.errors import Refused
+from pipelines.snapshots.manifest import Position
 from pipelines.storage import Warehouse, active_files
 from windowing.time import Millis, to_millis
 
@@ -74,6 +75,24 @@ class SourceLog:
             raise Refused(f"source table {path} can't be opened: {error}") from error
         self.head = self._table.version()
         self.table_id = str(self._table.metadata().id)
+
+    def check(self, position: Position) -> None:
+        """Make sure that a position was taken in this table, and not in another one of its name.
+
+        Raises:
+            Refused: the table was replaced, or put back to before the position.
+        """
+        if (position.table_id or self.table_id) != self.table_id:
+            raise Refused(
+                f"source table {self._path} was replaced: it has another id ({self.table_id}) than the one that was "
+                f"read up to version {position.version} ({position.table_id}). Put the old table back, or start a new "
+                "pipeline with a backfill of this one"
+            )
+        if position.version > self.head:
+            raise Refused(
+                f"source table {self._path} is at version {self.head}, and was read up to version {position.version}: "
+                "it was put back to an older state. Put the newer one back, or start a new pipeline with a backfill"
+            )
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
         """The versions after `after` up to `until` (the head) that added data.

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.binding import bind
 from pipelines.fingerprint import fingerprint
-from pipelines.pipeline import Pipeline
+from pipelines.pipeline import DeltaSource, Pipeline
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
 from windowing import Count, EventTimeSessionWindows, Max, Sum, Windows
 
@@ -35,6 +35,8 @@ def test_the_same_code_has_the_same_fingerprint() -> None:
         session_pipeline(where="value > 0"),
         session_pipeline(columns={"user": "upper(user)"}),
         session_pipeline(null_keys="keep"),
+        session_pipeline(source=DeltaSource("events", timestamp="at", zone="Europe/Berlin")),
+        session_pipeline(source=DeltaSource("events", timestamp="value", unit="s")),
         session_pipeline(max_ahead=timedelta(hours=1)),
         session_pipeline(
             compute=Windows(

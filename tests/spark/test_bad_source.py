@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines import DeltaSource
-from pipelines.errors import REFUSED, USAGE, TidegateError
+from pipelines.errors import REFUSED, USAGE, Refused, TidegateError
 from tests.lake import DAY0, Lake, at, hourly_pipeline
 from windowing.errors import IllegalArgument
 
@@ -65,6 +66,34 @@ def test_integers_count_seconds_or_milliseconds_where_that_is_declared(spark: Sp
     pipeline = hourly_pipeline(source=DeltaSource("seconds", timestamp="at", unit="s"))
     lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
     assert [row["window_start"] for row in lake.final(pipeline).to_pylist()] == [at("10:00")]
+
+
+def test_a_number_far_beyond_any_time_is_rejected_like_other_times_out_of_range(
+    spark: SparkSession, lake: Lake
+) -> None:
+    numbers = pa.array([int(at("10:00").timestamp()), 2**62, -(2**62), None], pa.int64())
+    lake.write(pa.table({"user": list("abcd"), "at": numbers, "value": [1, 2, 3, 4]}), "seconds")
+    pipeline = hourly_pipeline(source=DeltaSource("seconds", timestamp="at", unit="s"))
+    lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
+    assert len(lake.final(pipeline)) == 1
+    reasons = {row["user"]: row["reason"] for row in lake.rows(pipeline, "rejects").to_pylist()}
+    assert reasons == {"b": "timestamp_out_of_range", "c": "timestamp_out_of_range", "d": "null_timestamp"}
+
+
+def test_a_source_that_was_replaced_by_another_table_of_its_name_is_refused(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("10:00"), 1))
+    batch, stream = hourly_pipeline(name="batch"), hourly_pipeline(name="stream")
+    lake.backfill(spark, batch, DAY0, DAY0 + DAY)
+    lake.stream(spark, stream)
+    shutil.rmtree(lake.path("events"))
+    lake.append(("a", at("10:00"), 2))
+    lake.append(("a", at("12:00", 1), 3))
+    with pytest.raises(Refused, match=r"source table .*events was replaced"):
+        lake.backfill(spark, batch, DAY0, DAY0 + DAY)
+    with pytest.raises(Refused, match=r"source table .*events was replaced"):
+        lake.backfill(spark, batch, DAY0 + DAY, DAY0 + 2 * DAY)
+    with pytest.raises(Refused, match=r"source table .*events was replaced"):
+        lake.stream(spark, stream)
 
 
 def test_times_without_a_zone_are_read_in_the_declared_one(spark: SparkSession, lake: Lake) -> None:
