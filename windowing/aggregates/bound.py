@@ -58,6 +58,10 @@ class AggregateColumns(TimedAggregateFunction):
         self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not isinstance(f, TimedAggregateFunction)]
         self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if isinstance(f, TimedAggregateFunction)]
         self._merges = [f.merge for f in self.functions]
+        self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(functions.items())]
+        empty = [f.create_accumulator() for f in self.functions]
+        # What can't change may be shared: most windows of most keys are made and gone within a few elements.
+        self._empty = empty if all(isinstance(part, int | float | str | None) for part in empty) else None
         if all(f.accumulator_type is not None for f in self.functions):
             self.accumulator_type = pa.struct(
                 [(name, f.accumulator_type) for name, f in zip(self.names, self.functions, strict=True)]
@@ -73,6 +77,8 @@ class AggregateColumns(TimedAggregateFunction):
         return cls({name: aggregate.bind(schema) for name, aggregate in aggregates.items()})
 
     def create_accumulator(self) -> list[Any]:
+        if self._empty is not None:
+            return self._empty.copy()
         return [function.create_accumulator() for function in self.functions]
 
     def add_at(self, value: Any, timestamp: Millis | None, accumulator: list[Any]) -> list[Any]:
@@ -88,7 +94,4 @@ class AggregateColumns(TimedAggregateFunction):
         return accumulator
 
     def get_result(self, accumulator: list[Any]) -> dict[str, Any]:
-        return {
-            name: function.get_result(part)
-            for name, function, part in zip(self.names, self.functions, accumulator, strict=True)
-        }
+        return {name: result(accumulator[i]) for i, name, result in self._results}

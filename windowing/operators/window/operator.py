@@ -183,7 +183,7 @@ class WindowOperator:
             return
         result = self._trigger.on_event_time(time, slot[1], self._context)
         if result is not CONTINUE:
-            self._act(slot, cell, result, time, event_timer=True)
+            self._act(slot, cell, result, time, True)
         self._after_timer(time, slot, cell, self._event_time)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
