@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -57,6 +58,9 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     """
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
+    # Also where it was started with these ignored, as a shell's background jobs are: it has processes to end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     began = time.perf_counter()
     _set_up(screen)
     project = _Project.make(folder)

@@ -99,6 +99,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         watermark=plan.watermark,
         partitions=plan.partitions,
         processing_time=plan.clock,
+        stagger_offset=plan.stagger_offset,
         max_parallelism=bound.pipeline.max_parallelism,
         shards=tuple(
             Shard(

@@ -57,7 +57,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         warehouse=tables.warehouse,
         paths={name: tables.path(name) for name in schemas},
         schemas=schemas,
-        windows=bound.windows,
+        windows=plan.windows,
         panes=bound.panes,
         key=bound.key,
         used=bound.used,

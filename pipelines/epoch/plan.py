@@ -6,7 +6,8 @@ can be held against it. `plan_interval` makes the plans of backfills, `plan_comm
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,6 +20,7 @@ from pipelines.snapshots.manifest import Interval, Kind, Manifest, PartitionWate
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
 from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.compute import Windows
 from windowing.keys import key_group_range
 from windowing.time import Millis
 
@@ -106,6 +108,21 @@ class EpochPlan:
     def clock(self) -> Millis:
         """Processing time of the epoch."""
         return self.steps[-1].clock
+
+    @cached_property
+    def windows(self) -> Windows:
+        """What is computed; a stagger of its windows is drawn once in the pipeline's life, and kept in the manifest."""
+        windows, draw = self.bound.windows, getattr(self.bound.windows.assigner, "staggered", None)
+        if draw is None:
+            return windows
+        known = None if self.parent is None else self.parent.manifest.stagger_offset
+        drawn = draw(self.steps[0].clock) if known is None else replace(windows.assigner, stagger_offset=known)  # type: ignore[type-var]
+        return replace(windows, assigner=drawn)
+
+    @property
+    def stagger_offset(self) -> Millis | None:
+        """By how much the windows are staggered; None where they are aligned."""
+        return getattr(self.windows.assigner, "stagger_offset", None)
 
 
 @dataclass(frozen=True)

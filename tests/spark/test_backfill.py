@@ -17,6 +17,7 @@ from pipelines.snapshots.manifest import Interval
 from tests.flights_oracle import assert_equal
 from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline
 from tests.session_oracle import sessions
+from windowing import Count, TumblingEventTimeWindows, Windows, WindowStagger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,6 +186,18 @@ def test_lateness_keeps_windows_open_over_the_end_of_a_day(spark: SparkSession, 
     assert list(found["timing"]) == ["on_time", "late", "on_time"]
     (late,) = lake.rows(pipeline, "late").to_pylist()
     assert (late["value"], late["reason"]) == (8, "late")
+
+
+def test_a_stagger_is_drawn_once_and_holds_over_runs_and_shards(spark: SparkSession, lake: Lake) -> None:
+    lake.append(*[(f"user{number}", at(f"{number % 24:02}:30", number % 2), number) for number in range(60)])
+    hours = TumblingEventTimeWindows.of(timedelta(hours=1), stagger=WindowStagger.RANDOM)
+    pipeline = hourly_pipeline(compute=Windows(hours, aggregate={"events": Count()}))
+    first, second = lake.backfill(spark, pipeline, day(0), day(2), "1d")
+    offset = first.manifest.stagger_offset
+    assert offset is not None
+    assert second.manifest.stagger_offset == offset
+    starts = {row["window_start"].timestamp() * 1000 % 3_600_000 for row in lake.latest(pipeline).to_pylist()}
+    assert starts == {offset}
 
 
 def test_a_day_reads_only_the_files_that_may_hold_it(spark: SparkSession, lake: Lake) -> None:
