@@ -1,4 +1,7 @@
-"""What all tests share: one Spark session a run, and a lake of a test's own."""
+"""What all tests share: one Spark session a run, a lake of a test's own, and how long properties are searched.
+
+Quickly by default, `--hypothesis-profile=long` for an evening.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from pipelines.config import Config
 from tests.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# A shared machine is no clock: how long one example took says nothing.
+settings.register_profile("quick", deadline=None)
+settings.register_profile("long", deadline=None, max_examples=5_000)
+settings.load_profile("quick")
 
 pytest_plugins = ("tests.running_airflow",)
 
