@@ -13,9 +13,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 SCREENSHOTS = Path(__file__).parent.parent.parent / ".work" / "screenshots"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium; without it the test is skipped, but fails in CI, which installs it."""
+    """The system's Chromium; without it the test is skipped, but fails in CI, which installs it.
+
+    Ended with its module: while it is there an event loop runs, and other tests couldn't have their own.
+    """
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
