@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -147,14 +150,22 @@ def _where(config: Config, pipelines: Sequence[str]) -> Any:
 
 
 def _next(config: Config) -> Any:
-    option = f"--config {config.file}"
+    command, option = _command(), f"--config {config.file}"
     return table(
         "What to type next",
         ("", ""),
         [
-            (f"tidegate results aircraft_duty --sort air_minutes {option}", "the windows"),
-            (f"tidegate snapshot list aircraft_duty {option}", "the snapshots, one a run"),
-            (f"tidegate snapshot show aircraft_duty {option}", "what is open: windows and their timers"),
-            ("tidegate demo --serve", "the same, with Airflow's page kept open"),
+            (f"{command} results aircraft_duty --sort air_minutes {option}", "the windows"),
+            (f"{command} snapshot list aircraft_duty {option}", "the snapshots, one a run"),
+            (f"{command} snapshot show aircraft_duty {option}", "what is open: windows and their timers"),
+            (f"{command} demo --serve", "the same, with Airflow's page kept open"),
         ],
     )
+
+
+def _command() -> str:
+    """How this person can type `tidegate`: by its path where the environment is not the shell's own."""
+    beside = Path(sys.executable).parent / "tidegate"
+    if shutil.which("tidegate") or not beside.exists():
+        return "tidegate"
+    return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
