@@ -9,10 +9,11 @@ True
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from windowing.errors import IllegalArgument
 from windowing.time import Millis
@@ -58,12 +59,8 @@ def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class AfterAny(Term):
-    """Fires once, with the first of its terms.
-
-    Raises:
-        IllegalArgument: no terms, or something that is no term.
-    """
+class _Together(Term):
+    """Terms that are asked side by side; what their firings make of the whole is for `_step` to say."""
 
     terms: tuple[Term, ...]
 
@@ -71,8 +68,8 @@ class AfterAny(Term):
         object.__setattr__(self, "terms", _checked(self.terms))
 
     @classmethod
-    def of(cls, *terms: Term) -> AfterAny:
-        """`AfterAny.of(a, b)`."""
+    def of(cls, *terms: Term) -> Self:
+        """`AfterAny.of(a, b)`, `AfterAll.of(a, b)`."""
         return cls(terms)
 
     def element(self, at: Place) -> bool:
@@ -92,6 +89,19 @@ class AfterAny(Term):
 
     def parts(self) -> Sequence[Term]:
         return self.terms
+
+    @abstractmethod
+    def _step(self, hook: Hook, at: Place) -> bool:
+        """Call a hook of each unfinished term; whether the whole fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterAny(_Together):
+    """Fires once, with the first of its terms.
+
+    Raises:
+        IllegalArgument: no terms, or something that is no term.
+    """
 
     def _step(self, hook: Hook, at: Place) -> bool:
         fired = False
@@ -105,40 +115,12 @@ class AfterAny(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class AfterAll(Term):
+class AfterAll(_Together):
     """Fires once, when each of its terms has fired.
 
     Raises:
         IllegalArgument: no terms, or something that is no term.
     """
-
-    terms: tuple[Term, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", _checked(self.terms))
-
-    @classmethod
-    def of(cls, *terms: Term) -> AfterAll:
-        """`AfterAll.of(a, b)`."""
-        return cls(terms)
-
-    def element(self, at: Place) -> bool:
-        return self._step(_element, at)
-
-    def event_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.event_time(time, there), at)
-
-    def processing_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.processing_time(time, there), at)
-
-    def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        return _wakeups(self, at)
-
-    def own_states(self) -> Sequence[str]:
-        return (FINISHED,)
-
-    def parts(self) -> Sequence[Term]:
-        return self.terms
 
     def _step(self, hook: Hook, at: Place) -> bool:
         for part, there in list(_unfinished(self, at)):
