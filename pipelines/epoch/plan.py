@@ -6,6 +6,7 @@ can be held against it. `plan_interval` makes the plans of backfills, `plan_comm
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -54,7 +55,7 @@ class SliceCounts:
         return self.usable + self.dropped + sum(self.rejected.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpochPlan:
     """Everything that the later steps need; nothing in it is decided again.
 
@@ -67,8 +68,8 @@ class EpochPlan:
     parent: Snapshot | None
     head: Snapshot | None
     kind: Kind
-    order: EventOrder | None
-    interval: Interval | None
+    order: EventOrder | None = None
+    interval: Interval | None = None
     positions: dict[str, Position]
     frames: SliceFrames
     counts: SliceCounts
@@ -76,9 +77,9 @@ class EpochPlan:
     partitions: dict[str, PartitionWatermark]
     watermark_before: Millis
     shards: tuple[Shard, ...]
-    replaced_epochs: tuple[int, ...]
-    stale: tuple[StaleInterval, ...]
-    run_id: str
+    replaced_epochs: tuple[int, ...] = ()
+    stale: tuple[StaleInterval, ...] = ()
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: Millis
 
     @property

@@ -6,8 +6,6 @@ timers in processing time and generators that advance by themselves need no new 
 
 from __future__ import annotations
 
-import uuid
-
 from pipelines.epoch.event_time import EventTime
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
 from pipelines.epoch.steps import CommitStep
@@ -45,8 +43,6 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         parent=head,
         head=head,
         kind="clock",
-        order=None,
-        interval=None,
         positions=dict(manifest.positions),
         frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
@@ -54,9 +50,7 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         partitions=event_time.snapshot(),
         watermark_before=manifest.watermark,
         shards=cut_shards(shards, pipeline.max_parallelism),
-        replaced_epochs=(),
         stale=manifest.stale,
-        run_id=uuid.uuid4().hex,
         started_at=now,
     )
 

@@ -6,7 +6,6 @@ before its own commit, so it does not matter how the commits are cut into epochs
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -93,8 +92,6 @@ def plan_commits(
         parent=head,
         head=head,
         kind="stream",
-        order=None,
-        interval=None,
         positions=_position(source, commits[-1]),
         frames=_slices(frame, bound, found, [before, *(step.watermark for step in steps)]),
         counts=SliceCounts(
@@ -106,9 +103,7 @@ def plan_commits(
         partitions=event_time.snapshot(),
         watermark_before=before,
         shards=cut_shards(shards, pipeline.max_parallelism),
-        replaced_epochs=(),
         stale=() if manifest is None else manifest.stale,
-        run_id=uuid.uuid4().hex,
         started_at=now,
     )
 

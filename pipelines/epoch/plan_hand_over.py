@@ -7,8 +7,6 @@ watermark is the strategy's own; the stream goes on with version V + 1. No row i
 
 from __future__ import annotations
 
-import uuid
-
 from pyspark.sql import functions as F
 
 from pipelines.epoch.event_time import EventTime
@@ -60,8 +58,6 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         parent=head,
         head=head,
         kind="stream",
-        order=None,
-        interval=None,
         positions=source.position(position.version),
         frames=SliceFrames(rest.where(F.col(STATUS) == OK) if found.counts.get(OK) else None, None, None),
         counts=SliceCounts(usable=found.counts.get(OK, 0), dropped=found.counts.get(DROPPED, 0)),
@@ -69,8 +65,5 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         partitions=event_time.snapshot(),
         watermark_before=manifest.watermark,
         shards=cut_shards(shards, pipeline.max_parallelism),
-        replaced_epochs=(),
-        stale=(),
-        run_id=uuid.uuid4().hex,
         started_at=now,
     )

@@ -7,7 +7,6 @@ that can't be used. So each row is in exactly one run, however late its record c
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -72,7 +71,6 @@ def plan_interval(
         shards=cut_shards(shards, pipeline.max_parallelism),
         replaced_epochs=tuple(epoch for item in stale if item.end <= interval.end for epoch in item.epochs),
         stale=tuple(item for item in stale if item.end > interval.end),
-        run_id=uuid.uuid4().hex,
         started_at=now,
     )
 
