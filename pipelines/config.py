@@ -72,6 +72,9 @@ class PipelineEntry(BaseModel):
     retain_days: int = Field(default=7, ge=0)
     """And all that are not older than so many days."""
     retries: int = Field(default=1, ge=0)
+    """How often a task is tried again that failed in a way that a retry may mend."""
+    retry_delay_seconds: float = Field(default=30, ge=0)
+    """How long it waits before."""
     tags: tuple[str, ...] = ()
 
 

@@ -1,8 +1,29 @@
-"""What the DAGs say about themselves in Airflow, as Markdown with the pipeline's name to fill in."""
+"""What the DAGs say about themselves in Airflow: a line, and a page of Markdown."""
 
 from __future__ import annotations
 
-BACKFILL = """
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a DAG is for; `{name}` stands for its pipeline and `{limit}` for the limit of its watch.
+
+    Args:
+        line: for the list of DAGs.
+        page: for the DAG's own page, Markdown.
+    """
+
+    line: str
+    page: str
+
+    def about(self, name: str, limit: float | None) -> dict[str, str]:
+        """Description and page of a pipeline's DAG, as Airflow takes them."""
+        given = {"name": name, "limit": limit}
+        return {"description": self.line.format(**given), "doc_md": self.page.format(**given)}
+
+
+_BACKFILL = """
 ### Backfill of `{name}`
 
 Each run computes the windows of its data interval, going on from the snapshot of the run before: a session that
@@ -20,7 +41,7 @@ expectation fails does the asset `{name}__final_windows` change.
 Exit codes 2 (usage), 3 (refused) and 5 (quality) are never tried again.
 """
 
-STREAM = """
+_STREAM = """
 ### Stream of `{name}`
 
 Runs over the commits of its source as they come. `available-now` reads what is there and ends; `continuous` is one
@@ -35,7 +56,7 @@ long task that owns the driver, and `first_epoch` confirms that it has made its 
 Two drivers never work on one pipeline: the second one ends with exit code 4, which is tried again.
 """
 
-QUALITY = """
+_QUALITY = """
 ### Quality of `{name}`
 
 Checks a snapshot with all rows up to its epoch: what holds of all windows of this kind, and the pipeline's own suite
@@ -44,9 +65,17 @@ task (exit code 5, never tried again) and holds the asset `{name}__final_windows
 names the run report and the Data Docs; table `quality` keeps every result.
 """
 
-WATCH = """
+_WATCH = """
 ### Watermark of `{name}`
 
 Fails when the watermark lies more than {limit} minutes behind the clock: the source is silent, the stream does not run,
 or one source partition without idleness holds the others back. `tidegate snapshot show {name}` tells which.
 """
+
+DOCUMENTS = {
+    "backfill": Document("Windows of {name}, one data interval after the other", _BACKFILL),
+    "stream": Document("{name} over its source's commits, as they come", _STREAM),
+    "quality": Document("Suites and report of {name}", _QUALITY),
+    "watch": Document("Fails when the watermark of {name} lies too far behind", _WATCH),
+}
+"""By kind of DAG."""
