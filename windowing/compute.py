@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -201,6 +201,13 @@ class IntervalJoin:
             millis(self.lower, "lower") + (not self.lower_inclusive),
             millis(self.upper, "upper") - (not self.upper_inclusive),
         )
+
+
+Compute: TypeAlias = Windows | KeyedProcess | CoProcess | IntervalJoin
+"""Everything that a pipeline can compute."""
+
+TWO_INPUTS = (CoProcess, IntervalJoin)
+"""What takes the elements of two sources."""
 
 
 def _check_function(function: KeyedProcessFunction | KeyedCoProcessFunction, kind: type) -> None:

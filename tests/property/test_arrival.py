@@ -56,7 +56,7 @@ def test_every_element_is_on_time_late_or_in_no_window(
     assert counters.elements == len(steps) == counters.on_time + counters.late + counters.no_window
     assert counters.late == late
     assert counters.timers_registered == counters.timers_fired + counters.timers_deleted + (
-        operator.num_event_time_timers() + operator.num_processing_time_timers()
+        len(operator.timers.event_time) + len(operator.timers.processing_time)
     )
 
 

@@ -6,7 +6,7 @@ Source: Flink's `KeyedCoProcessFunction`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from windowing.functions.keyed_process import OnTimerContext, ProcessContext
@@ -22,6 +22,9 @@ class KeyedCoProcessFunction(ABC):
 
     result_type: Any = None
     """Arrow struct type of a result, where results go to a table."""
+
+    side_outputs: Mapping[str, Any] = {}
+    """Arrow struct type of what each side output takes, where results go to a table."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:

@@ -6,7 +6,7 @@ Source: Flink's `KeyedProcessFunction`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -75,6 +75,9 @@ class KeyedProcessFunction(ABC):
 
     result_type: Any = None
     """Arrow struct type of a result, where results go to a table."""
+
+    side_outputs: Mapping[str, Any] = {}
+    """Arrow struct type of what each side output takes, where results go to a table."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:

@@ -80,16 +80,6 @@ class KeyedCoProcessOperator:
         """What was counted since the operator was made, timers included."""
         return self._core.counters.count_timers(self.timers)
 
-    @property
-    def current_watermark(self) -> Millis:
-        """The combined watermark."""
-        return self.timers.current_watermark
-
-    @property
-    def current_processing_time(self) -> Millis:
-        """The clock."""
-        return self.timers.current_processing_time
-
     def take_output(self) -> list[Record]:
         return self._core.take_output()
 
@@ -109,12 +99,6 @@ class KeyedCoProcessOperator:
 
     def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
         self._inputs.restore(snapshot)
-
-    def num_event_time_timers(self) -> int:
-        return len(self.timers.event_time)
-
-    def num_processing_time_timers(self) -> int:
-        return len(self.timers.processing_time)
 
     def num_state_entries(self) -> int:
         return self._core.num_state_entries()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from windowing.operators.window.operator import WindowOperator
+from windowing.operators.protocol import KeyedOperator
 from windowing.time import Millis
 
 
-def advance(operator: WindowOperator, watermark: Millis) -> None:
+def advance(operator: KeyedOperator, watermark: Millis) -> None:
     """Move event time on to `watermark`, every due timer at its own time.
 
     So the watermark of a pane does not depend on which other keys share its shard.

@@ -169,16 +169,6 @@ class IntervalJoinOperator:
         """What was counted since the operator was made, timers included."""
         return self._counters.count_timers(self.timers)
 
-    @property
-    def current_watermark(self) -> Millis:
-        """The combined watermark."""
-        return self.timers.current_watermark
-
-    @property
-    def current_processing_time(self) -> Millis:
-        """The clock."""
-        return self.timers.current_processing_time
-
     def take_output(self) -> list[Record]:
         """What came out since the last call."""
         records = self.output[:]
@@ -226,12 +216,6 @@ class IntervalJoinOperator:
 
     def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
         self._inputs.restore(snapshot)
-
-    def num_event_time_timers(self) -> int:
-        return len(self.timers.event_time)
-
-    def num_processing_time_timers(self) -> int:
-        return len(self.timers.processing_time)
 
     def num_state_entries(self) -> int:
         """Number of buckets."""

@@ -69,16 +69,6 @@ class KeyedProcessOperator:
         """What was counted since the operator was made, timers included."""
         return self._core.counters.count_timers(self.timers)
 
-    @property
-    def current_watermark(self) -> Millis:
-        """The watermark."""
-        return self.timers.current_watermark
-
-    @property
-    def current_processing_time(self) -> Millis:
-        """The clock."""
-        return self.timers.current_processing_time
-
     def take_output(self) -> list[Record]:
         return self._core.take_output()
 
@@ -90,12 +80,6 @@ class KeyedProcessOperator:
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
         self._core.restore_time(watermark, processing_time)
-
-    def num_event_time_timers(self) -> int:
-        return len(self.timers.event_time)
-
-    def num_processing_time_timers(self) -> int:
-        return len(self.timers.processing_time)
 
     def num_state_entries(self) -> int:
         return self._core.num_state_entries()

@@ -71,7 +71,7 @@ class HookContext:
     def output(self, tag: str, value: Any) -> None:
         if not isinstance(tag, str) or not tag:
             raise IllegalArgument("tag", tag, "name the side output with a text")
-        self._emit(SideOutput(tag, value, self.timestamp))
+        self._emit(SideOutput(tag, value, self.timestamp, self.current_key))
 
     def enter(self, key: Any, timestamp: Millis | None, domain: TimeDomain | None = None) -> None:
         """Work for an element (no domain) or a timer of `key` from now on."""

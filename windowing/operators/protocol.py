@@ -9,6 +9,7 @@ from windowing.operators.counters import Counters
 from windowing.operators.records import Record
 from windowing.state.rows import StateRow
 from windowing.time import Millis
+from windowing.timers import InternalTimerService
 
 
 class KeyedOperator(Protocol):
@@ -19,12 +20,8 @@ class KeyedOperator(Protocol):
         """What was counted since the operator was made."""
 
     @property
-    def current_watermark(self) -> Millis:
-        """The watermark."""
-
-    @property
-    def current_processing_time(self) -> Millis:
-        """The clock."""
+    def timers(self) -> InternalTimerService:
+        """Timers of both domains, and the clocks they run by. To be read only; `process_...` moves time."""
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element; `side` names the input where there are two (`left`, `right`)."""
@@ -49,12 +46,6 @@ class KeyedOperator(Protocol):
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
         """Set both clocks without firing; what is overdue fires at the next move."""
-
-    def num_event_time_timers(self) -> int:
-        """Number of event-time timers."""
-
-    def num_processing_time_timers(self) -> int:
-        """Number of processing-time timers."""
 
     def num_state_entries(self) -> int:
         """Number of non-empty state cells."""

@@ -59,6 +59,7 @@ class SideOutput(NamedTuple):
     tag: str
     value: Any
     timestamp: Millis | None
+    key: Any = None
 
 
 class WatermarkRecord(NamedTuple):

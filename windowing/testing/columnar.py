@@ -24,6 +24,7 @@ from windowing.panes import PanePolicy, Timing
 from windowing.state.rows import StateRow
 from windowing.testing.harness import OperatorHarness
 from windowing.time import MIN_TIMESTAMP, Millis
+from windowing.timers import InternalTimerService
 from windowing.windows import TimeWindow
 
 
@@ -56,16 +57,6 @@ class ColumnarByElement:
         self._watermark: Millis = MIN_TIMESTAMP
         self._clock: Millis = 0
         self._output: list[Record] = []
-
-    @property
-    def current_watermark(self) -> Millis:
-        """The watermark."""
-        return self._watermark
-
-    @property
-    def current_processing_time(self) -> Millis:
-        """The clock."""
-        return self._clock
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element."""
@@ -110,13 +101,10 @@ class ColumnarByElement:
         """Set both clocks without firing."""
         self._watermark, self._clock = watermark, processing_time
 
-    def num_event_time_timers(self) -> int:
-        """Number of event-time timers."""
-        return self._by_row().num_event_time_timers()
-
-    def num_processing_time_timers(self) -> int:
-        """Number of processing-time timers."""
-        return self._by_row().num_processing_time_timers()
+    @property
+    def timers(self) -> InternalTimerService:
+        """Timers and clocks, as the row operator would hold them."""
+        return self._by_row().timers
 
     def num_state_entries(self) -> int:
         """Number of non-empty state cells, as the row operator counts them."""
@@ -125,6 +113,7 @@ class ColumnarByElement:
     def _by_row(self) -> WindowOperator:
         """The row operator with this state: it also proves that it can take it over."""
         operator = WindowOperator(self._windows, panes=self._panes)
+        operator.restore_time(self._watermark, self._clock)
         operator.restore_state(self.state_rows())
         return operator
 

@@ -131,8 +131,8 @@ class OperatorHarness:
         return Snapshot(
             schema.to_table(rows, self.max_parallelism),
             self.max_parallelism,
-            max(subtask.current_watermark for subtask in self.subtasks),
-            max(subtask.current_processing_time for subtask in self.subtasks),
+            max(subtask.timers.current_watermark for subtask in self.subtasks),
+            max(subtask.timers.current_processing_time for subtask in self.subtasks),
             StateFormat.of(schema),
             first.snapshot_inputs() if isinstance(first, TwoInputOperator) else None,
             first.stagger_offset if isinstance(first, WindowOperator) else None,
@@ -202,12 +202,12 @@ class OperatorHarness:
     @property
     def event_time_timers(self) -> int:
         """Number of event-time timers."""
-        return sum(subtask.num_event_time_timers() for subtask in self.subtasks)
+        return sum(len(subtask.timers.event_time) for subtask in self.subtasks)
 
     @property
     def processing_time_timers(self) -> int:
         """Number of processing-time timers."""
-        return sum(subtask.num_processing_time_timers() for subtask in self.subtasks)
+        return sum(len(subtask.timers.processing_time) for subtask in self.subtasks)
 
     @property
     def state_entries(self) -> int:
@@ -222,7 +222,7 @@ class OperatorHarness:
     @property
     def current_watermark(self) -> Millis:
         """The watermark of the operator."""
-        return max((subtask.current_watermark for subtask in self.subtasks), default=MIN_TIMESTAMP)
+        return max((subtask.timers.current_watermark for subtask in self.subtasks), default=MIN_TIMESTAMP)
 
     def _start(self, parallelism: int) -> None:
         def key_group_of(key: Any) -> int:

@@ -107,7 +107,7 @@ def test_a_restore_without_inputs_starts_both_at_the_watermark() -> None:
     harness = harness_with_timer(10)
     harness.watermark(4)
     operator, restored = harness.subtasks[0], co_process_harness(Limited()).subtasks[0]
-    restored.restore_time(operator.current_watermark, operator.current_processing_time)
+    restored.restore_time(operator.timers.current_watermark, operator.timers.current_processing_time)
     restored.restore_state(operator.state_rows())
     restored.process_watermark(12, "left")
     assert restored.take_output() == []

@@ -86,7 +86,11 @@ def test_results_and_side_outputs_come_out_in_the_order_in_which_they_were_made(
 
     harness = keyed_process_harness(Hooks())
     harness.element("k", interleaved, 5)
-    assert harness.records() == [ElementResult(1, 5, "k"), SideOutput("side", "between", 5), ElementResult(2, 5, "k")]
+    assert harness.records() == [
+        ElementResult(1, 5, "k"),
+        SideOutput("side", "between", 5, "k"),
+        ElementResult(2, 5, "k"),
+    ]
 
 
 @pytest.mark.parametrize("results", [None, [], ()])
@@ -123,7 +127,7 @@ def test_a_side_output_of_a_timer_carries_its_timestamp_in_both_domains() -> Non
     harness.element("k", [("event", 7, False), ("processing", 3, False)], 1)
     harness.processing_time(5)
     harness.watermark(9)
-    assert harness.side_outputs() == [SideOutput("fired", "processing", 3), SideOutput("fired", "event", 7)]
+    assert harness.side_outputs() == [SideOutput("fired", "processing", 3, "k"), SideOutput("fired", "event", 7, "k")]
 
 
 def test_a_watermark_that_does_not_advance_is_forwarded_at_the_present_time() -> None:

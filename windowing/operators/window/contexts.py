@@ -141,7 +141,7 @@ class WindowFunctionContext:
         return StateStore(cell, self._clock, self._names[1], self.function)
 
     def output(self, tag: str, value: Any) -> None:
-        self._emit(SideOutput(tag, value, self.window.max_timestamp))
+        self._emit(SideOutput(tag, value, self.window.max_timestamp, self.slot[0]))
 
     def _clock(self) -> Millis:
         return self._trigger_context.current_processing_time

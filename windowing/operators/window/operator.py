@@ -380,14 +380,6 @@ class WindowOperator:
         self.timers.current_watermark = self._context.current_watermark = watermark
         self.timers.current_processing_time = self._context.current_processing_time = processing_time
 
-    def num_event_time_timers(self) -> int:
-        """Number of event-time timers, those that clean windows included."""
-        return len(self.timers.event_time)
-
-    def num_processing_time_timers(self) -> int:
-        """Number of processing-time timers, those that clean windows included."""
-        return len(self.timers.processing_time)
-
     def num_state_entries(self) -> int:
         """Number of non-empty state cells: contents, trigger and function state, merging sets."""
         cells = sum(
