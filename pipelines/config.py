@@ -48,7 +48,7 @@ class PipelineEntry(BaseModel):
     object: str
     """Where the Pipeline value is: `package.module:name`."""
     start: Moment
-    """First event time of the backfill."""
+    """First event time of the backfill; an interval before it is a usage error."""
     end: Moment | None = None
     """End of event time, for data that is complete; None goes on for ever."""
     catchup: bool = True

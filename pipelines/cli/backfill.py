@@ -9,7 +9,7 @@ import click
 from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.config import Config
 from pipelines.errors import UsageError
-from pipelines.intervals import cut, describe, parse_moment, parse_slice
+from pipelines.intervals import cut, describe, parse_moment, parse_slice, show
 from pipelines.snapshots.manifest import Interval
 from windowing.time import show_millis
 
@@ -63,7 +63,13 @@ def backfill(
     if start is None or end is None:
         raise UsageError("say which event times to run: give --start and --end, such as --start 2013-01-01")
     length = None if slice_ is None else parse_slice(slice_)
-    intervals = list(cut(parse_moment(start, "--start"), parse_moment(end, "--end"), length))
+    first, begins = parse_moment(start, "--start"), config.entry(pipeline).start
+    if first < begins:
+        raise UsageError(
+            f"--start {show(first)} is before {show(begins)}, where {pipeline} begins: start there, or set an earlier "
+            f"`start` of pipelines.{pipeline} in {config.file_name}"
+        )
+    intervals = list(cut(first, parse_moment(end, "--end"), length))
     if dry_run:
         _show_plan(screen, pipeline, intervals)
         return
