@@ -5,26 +5,31 @@ Everything that can be wrong about columns and types is found here, before anyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from pipelines.bound_input import BoundInput, bound_input, require
 from pipelines.config import Config
-from pipelines.errors import Refused
 from pipelines.fingerprint import fingerprint
-from pipelines.pipeline import DeltaSource, Pipeline
+from pipelines.joint import joint_events, joint_key, joint_rows
+from pipelines.pipeline import Pipeline
+from pipelines.result_types import result_columns
 from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.columns import to_delta
 from windowing.aggregates import AggregateColumns
 from windowing.assigners import GapColumn, MergingWindowAssigner
-from windowing.compute import Windows
+from windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.errors import IllegalArgument
 from windowing.keys import KeySchema
+from windowing.operators import co_process, interval_join, keyed_process
+from windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from windowing.operators.window.snapshot import state_schema
 from windowing.panes import PanePolicy
 from windowing.state.rows import StateSchema
+from windowing.time import Millis
 from windowing.triggers import EventTimeTrigger
 
 
@@ -34,28 +39,40 @@ class BoundPipeline:
 
     Args:
         pipeline: the value.
-        source: columns of the source table.
-        derived: columns after `columns=`.
-        used: columns that the computation reads, in order.
-        windows: what to compute, with bound aggregates.
+        source: columns of a source row, as tables late and rejects keep them.
+        derived: columns of an event.
+        used: columns of an event that the computation reads, in order.
+        compute: what to compute, with bound aggregates.
         key: names and types of the key columns.
         results: type of one result row.
         state: columns of the state rows.
+        inputs: each with its own columns; those above are of the events of all inputs together.
     """
 
     pipeline: Pipeline
     source: pa.Schema
     derived: pa.Schema
     used: tuple[str, ...]
-    windows: Windows
+    compute: Compute
     key: KeySchema
     results: pa.StructType
     state: StateSchema
+    inputs: tuple[BoundInput, ...]
+
+    @property
+    def lateness(self) -> Millis | None:
+        """An element is late if its time and this lie not above the watermark; None where none ever is.
+
+        A process function sees every element, late or not; a join lets those before the watermark out.
+        """
+        if isinstance(self.compute, Windows):
+            return self.compute.lateness
+        return 1 if isinstance(self.compute, IntervalJoin) else None
 
     @property
     def panes(self) -> PanePolicy:
-        """Panes as pipelines have them: withdrawn when merged, late ones coalesced per source commit."""
-        return PanePolicy(self.windows.accumulation, withdraw_merged=True, coalesce_late=True)
+        """Panes as pipelines have them; what is no window has none, and the default says nothing."""
+        return panes_of(self.compute) if isinstance(self.compute, Windows) else PanePolicy()
 
     @property
     def may_split_commits(self) -> bool:
@@ -64,9 +81,10 @@ class BoundPipeline:
         It shows in sessions: an element that is too late by itself may join a session that an element
         of the same commit extended before.
         """
-        windows = self.windows
+        windows = self.compute
         return (
-            windows.assigner.is_event_time
+            isinstance(windows, Windows)
+            and windows.assigner.is_event_time
             and not isinstance(windows.assigner, MergingWindowAssigner)
             and isinstance(windows.trigger, EventTimeTrigger | None)
             and windows.evictor is None
@@ -78,7 +96,11 @@ class BoundPipeline:
         """The schema of each of the pipeline's tables."""
         return {
             state.NAME: state.schema(self.state),
-            results.NAME: results.schema(self.key, self.results),
+            results.NAME: results.schema(
+                self.key,
+                self.results,
+                results.LEADING if isinstance(self.compute, Windows) else results.ELEMENT_LEADING,
+            ),
             late.NAME: late.schema(self.source),
             rejects.NAME: rejects.schema(self.source),
             epochs.NAME: epochs.SCHEMA,
@@ -89,7 +111,7 @@ class BoundPipeline:
         """What a later restore is checked against."""
         return Schemas(
             key=_texts(zip(self.key.names, self.key.types, strict=True)),
-            namespace="time_window",
+            namespace="time_window" if isinstance(self.compute, Windows) else self.state.namespace,
             contents=_texts(self.state.contents),
             trigger_state=_texts(self.state.trigger_state),
             user_state=_texts(self.state.user_state),
@@ -110,27 +132,38 @@ class BoundPipeline:
             pipeline.source.unit,
             pipeline.max_ahead_millis,
             self.schemas.model_dump(),
+            *pipeline.inputs[1:],
         )
 
 
-def bind(pipeline: Pipeline, source: pa.Schema, derived: pa.Schema) -> BoundPipeline:
+def panes_of(windows: Windows) -> PanePolicy:
+    """Panes as pipelines have them: withdrawn when merged, late ones coalesced per source commit."""
+    return PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+
+
+def bind(
+    pipeline: Pipeline, source: pa.Schema, derived: pa.Schema, right: tuple[pa.Schema, pa.Schema] | None = None
+) -> BoundPipeline:
     """Check a pipeline against the columns of its source.
+
+    Args:
+        pipeline: the value.
+        source: columns of the source table.
+        derived: columns after `columns=`.
+        right: both of the second input, where there is one.
 
     Raises:
         Refused: a column is missing, or has a type that can't serve; the message names it.
         IllegalArgument, UnsupportedOperation: a type that an aggregate or key can't take.
     """
-    check_timestamp(pipeline.source, derived)
-    for field, names in (
-        ("key", pipeline.key),
-        ("watermark_by", [pipeline.watermark_by] if pipeline.watermark_by else []),
-    ):
-        for name in names:
-            _require(pipeline, derived, name, field)
-    windows, used = _bind_windows(pipeline, derived)
-    key = KeySchema(pipeline.key, tuple(to_delta(derived.field(name).type) for name in pipeline.key))
-    value_type = pa.struct([pa.field(name, to_delta(derived.field(name).type)) for name in used])
-    result = windows.result_type if windows.reduce is None or windows.process is not None else value_type
+    compute = pipeline.compute
+    if not isinstance(compute, Windows):
+        return _bind_elements(pipeline, compute, source, derived, right)
+    only = pipeline.inputs[0]
+    bound_input(pipeline, only, None, source, derived, ())
+    windows, used = _bind_windows(pipeline, compute, derived)
+    bound = bound_input(pipeline, only, None, source, derived, used)
+    result = windows.result_type if windows.reduce is None or windows.process is not None else bound.value_type
     if not isinstance(result, pa.StructType) or any(result.field(i).type is None for i in range(result.num_fields)):
         raise IllegalArgument(
             "compute.process.result_type",
@@ -138,10 +171,8 @@ def bind(pipeline: Pipeline, source: pa.Schema, derived: pa.Schema) -> BoundPipe
             "declare the Arrow struct type of a result row, so that results can go to a table",
         )
     _check_result_names(pipeline, result)
-    panes = PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
-    return BoundPipeline(
-        pipeline, source, derived, used, windows, key, result, state_schema(windows, key, value_type, panes)
-    )
+    rows = state_schema(windows, bound.key, bound.value_type, panes_of(windows))
+    return BoundPipeline(pipeline, source, derived, used, windows, bound.key, result, rows, (bound,))
 
 
 def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
@@ -154,75 +185,89 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     from pipelines.storage import arrow_schema, warehouse_of
 
     warehouse = warehouse_of(config)
-    path = warehouse.path(pipeline.source.table)
-    log = SourceLog(warehouse, path)
-    if not pipeline.columns:
-        source = arrow_schema(warehouse.open(path, log.head))
-        return bind(pipeline, source, source)
+    paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
+    heads = [SourceLog(warehouse, path).head for path in paths]
+    if not any(one.columns for one in pipeline.inputs):
+        found = [arrow_schema(warehouse.open(path, head)) for path, head in zip(paths, heads, strict=True)]
+        return bind_all(pipeline, [(schema, schema) for schema in found])
     from pipelines.session import start_session
     from pipelines.sources.frames import SourceFrames
 
     session = start_session(config, f"check {pipeline.name}")
     try:
-        return bind(pipeline, *SourceFrames(session, path, pipeline).schemas(log.head))
+        frames = [SourceFrames(session, path, pipeline, one) for path, one in zip(paths, pipeline.inputs, strict=True)]
+        return bind_all(pipeline, [one.schemas(head) for one, head in zip(frames, heads, strict=True)])
     finally:
         session.stop()
 
 
-def check_timestamp(source: DeltaSource, schema: pa.Schema) -> None:
-    """Refuse a timestamp column that is missing or can't be read as a time without guessing."""
-    if source.timestamp not in schema.names:
-        raise Refused(
-            f"source.timestamp = {source.timestamp!r}: table {source.table!r} has no such column; it has {schema.names}"
-        )
-    kind = schema.field(source.timestamp).type
-    if pa.types.is_timestamp(kind):
-        if kind.tz is None and source.zone is None:
-            raise Refused(
-                f"source.timestamp = {source.timestamp!r} is TIMESTAMP_NTZ, a wall-clock time: name its zone, "
-                f"DeltaSource(..., zone='America/New_York')"
-            )
-        return
-    if pa.types.is_integer(kind):
-        if source.unit is None:
-            raise Refused(
-                f"source.timestamp = {source.timestamp!r} has type {kind}: say what it counts, "
-                "DeltaSource(..., unit='ms')"
-            )
-        return
-    raise Refused(
-        f"source.timestamp = {source.timestamp!r} has type {kind}, not a time: derive one, for example "
-        f"columns={{'event_time': 'try_to_timestamp({source.timestamp})'}} and timestamp='event_time'"
-    )
+def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]]) -> BoundPipeline:
+    """As `bind`, of the columns of all inputs in order: those of the source, and those after `columns=`."""
+    source, derived = schemas[0]
+    return bind(pipeline, source, derived, schemas[1] if len(schemas) > 1 else None)
 
 
-def _bind_windows(pipeline: Pipeline, derived: pa.Schema) -> tuple[Windows, tuple[str, ...]]:
-    windows = pipeline.compute
+def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> tuple[Windows, tuple[str, ...]]:
     if isinstance(windows.aggregate, Mapping) and windows.process is None:
         needed = {column for aggregate in windows.aggregate.values() for column in aggregate.columns}
         for column in needed:
-            _require(pipeline, derived, column, "compute.aggregate")
+            require(pipeline, derived, column, "compute.aggregate", pipeline.source)
         gap = getattr(windows.assigner, "gap_of", None)
         if isinstance(gap, GapColumn):
-            _require(pipeline, derived, gap.column, "compute.assigner.gap_of")
+            require(pipeline, derived, gap.column, "compute.assigner.gap_of", pipeline.source)
             needed.add(gap.column)
         schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
         bound = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
         return bound, tuple(name for name in derived.names if name in needed)
     used = derived.names if pipeline.uses is None else pipeline.uses
     for column in used:
-        _require(pipeline, derived, column, "uses")
+        require(pipeline, derived, column, "uses", pipeline.source)
     if isinstance(windows.aggregate, Mapping):
         schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
         windows = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
     return windows, tuple(used)
 
 
-def _require(pipeline: Pipeline, schema: pa.Schema, column: str, field: str) -> None:
-    if column not in schema.names:
-        raise Refused(
-            f"{field} of pipeline {pipeline.name!r}: table {pipeline.source.table!r} has no column {column!r}; "
-            f"it has {schema.names}"
+def _bind_elements(
+    pipeline: Pipeline,
+    compute: KeyedProcess | CoProcess | IntervalJoin,
+    source: pa.Schema,
+    derived: pa.Schema,
+    right: tuple[pa.Schema, pa.Schema] | None,
+) -> BoundPipeline:
+    """Bind a process function or a join, which see whole elements."""
+    if isinstance(compute, KeyedProcess):
+        only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
+        result = result_columns(compute, {})
+        _check_key_names(pipeline, result, keyed_process.state_schema(compute, only.key))
+        rows = keyed_process.state_schema(compute, only.key)
+        return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
+    if right is None:
+        raise IllegalArgument("right", None, "give the columns of the second input's source, too")
+    inputs = tuple(
+        bound_input(pipeline, one, side, *schemas)
+        for one, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)
+    )
+    key = joint_key(pipeline, inputs)
+    sides = {side: one.value_type for side, one in zip(SIDES, inputs, strict=True)}
+    result = result_columns(compute, sides)
+    if isinstance(compute, CoProcess):
+        rows = co_process.state_schema(compute, key)
+    else:
+        rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
+    _check_key_names(pipeline, result, rows, "side", *SIDES)
+    events = joint_events(key, inputs)
+    used = tuple(name for name in events.names if name not in key.names)
+    return BoundPipeline(pipeline, joint_rows(key, inputs), events, used, compute, key, result, rows, inputs)
+
+
+def _check_key_names(pipeline: Pipeline, result: pa.StructType, rows: StateSchema, *reserved: str) -> None:
+    """Refuse key columns that are named like a column that stands beside them in one of our tables."""
+    taken = {result.field(i).name for i in range(result.num_fields)} | results.ELEMENT_RESERVED | set(reserved)
+    taken |= set(state.schema(replace(rows, key=KeySchema((), ()))).names)
+    if clash := sorted(set(pipeline.key) & taken):
+        raise IllegalArgument(
+            "key", clash[0], "that is the name of another column of our tables: rename it in columns="
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.pipeline import Pipeline
+from pipelines.pipeline import Input, Pipeline
 from windowing.aggregates import AggregateColumns
 from windowing.assigners import MergingWindowAssigner
 from windowing.columnar import OperatorChoice, choose_operator
-from windowing.compute import Windows
+from windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.evictors import TimeEvictor
 from windowing.triggers import EventTimeTrigger, PurgingTrigger
 
@@ -27,7 +28,7 @@ class Explanation:
 
     Args:
         pipeline: its name.
-        operator: which operator its windows go through, and why.
+        operator: which operator its events go through, and why.
         order: whether results depend on the order of arrival, in words.
         steps: of an epoch, in order.
     """
@@ -45,15 +46,12 @@ def explain(pipeline: Pipeline) -> Explanation:
 
 
 def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
-    source, windows = pipeline.source, pipeline.compute
-    key = ", ".join(pipeline.key) or "none (all in one)"
-    used = _used(pipeline)
-    derived = f", derived {', '.join(pipeline.columns)}" if pipeline.columns else ""
-    where = f", where {pipeline.where}" if pipeline.where else ""
     shards = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     return [
-        Step("driver", "plan: the slice, the source's commits, the watermark before and after each"),
-        Step("Spark", f"scan {source.table}: key {key}, time {source.timestamp}, {used}{derived}{where}"),
+        Step(
+            "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
+        ),
+        *(Step("Spark", _scan(pipeline, one)) for one in pipeline.inputs),
         Step(
             "Spark",
             f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
@@ -61,13 +59,43 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
         ),
         Step("Spark", f"shuffle by key group, pmod(xxhash64(key), {pipeline.max_parallelism}), into {shards}"),
         Step("Python task", "read the state rows of the shard's key groups"),
-        *(Step("Python task", text) for text in _operating(windows, choice)),
+        *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
         Step("Python task", "write Parquet files of results, late and state; of state only where the shard changed"),
         Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
     ]
 
 
-def _operating(windows: Windows, choice: OperatorChoice) -> list[str]:
+def _merged(pipeline: Pipeline) -> str:
+    if pipeline.right is None:
+        return ""
+    return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
+
+
+def _scan(pipeline: Pipeline, one: Input) -> str:
+    key = ", ".join(one.key) or "none (all in one)"
+    derived = f", derived {', '.join(one.columns)}" if one.columns else ""
+    where = f", where {one.where}" if one.where else ""
+    return f"scan {one.source.table}: key {key}, time {one.source.timestamp}, {_used(pipeline, one)}{derived}{where}"
+
+
+def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
+    if isinstance(compute, IntervalJoin):
+        lower, upper = compute.bounds
+        return [
+            "sort by commit and time; an element behind the watermark is late",
+            f"each other element meets those of the other input with right - left from {lower} to {upper} ms",
+            "drop what the watermark says can meet nobody any more",
+        ]
+    if isinstance(compute, KeyedProcess | CoProcess):
+        states = ", ".join(state.name for state in compute.function.states()) or "none"
+        return [
+            f"sort by commit and time; each element through {type(compute.function).__name__}, then due timers",
+            f"keep state ({states}) and timers of each key",
+        ]
+    return _operating_windows(compute, choice)
+
+
+def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
     if not choice.columnar:
         return ["sort by commit and time; each element through assigner, trigger and contents, then due timers"]
     functions = ", ".join(_names(windows))
@@ -88,18 +116,20 @@ def _names(windows: Windows) -> tuple[str, ...]:
     return bound.names if isinstance(bound, AggregateColumns) else (type(bound).__name__,)
 
 
-def _used(pipeline: Pipeline) -> str:
-    aggregate = pipeline.compute.aggregate
-    if pipeline.compute.process is not None or not hasattr(aggregate, "values"):
-        return "all columns" if pipeline.uses is None else f"columns {', '.join(pipeline.uses)}"
-    columns = {column for one in aggregate.values() for column in one.columns}  # type: ignore[union-attr]
-    gap = getattr(getattr(pipeline.compute.assigner, "gap_of", None), "column", None)
+def _used(pipeline: Pipeline, one: Input) -> str:
+    compute = pipeline.compute
+    if not isinstance(compute, Windows) or compute.process is not None or not isinstance(compute.aggregate, Mapping):
+        return "all columns" if one.uses is None else f"columns {', '.join(one.uses)}"
+    columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
+    gap = getattr(getattr(compute.assigner, "gap_of", None), "column", None)
     return f"columns {', '.join(sorted(columns | ({gap} if gap else set()))) or 'none'}"
 
 
-def _order(windows: Windows) -> str:
-    """Which windows a backfill makes as the stream does (docs/guide/pipelines.md)."""
-    reason = _sees_order(windows)
+def _order(compute: Compute) -> str:
+    """Which results a backfill makes as the stream does (docs/guide/pipelines.md)."""
+    if isinstance(compute, IntervalJoin):
+        return "the set of elements decides: a backfill gives the stream's pairs, but for late rows"
+    reason = _sees_order(compute) if isinstance(compute, Windows) else "a process function"
     if reason is None:
         return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"
     return f"the order of arrival shows ({reason}): runs agree that read the source's commits in order"

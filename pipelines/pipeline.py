@@ -7,19 +7,22 @@ the source before anything is written. Each error names the field, the value and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.names import check_name
-from windowing.compute import Windows
+from pipelines.result_types import check_result_types
+from windowing.compute import TWO_INPUTS, Compute, Windows
 from windowing.errors import IllegalArgument
 from windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
 from windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
 from windowing.watermarks import WatermarkStrategy
 
 TimeUnit = Literal["s", "ms"]
+
+_COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,42 @@ class DeltaSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input of a pipeline: its rows, their keys and how their event time advances.
+
+    A pipeline's own fields are its first input, or its only one. A process function over two inputs and
+    a join get the second as `right=Input(...)`; what is left out there is as in the first.
+
+    Args:
+        source: where events come from.
+        key: its key columns, one for each of the pipeline's and of the same type; empty for the same names.
+        watermark: how event time advances in a stream; None for the pipeline's strategy.
+        watermark_by: column of source partitions that have watermarks of their own.
+        where: SQL condition; rows for which it is not true are dropped and counted.
+        columns: derived columns by name, as SQL expressions over the source's.
+        uses: columns that the function reads; None for all.
+
+    Raises:
+        IllegalArgument: a value that can't be; the error names the field.
+    """
+
+    source: DeltaSource
+    key: tuple[str, ...] = ()
+    watermark: WatermarkStrategy | None = None
+    watermark_by: str | None = None
+    where: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    uses: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, DeltaSource):
+            raise IllegalArgument("right.source", self.source, "give a DeltaSource")
+        if self.watermark is not None and not isinstance(self.watermark, WatermarkStrategy):
+            raise IllegalArgument("right.watermark", self.watermark, "give a WatermarkStrategy")
+        object.__setattr__(self, "key", _checked_key("right.key", self.key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """What to read, how to key it, what to compute.
 
@@ -63,8 +102,9 @@ class Pipeline:
         name: letters, digits, `_` and `-`; it names the folder of the pipeline's tables.
         source: where events come from.
         key: columns by which elements belong together; empty for all in one.
-        compute: the windows, and what becomes of their contents.
+        compute: windows and what becomes of their contents, a process function, or a join.
         watermark: how event time advances in a stream.
+        right: the second input, where `compute` takes two; this one is then `left`.
         watermark_by: column of source partitions that have watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
         columns: derived columns by name, as SQL expressions over the source's.
@@ -82,8 +122,9 @@ class Pipeline:
     name: str
     source: DeltaSource
     key: tuple[str, ...]
-    compute: Windows
+    compute: Compute
     watermark: WatermarkStrategy
+    right: Input | None = None
     watermark_by: str | None = None
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -99,15 +140,16 @@ class Pipeline:
             check_name(self.name)
         except (ValueError, TypeError) as error:
             raise IllegalArgument("name", self.name, str(error)) from error
-        for name, kind in (("source", DeltaSource), ("compute", Windows), ("watermark", WatermarkStrategy)):
+        for name, kind in (("source", DeltaSource), ("watermark", WatermarkStrategy)):
             value = getattr(self, name)
             if not isinstance(value, kind):
                 raise IllegalArgument(name, value, f"give a {kind.__name__}")
-        if isinstance(self.key, str):  # type: ignore[unreachable]
-            raise IllegalArgument("key", self.key, f"give a tuple of columns: ({self.key!r},)")
-        object.__setattr__(self, "key", tuple(self.key))
-        if len(set(self.key)) != len(self.key):
-            raise IllegalArgument("key", self.key, "name each key column once")
+        if not isinstance(self.compute, Compute):
+            raise IllegalArgument("compute", self.compute, f"give one of {', '.join(_COMPUTES)}")
+        object.__setattr__(self, "key", _checked_key("key", self.key))
+        self._check_inputs()
+        if not isinstance(self.compute, Windows):
+            check_result_types(self.compute)
         if self.null_keys not in ("reject", "keep"):
             raise IllegalArgument("null_keys", self.null_keys, "give 'reject' or 'keep'")
         non_negative_millis(self.max_ahead, "max_ahead")
@@ -118,7 +160,53 @@ class Pipeline:
                 "parallelism", self.parallelism, f"give 1 to max_parallelism ({self.max_parallelism})"
             )
 
+    def _check_inputs(self) -> None:
+        kind, right = type(self.compute).__name__, self.right
+        if not isinstance(self.compute, TWO_INPUTS):
+            if right is not None:
+                raise IllegalArgument(
+                    "right", right, f"{kind} has one input: leave it out, or give a CoProcess or a join"
+                )
+            return
+        if not isinstance(right, Input):
+            raise IllegalArgument("right", right, f"{kind} has two inputs: give the second, right=Input(source=...)")
+        if right.source.table == self.source.table:
+            raise IllegalArgument(
+                "right.source.table",
+                right.source.table,
+                "both inputs are the same table, in which a pipeline has one position: a KeyedProcess over it sees all "
+                "its rows, or give the second input a table of its own",
+            )
+        if right.key and len(right.key) != len(self.key):
+            raise IllegalArgument("right.key", right.key, f"give one column for each of key = {self.key}")
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs with every field that is of one input: one, or `left` and `right`."""
+        first = Input(
+            source=self.source,
+            key=self.key,
+            watermark=self.watermark,
+            watermark_by=self.watermark_by,
+            where=self.where,
+            columns=self.columns,
+            uses=self.uses,
+        )
+        if self.right is None:
+            return (first,)
+        right = self.right
+        return first, replace(right, key=right.key or self.key, watermark=right.watermark or self.watermark)
+
     @property
     def max_ahead_millis(self) -> Millis:
         """`max_ahead` in milliseconds."""
         return millis(self.max_ahead, "max_ahead")
+
+
+def _checked_key(field: str, key: object) -> tuple[str, ...]:
+    if isinstance(key, str):
+        raise IllegalArgument(field, key, f"give a tuple of columns: ({key!r},)")
+    columns: tuple[str, ...] = tuple(key)  # type: ignore[arg-type]
+    if len(set(columns)) != len(columns):
+        raise IllegalArgument(field, key, "name each key column once")
+    return columns

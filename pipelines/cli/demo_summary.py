@@ -134,7 +134,7 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
 def _session_gap(config: Config) -> Any:
     from windowing import EventTimeSessionWindows
 
-    assigner = config.pipeline("aircraft_duty").compute.assigner
+    assigner = getattr(config.pipeline("aircraft_duty").compute, "assigner", None)
     if not isinstance(assigner, EventTimeSessionWindows):
         raise TidegateError("aircraft_duty has no session windows any more")
     return timedelta(milliseconds=assigner.gap)

@@ -57,7 +57,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         warehouse=tables.warehouse,
         paths={name: tables.path(name) for name in schemas},
         schemas=schemas,
-        windows=plan.windows,
+        compute=plan.compute,
         panes=bound.panes,
         key=bound.key,
         used=bound.used,

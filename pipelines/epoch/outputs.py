@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pipelines.epoch.element_rows import element_columns
 from pipelines.sources.columns import ROW
 from pipelines.tables import late, results
 from pipelines.tables.columns import TIMESTAMP
+from windowing.compute import Windows
+from windowing.errors import UnsupportedOperation
 from windowing.keys import window_identity
-from windowing.operators.records import LateElement, WindowResult
-from windowing.operators.window import WindowOperator
+from windowing.operators.protocol import KeyedOperator
+from windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from windowing.windows import TimeWindow, Window
 
@@ -27,11 +30,12 @@ LAST_REPRESENTABLE = 253_402_300_799_999
 class Outputs:
     """Records of one operator, and of each late one the row of the slice it came from."""
 
-    def __init__(self, job: ShardJob, operator: WindowOperator, events: pa.Table) -> None:
+    def __init__(self, job: ShardJob, operator: KeyedOperator, events: pa.Table) -> None:
         self._job = job
         self._operator = operator
         self._events = events
         self._results: list[WindowResult] = []
+        self._elements: list[ElementResult | SideOutput] = []
         self._late: list[LateElement] = []
         self._late_rows: list[int] = []
         self._hashes: dict[Any, int] = {}
@@ -49,16 +53,32 @@ class Outputs:
         for record in self._operator.take_output():
             if isinstance(record, WindowResult):
                 self._results.append(record)
+            elif isinstance(record, ElementResult | SideOutput):
+                self._elements.append(record)
             elif isinstance(record, LateElement):
                 self._late.append(record)
 
     def results(self) -> pa.Table:
-        """Rows of table results."""
+        """Rows of table results.
+
+        Raises:
+            IllegalArgument: a result is not what was declared.
+            UnsupportedOperation: a window's function sent something to a side output.
+        """
         job, records = self._job, self._results
         schema = job.schemas[results.NAME]
+        if not isinstance(job.compute, Windows):
+            columns = element_columns(job, self._elements)
+            columns["event_time"] = _moments(record.timestamp for record in self._elements)
+            return self._table(schema, columns, len(self._elements))
+        if self._elements:
+            raise UnsupportedOperation(
+                f"side output {self._elements[0].tag!r}: the panes of windows have one type in a pipeline. Yield a "  # type: ignore[union-attr]
+                "result with a column that tells, or make it a pipeline of its own"
+            )
         lateness = job.windows.lateness
         keys = [job.key.columns_of(record.key) for record in records]
-        columns: dict[str, list[Any]] = {name: [key[i] for key in keys] for i, name in enumerate(job.key.names)}
+        columns = {name: [key[i] for key in keys] for i, name in enumerate(job.key.names)}
         columns |= {
             "window_id": [self._window_id(record.key, record.identity) for record in records],
             "window_start": _moments(_bound(record.window, 0) for record in records),

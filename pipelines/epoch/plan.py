@@ -21,7 +21,7 @@ from pipelines.snapshots.manifest import Interval, Kind, Manifest, PartitionWate
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import Windows
+from windowing.compute import Compute, Windows
 from windowing.keys import key_group_range
 from windowing.time import Millis
 
@@ -111,9 +111,12 @@ class EpochPlan:
         return self.steps[-1].clock
 
     @cached_property
-    def windows(self) -> Windows:
+    def compute(self) -> Compute:
         """What is computed; a stagger of its windows is drawn once in the pipeline's life, and kept in the manifest."""
-        windows, draw = self.bound.windows, getattr(self.bound.windows.assigner, "staggered", None)
+        windows = self.bound.compute
+        if not isinstance(windows, Windows):
+            return windows
+        draw = getattr(windows.assigner, "staggered", None)
         if draw is None:
             return windows
         known = None if self.parent is None else self.parent.manifest.stagger_offset
@@ -123,7 +126,7 @@ class EpochPlan:
     @property
     def stagger_offset(self) -> Millis | None:
         """By how much the windows are staggered; None where they are aligned."""
-        return getattr(self.windows.assigner, "stagger_offset", None)
+        return getattr(getattr(self.compute, "assigner", None), "stagger_offset", None)
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,13 @@ class Source:
         log = SourceLog(tables.warehouse, path)
         frames = SourceFrames(spark, path, pipeline)
         return cls(log, frames, bind(pipeline, *frames.schemas(log.head)))
+
+    def now(self) -> Source:
+        """The source as it is now; what follows from its columns is found anew only where they changed."""
+        log = self.log.now()
+        if (log.table_id, log.columns) == (self.log.table_id, self.log.columns):
+            return replace(self, log=log)
+        return replace(self, log=log, bound=bind(self.bound.pipeline, *self.frames.schemas(log.head)))
 
     def position_of(self, manifest: Manifest) -> Position:
         """How far a snapshot has read this source, once it is sure that it can go on with this code and table.

@@ -127,13 +127,13 @@ def measure(frame: DataFrame, pipeline: Pipeline) -> Measures:
 def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks: Sequence[Millis]) -> SliceFrames:
     """Rows that lie at or behind the watermark before their commit may be late, and carry all columns."""
     usable = F.col(STATUS) == OK
-    lateness = bound.windows.lateness
-    may_be_late = F.lit(False)
-    for index, smallest in found.smallest.items():
-        bound_for_late = watermarks[index] - lateness
+    may_be_late, some = F.lit(False), False
+    lateness = bound.lateness
+    for index, smallest in found.smallest.items() if lateness is not None else ():
+        bound_for_late = watermarks[index] - (lateness or 0)
         if smallest <= bound_for_late:
             may_be_late = may_be_late | ((F.col(COMMIT) == index) & (F.col(TIME) <= bound_for_late))
-    some = any(smallest <= watermarks[index] - lateness for index, smallest in found.smallest.items())
+            some = True
     rejected = any(status not in (OK, DROPPED) for status in found.counts)
     return SliceFrames(
         safe=frame.where(usable & ~may_be_late) if found.counts.get(OK) else None,

@@ -52,7 +52,7 @@ def plan_interval(
     recent = None if parent is None else source.log.commits(source.position_of(parent.manifest).version)
     frames, counts = _slice(source, interval, recent)
     # An element at the end of the interval may still join a session that ends there.
-    order = EventOrder.of(bound.windows)
+    order = EventOrder.of(bound.compute)
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]
     return EpochPlan(
         tables=tables,

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pipelines.epoch.operators import make_operator
 from pipelines.epoch.outputs import Outputs
 from pipelines.epoch.steps import EventOrder
 from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, SIDE, TIME, VALUE_PREFIX
 from pipelines.tables import state
 from windowing.keys import KeyGroupRange
 from windowing.operators.event_order import advance
-from windowing.operators.window import WindowOperator
+from windowing.operators.protocol import KeyedOperator
+from windowing.operators.two_inputs import SIDES
 from windowing.panes import Timing
 from windowing.time import Millis
 
@@ -60,9 +62,7 @@ class RowShard:
 
     def counters(self) -> dict[str, int]:
         """What was counted, by name."""
-        counters, timers = self._operator.counters, self._operator.timers
-        fired = timers.event_time.fired + timers.processing_time.fired
-        deleted = timers.event_time.deleted + timers.processing_time.deleted
+        counters = self._operator.counters
         return {
             "elements": len(self._events),
             "on_time": counters.on_time,
@@ -70,10 +70,10 @@ class RowShard:
             "no_window": counters.no_window,
             **{f"fired_{timing.value}": counters.fired[timing] for timing in Timing},
             "withdrawn": counters.withdrawn,
-            "timers_registered": timers.event_time.added + timers.processing_time.added,
-            "timers_fired": fired,
-            "timers_deleted": deleted,
-            "open_windows": len(self._operator.cells),
+            "timers_registered": counters.timers_registered,
+            "timers_fired": counters.timers_fired,
+            "timers_deleted": counters.timers_deleted,
+            "open_windows": counters.open_windows,
         }
 
     @property
@@ -96,8 +96,8 @@ class RowShard:
             end = position
             while end < len(commits) and commits[end] == index:
                 end += 1
-            for key, value, time, row in _elements(job, self._events, position, end):
-                operator.process_element(key, value, time)
+            for key, value, time, side, row in _elements(job, self._events, position, end):
+                operator.process_element(key, value, time, side)
                 outputs.after_element(row)
             position = end
             if step.complete:
@@ -109,10 +109,10 @@ class RowShard:
         job, operator, outputs = self._job, self._operator, self._outputs
         (step,) = job.steps
         operator.process_processing_time(step.clock)
-        for key, value, time, row in _elements(job, self._events, 0, len(self._events)):
-            if time - order.lag > operator.current_watermark:
+        for key, value, time, side, row in _elements(job, self._events, 0, len(self._events)):
+            if time - order.lag > operator.timers.current_watermark:
                 advance(operator, time - order.lag)
-            operator.process_element(key, value, time)
+            operator.process_element(key, value, time, side)
             outputs.after_element(row)
         advance(operator, step.watermark)
         outputs.collect()
@@ -129,13 +129,12 @@ def _sortable(table: pa.Table, name: str) -> bool:
     return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
 
 
-def _restored(job: ShardJob, shard: Shard, rows: pa.Table) -> WindowOperator:
-    operator = WindowOperator(
-        job.windows,
-        panes=job.panes,
-        account_for_all=True,
-        key_groups=KeyGroupRange(shard.first, shard.last),
-        key_group_of=lambda key: job.key.key_group_of(key, job.max_parallelism),
+def _restored(job: ShardJob, shard: Shard, rows: pa.Table) -> KeyedOperator:
+    operator = make_operator(
+        job.compute,
+        job.panes,
+        KeyGroupRange(shard.first, shard.last),
+        lambda key: job.key.key_group_of(key, job.max_parallelism),
     )
     operator.restore_time(job.watermark_before, job.clock_before)
     operator.restore_state(job.state.from_table(rows))
@@ -144,15 +143,31 @@ def _restored(job: ShardJob, shard: Shard, rows: pa.Table) -> WindowOperator:
 
 def _elements(
     job: ShardJob, events: pa.Table, begin: int, end: int
-) -> Iterator[tuple[Any, dict[str, Any], Millis, int]]:
-    """Key, value, time and row number of each event."""
+) -> Iterator[tuple[Any, dict[str, Any], Millis, str | None, int]]:
+    """Key, value, time, side and row number of each event."""
     for start in range(begin, end, _ROWS_AT_A_TIME):
         part = events.slice(start, min(_ROWS_AT_A_TIME, end - start))
         columns = [part[f"{KEY_PREFIX}{name}"].to_pylist() for name in job.key.names]
         keys = columns[0] if len(columns) == 1 else _tuples(columns, len(part))
-        values = _tuples([part[f"{VALUE_PREFIX}{name}"].to_pylist() for name in job.used], len(part))
-        for row, (key, value, time) in enumerate(zip(keys, values, part[TIME].to_pylist(), strict=True), start):
-            yield key, dict(zip(job.used, value, strict=True)), time, row
+        times = part[TIME].to_pylist()
+        for row, (key, (side, value), time) in enumerate(zip(keys, _values(job, part), times, strict=True), start):
+            yield key, value, time, side, row
+
+
+def _values(job: ShardJob, part: pa.Table) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """The side and the value of each event; of two inputs an event has the columns of its own."""
+    values = _tuples([part[f"{VALUE_PREFIX}{name}"].to_pylist() for name in job.used], len(part))
+    if SIDE not in job.used:
+        for value in values:
+            yield None, dict(zip(job.used, value, strict=True))
+        return
+    sides = part[f"{VALUE_PREFIX}{SIDE}"].to_pylist()
+    names = {
+        own: [(i, name.removeprefix(f"{own}.")) for i, name in enumerate(job.used) if name.startswith(f"{own}.")]
+        for own in SIDES
+    }
+    for side, value in zip(sides, values, strict=True):
+        yield side, {name: value[i] for i, name in names[side]}
 
 
 def _tuples(columns: list[list[Any]], rows: int) -> Sequence[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from pipelines.storage import Warehouse
 from pipelines.tables import late, results, state
 from pipelines.tables.files import write_file
 from windowing.columnar.plan import choose_operator
-from windowing.compute import Windows
+from windowing.compute import Compute, Windows
 from windowing.keys import KeySchema
 from windowing.panes import PanePolicy
 from windowing.state.rows import StateSchema
@@ -38,7 +38,7 @@ class ShardJob:
     warehouse: Warehouse
     paths: Mapping[str, str]
     schemas: Mapping[str, pa.Schema]
-    windows: Windows
+    compute: Compute
     panes: PanePolicy
     key: KeySchema
     used: tuple[str, ...]
@@ -53,6 +53,12 @@ class ShardJob:
     epoch: int
     timeline: int
     now: Millis
+
+    @property
+    def windows(self) -> Windows:
+        """What is computed, where that is windows."""
+        assert isinstance(self.compute, Windows)
+        return self.compute
 
 
 @dataclass
@@ -138,9 +144,9 @@ def run_shard(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) -> ShardRun:
-    """The shard through the operator that its windows take."""
+    """The shard through the operator that computes it."""
     # Each brings imports along that the other doesn't need.
-    if choose_operator(job.windows).columnar:
+    if choose_operator(job.compute).columnar:
         from pipelines.epoch.columnar_shard import ColumnarShard
 
         return ColumnarShard(job, events, rows)

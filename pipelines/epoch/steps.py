@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windowing.assigners import MergingWindowAssigner
-from windowing.compute import Windows
+from windowing.compute import Compute, Windows
 from windowing.time import Millis
 
 
@@ -35,6 +35,7 @@ class EventOrder:
     lag: Millis
 
     @classmethod
-    def of(cls, windows: Windows) -> EventOrder:
-        """The order that windows need."""
-        return cls(2 if isinstance(windows.assigner, MergingWindowAssigner) else 1)
+    def of(cls, compute: Compute) -> EventOrder:
+        """The order that a computation needs."""
+        merges = isinstance(compute, Windows) and isinstance(compute.assigner, MergingWindowAssigner)
+        return cls(2 if merges else 1)

@@ -12,6 +12,8 @@ ROW = "__row"
 """The source row as a struct, where it may be needed for the late or rejects table; else null."""
 MARKER = "__marker"
 """JSON that tells a task its shard and state files; null on events."""
+SIDE = "__side"
+"""Which of two inputs the row is of, `left` or `right`."""
 SHARD = "__shard"
 """The shard that the row belongs to."""
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipelines.errors import Refused
-from pipelines.pipeline import DeltaSource, Pipeline
+from pipelines.pipeline import DeltaSource, Input, Pipeline
 from pipelines.sources.columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
 from pipelines.tables import rejects
 from windowing.time import Millis
@@ -27,12 +27,20 @@ _COMMITTED = "__committed"
 
 
 class SourceFrames:
-    """Frames over one source table, as one pipeline sees it."""
+    """Frames over one source table, as one pipeline sees it.
 
-    def __init__(self, spark: SparkSession, path: str, pipeline: Pipeline) -> None:
+    Args:
+        spark: the session.
+        path: of the table.
+        pipeline: that reads it.
+        one: which of its inputs; None for the first.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, pipeline: Pipeline, one: Input | None = None) -> None:
         self._spark = spark
         self._path = path
         self._pipeline = pipeline
+        self._input = pipeline.inputs[0] if one is None else one
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
@@ -63,8 +71,8 @@ class SourceFrames:
         frame = self.snapshot(version)
         derived = self._derive(frame)
         kept = derived
-        if self._pipeline.where is not None:
-            kept = self._checked("where", partial(derived.where, self._pipeline.where))
+        if self._input.where is not None:
+            kept = self._checked("where", partial(derived.where, self._input.where))
         if not kept._jdf.queryExecution().analyzed().deterministic():
             raise Refused(
                 f"columns or where of pipeline {self._pipeline.name!r} has an expression that gives another value each "
@@ -86,7 +94,7 @@ class SourceFrames:
         """
         row = F.struct(*[F.col(f"`{name}`") for name in source.names]).alias(ROW)
         derived = self._derive(frame.select("*", row, F.col("_metadata.file_name").alias(_FILE)))
-        timed = derived.withColumn(TIME, event_millis(self._pipeline.source, derived))
+        timed = derived.withColumn(TIME, event_millis(self._input.source, derived))
         if origins is None:
             return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_FILE)
         if len(set(origins.values())) == 1:
@@ -105,17 +113,17 @@ class SourceFrames:
             status = F.when(time > committed + F.lit(pipeline.max_ahead_millis), rejects.AHEAD).otherwise(status)
         status = F.when((time < FIRST_TIME) | (time >= LAST_TIME), rejects.OUT_OF_RANGE).otherwise(status)
         status = F.when(time.isNull(), rejects.NULL_TIMESTAMP).otherwise(status)
-        if pipeline.null_keys == "reject" and pipeline.key:
+        if pipeline.null_keys == "reject" and self._input.key:
             null_key = F.lit(False)
-            for name in pipeline.key:
+            for name in self._input.key:
                 null_key = null_key | F.col(f"`{name}`").isNull()
             status = F.when(null_key, rejects.NULL_KEY).otherwise(status)
-        if pipeline.where is not None:
-            status = F.when(F.coalesce(F.expr(pipeline.where), F.lit(False)), status).otherwise(DROPPED)
+        if self._input.where is not None:
+            status = F.when(F.coalesce(F.expr(self._input.where), F.lit(False)), status).otherwise(DROPPED)
         return status
 
     def _derive(self, frame: DataFrame) -> DataFrame:
-        for name, expression in self._pipeline.columns.items():
+        for name, expression in self._input.columns.items():
             add = partial(frame.withColumn, name, F.expr(expression))
             frame = self._checked(f"columns[{name!r}]", add)
         return frame

@@ -1,6 +1,11 @@
-"""Table `results`: every pane of every window, with the queries for what holds now and what is final."""
+"""Table `results`: every pane of every window, with the queries for what holds now and what is final.
+
+Process functions and joins put out rows that stand for themselves: no panes, and nothing is withdrawn.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +16,13 @@ from windowing.time import MAX_TIMESTAMP, Millis
 
 NAME = "results"
 
+_MADE = (
+    column("timeline", pa.int64(), "which line of snapshots it belongs to; a restore begins a new one", False),
+    column("epoch", pa.int64(), "the epoch that put it out", False),
+    column("emitted_at", TIMESTAMP, "clock of the driver in that epoch", False),
+    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+)
+
 LEADING = (
     column("window_id", pa.int64(), "identifies the window of its key; stays while a session grows", False),
     column("window_start", TIMESTAMP, "first millisecond; null for the global window"),
@@ -20,23 +32,42 @@ LEADING = (
     column("op", pa.string(), "+ for a result, - where that pane and every one before it is withdrawn", False),
     column("final_at", TIMESTAMP, "when the watermark reaches this, nothing can change the window any more"),
     column("watermark", TIMESTAMP, "watermark at the firing; null before the first and after the last"),
-    column("timeline", pa.int64(), "which line of snapshots it belongs to; a restore begins a new one", False),
-    column("epoch", pa.int64(), "the epoch that put it out", False),
-    column("emitted_at", TIMESTAMP, "clock of the driver in that epoch", False),
-    column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+    *_MADE,
 )
+"""What describes a pane of a window."""
+
+ELEMENT_LEADING = (
+    column("event_time", TIMESTAMP, "of the element or timer it came of; null for a timer in processing time"),
+    column("output", pa.string(), "the side output it was sent to; null for a result"),
+    *_MADE,
+)
+"""What describes a row that a process function or a join put out."""
 
 RESERVED = frozenset(field.name for field in LEADING)
+ELEMENT_RESERVED = frozenset(field.name for field in ELEMENT_LEADING)
 
 
-def schema(key: KeySchema, results: pa.StructType) -> pa.Schema:
-    """Key columns, what describes the pane, then the results."""
+def schema(key: KeySchema, results: pa.StructType, leading: Sequence[pa.Field] = LEADING) -> pa.Schema:
+    """Key columns, what describes the row, then the results."""
     keys = [pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)]
-    return pa.schema([*keys, *LEADING, *results])
+    return pa.schema([*keys, *leading, *results])
 
 
-def latest_query(table: str, key: tuple[str, ...]) -> str:
-    """SQL for the newest pane of each window that is not withdrawn, stale rows left out."""
+def has_panes(rows: pa.Schema) -> bool:
+    """Whether rows of these columns are panes of windows."""
+    return "pane" in rows.names
+
+
+def latest_query(table: str, key: tuple[str, ...], panes: bool = True) -> str:
+    """SQL for the newest pane of each window that is not withdrawn, stale rows left out.
+
+    Args:
+        table: how the query names the table.
+        key: the key columns.
+        panes: whether the rows are panes of windows.
+    """
+    if not panes:
+        return f"SELECT * FROM {table} WHERE NOT stale"
     by = ", ".join(f"`{name}`" for name in (*key, "window_id"))
     return (
         f"SELECT * EXCEPT (newest) FROM (SELECT *, max_by(struct(pane, op), struct(pane, epoch, op = '-')) OVER "
@@ -45,21 +76,29 @@ def latest_query(table: str, key: tuple[str, ...]) -> str:
     )
 
 
-def final_query(table: str, key: tuple[str, ...], watermark: Millis) -> str:
+def final_query(table: str, key: tuple[str, ...], watermark: Millis, panes: bool = True) -> str:
     """SQL for the windows that nothing can change any more.
 
     Args:
         table: how the query names the table.
         key: the key columns.
         watermark: of the snapshot, int64 epoch milliseconds.
+        panes: whether the rows are panes of windows.
     """
+    if not panes:
+        return latest_query(table, key, panes)
     reached = "TRUE" if watermark == MAX_TIMESTAMP else f"unix_millis(final_at) <= {watermark}"
     return f"SELECT * FROM ({latest_query(table, key)}) WHERE {reached}"
 
 
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """What `latest_query` gives, of rows in memory: the newest pane of each window that is not withdrawn."""
+    """What `latest_query` gives, of rows in memory: the newest pane of each window that is not withdrawn.
+
+    Rows that are no panes hold as long as they are not stale.
+    """
     rows = rows.filter(pc.invert(rows["stale"]))
+    if not has_panes(rows.schema):
+        return rows
     by = [*key, "window_id"]
     # A withdrawal counts as newer than the pane it takes back.
     order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
@@ -73,7 +112,7 @@ def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
 
 def final(rows: pa.Table, watermark: Millis) -> pa.Table:
     """Of rows that are the latest, those that nothing can change any more at a watermark."""
-    if watermark == MAX_TIMESTAMP:
+    if watermark == MAX_TIMESTAMP or not has_panes(rows.schema):
         return rows
     final_at = rows["final_at"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     return rows.filter(pc.less_equal(final_at, watermark))

@@ -142,7 +142,7 @@ class PipelineHarness:
         Raises:
             IllegalArgument: an interval that does not begin where the one before ended.
         """
-        order = EventOrder.of(self.bound.windows)
+        order = EventOrder.of(self.bound.compute)
         begin, until = _millis(start), _millis(end)
         if self.epochs and begin - order.lag != self.watermark:
             raise IllegalArgument(
@@ -246,7 +246,7 @@ class PipelineHarness:
             warehouse=Warehouse("."),
             paths={},
             schemas=bound.table_schemas,
-            windows=bound.windows,
+            compute=bound.compute,
             panes=bound.panes,
             key=bound.key,
             used=bound.used,

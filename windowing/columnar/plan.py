@@ -9,7 +9,7 @@ from windowing.aggregates.vectorised import VectorisedAggregate
 from windowing.assigners import DynamicEventTimeSessionWindows
 from windowing.columnar.assignment import assignment_of
 from windowing.columnar.gaps import gaps_of
-from windowing.compute import Windows
+from windowing.compute import Compute, Windows
 from windowing.panes import Accumulation
 from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
@@ -29,8 +29,10 @@ class OperatorChoice:
         return "columnar" if self.columnar else "row"
 
 
-def choose_operator(windows: Windows) -> OperatorChoice:
-    """The operator that runs windows."""
+def choose_operator(windows: Compute) -> OperatorChoice:
+    """The operator that runs windows; process functions and joins go through row operators of their own."""
+    if not isinstance(windows, Windows):
+        return OperatorChoice(False, f"{type(windows).__name__} sees elements one by one, with state and timers")
     reason = _needs_rows(windows)
     if reason is not None:
         return OperatorChoice(False, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from windowing.compute import CoProcess
@@ -74,6 +74,11 @@ class KeyedCoProcessOperator:
 
     def end_commit(self) -> None:
         """Nothing waits for the end of a source commit."""
+
+    @property
+    def output(self) -> Sequence[Record]:
+        """What came out and was not taken yet."""
+        return self._core.output
 
     @property
     def counters(self) -> Counters:

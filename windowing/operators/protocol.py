@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from windowing.operators.counters import Counters
@@ -14,6 +14,10 @@ from windowing.timers import InternalTimerService
 
 class KeyedOperator(Protocol):
     """An operator over the keys of a key-group range. Times are int64 epoch milliseconds."""
+
+    @property
+    def output(self) -> Sequence[Record]:
+        """What came out and was not taken yet."""
 
     @property
     def counters(self) -> Counters:

@@ -56,7 +56,7 @@ class ColumnarByElement:
         self._state = self._schema.to_table([], DEFAULT_MAX_PARALLELISM)
         self._watermark: Millis = MIN_TIMESTAMP
         self._clock: Millis = 0
-        self._output: list[Record] = []
+        self.output: list[Record] = []
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element."""
@@ -69,13 +69,13 @@ class ColumnarByElement:
         for late in outcome.late.to_pylist():
             start, end = late["window_start"], late["window_end"]
             window = None if start is None else TimeWindow(start, end)
-            self._output.append(LateElement(key, value, timestamp, late["reason"], window, late["watermark"]))
+            self.output.append(LateElement(key, value, timestamp, late["reason"], window, late["watermark"]))
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         """Move event time, never back, and fire what is due."""
         self._run([], [(watermark, True)])
         self._watermark = max(self._watermark, watermark)
-        self._output.append(WatermarkRecord(self._watermark))
+        self.output.append(WatermarkRecord(self._watermark))
 
     def process_processing_time(self, clock: Millis) -> None:
         """Move the clock, never back."""
@@ -86,7 +86,7 @@ class ColumnarByElement:
 
     def take_output(self) -> list[Record]:
         """What came out since the last call."""
-        records, self._output = self._output, []
+        records, self.output = self.output, []
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
@@ -149,7 +149,7 @@ class ColumnarByElement:
                 due[result.key, result.window] = [timers[0] + interval, *timers]
         # Tables have no order: timers fire by time, and an element fires its latest window first.
         results.sort(key=lambda result: (MIN_TIMESTAMP if result.timer is None else result.timer, -result.timestamp))
-        self._output.extend(results)
+        self.output.extend(results)
         return outcome
 
     def _result(self, row: dict[str, Any]) -> WindowResult:

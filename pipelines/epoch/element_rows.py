@@ -1,0 +1,76 @@
+"""What a process function or a join puts out, as rows of table results: checked against the declared types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipelines.tables import results
+from windowing.compute import IntervalJoin
+from windowing.errors import IllegalArgument
+from windowing.operators.records import ElementResult, SideOutput
+from windowing.operators.two_inputs import SIDES
+
+if TYPE_CHECKING:
+    from pipelines.epoch.shard import ShardJob
+
+
+def element_columns(job: ShardJob, records: Sequence[ElementResult | SideOutput]) -> dict[str, Any]:
+    """The columns of records, without those that are the same for all rows of an epoch; times in milliseconds.
+
+    Raises:
+        IllegalArgument: a result is no mapping of the declared columns, or a side output was not declared.
+    """
+    schema = job.schemas[results.NAME]
+    tags = {} if isinstance(job.compute, IntervalJoin) else dict(getattr(job.compute, "function").side_outputs)  # noqa: B009
+    named = [field for field in schema if field.name not in {*job.key.names, *results.ELEMENT_RESERVED}]
+    main = {field.name for field in named} - set(tags)
+    keys = [job.key.columns_of(record.key) for record in records]
+    rows = [_row(record, main, tags) for record in records]
+    columns: dict[str, Any] = {name: [key[i] for key in keys] for i, name in enumerate(job.key.names)}
+    columns["output"] = [record.tag if isinstance(record, SideOutput) else None for record in records]
+    for field in named:
+        columns[field.name] = _typed(field, [row.get(field.name) for row in rows])
+    return columns
+
+
+def _row(record: ElementResult | SideOutput, main: set[str], tags: Mapping[str, pa.StructType]) -> Mapping[str, Any]:
+    value = record.value
+    if isinstance(record, SideOutput):
+        if record.tag not in tags:
+            raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; there are {sorted(tags)}")
+        _check_names(f"side output {record.tag!r}", value, {field.name for field in tags[record.tag]})
+        return {record.tag: value}
+    if isinstance(value, tuple) and main == set(SIDES):
+        return dict(zip(SIDES, value, strict=True))
+    _check_names("result", value, main)
+    row: Mapping[str, Any] = value
+    return row
+
+
+def _check_names(what: str, value: Any, names: set[str]) -> None:
+    if not isinstance(value, Mapping):
+        raise IllegalArgument(what, value, f"give a mapping with {sorted(names)}, as its type is declared")
+    if unknown := sorted(set(value) - names):
+        raise IllegalArgument(what, value, f"{unknown[0]!r} is not declared; there are {sorted(names)}")
+
+
+def _typed(field: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise IllegalArgument(
+            f"result column {field.name!r}", _culprit(field, values), f"its declared type is {field.type}: {error}"
+        ) from error
+
+
+def _culprit(field: pa.Field, values: list[Any]) -> Any:
+    """The first value that is not of the type."""
+    for value in values:
+        try:
+            pa.array([value], field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return value
+    return None
