@@ -29,6 +29,10 @@ class Refused(TidegateError):
     exit_code = REFUSED
 
 
+class FilesMissing(Refused):
+    """Files that tasks wrote and that an epoch is about to commit are gone, or cut short."""
+
+
 class LeaseHeld(TidegateError):
     """Another driver is at work on the pipeline."""
 

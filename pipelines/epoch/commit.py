@@ -9,11 +9,10 @@ from deltalake import DeltaTable
 
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
-from pipelines.snapshots.commit import as_data_file, commit_snapshot, outrun
+from pipelines.snapshots.commit import as_data_file, check_before_commit, commit_snapshot, outrun
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.storage import active_files
 from pipelines.tables import late, rejects, results, state
-from pipelines.tables.files import check_written
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 COUNTERS = (
@@ -53,7 +52,7 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
     """Refuse a manifest that lists a file which is not there with its size."""
     for table, work in manifest.publish.items():
-        check_written(tables.warehouse, tables.path(table), work.files)
+        check_before_commit(tables, table, work.files, manifest.epoch)
 
 
 def _of_parent(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.errors import Refused
+from pipelines.errors import FilesMissing, Refused
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import epochs, late, rejects, results
@@ -32,7 +32,7 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
     """Publish an epoch to every table; what is published already is left as it is.
 
     Raises:
-        Refused: a file that the manifest lists is gone, or the table's commits keep failing.
+        FilesMissing: a file that the manifest lists is gone. Refused: the table's commits keep failing.
     """
     for table in PUBLISHED:
         publish_table(tables, manifest, table)
@@ -69,10 +69,12 @@ def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
 def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
     try:
         check_written(tables.warehouse, tables.path(table), work.files)
-    except Refused as error:
-        raise Refused(
-            f"publishing epoch {manifest.epoch} is impossible: {error}. Its state is committed and its results are "
-            f"lost; restore epoch {manifest.parent} and run again"
+    except FilesMissing as error:
+        first = f"remove the folder {tables.warehouse.path(tables.pipeline)}"
+        way = first if manifest.parent is None else f"`tidegate restore {tables.pipeline} {manifest.parent}`"
+        raise FilesMissing(
+            f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed and its results are "
+            f"lost: {way}, and run again"
         ) from error
     files = list(work.files)
     if table == epochs.NAME:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.errors import Refused
+from pipelines.errors import FilesMissing, Refused
 from pipelines.snapshots.manifest import DataFile, Manifest
 from pipelines.storage import active_files
 from pipelines.tables import state
@@ -47,7 +47,7 @@ def commit_snapshot(
     text = state.manifest_row(manifest.model_dump_json(), schema)
     row = write_file(tables.warehouse, path, f"manifest-{manifest.epoch:06d}", text)
     files = [*added, *([row] if row else [])]
-    check_written(tables.warehouse, path, files)
+    check_before_commit(tables, state.NAME, files, manifest.epoch)
     removes = [remove_action(file) for file in active_files(handle) if file["path"] not in kept]
     try:
         handle.create_write_transaction(
@@ -63,6 +63,20 @@ def commit_snapshot(
         )
     except CommitFailedError as error:
         raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+
+
+def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:
+    """Refuse files that are not there with their size, while nothing of an epoch is committed.
+
+    Raises:
+        FilesMissing: a file is missing or cut short.
+    """
+    try:
+        check_written(tables.warehouse, tables.path(table), files)
+    except FilesMissing as error:
+        raise FilesMissing(
+            f"epoch {epoch} of {tables.pipeline}: {error} Nothing of this epoch counts; run it again"
+        ) from error
 
 
 def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:

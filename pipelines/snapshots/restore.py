@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import epoch_row, publish
-from pipelines.errors import Refused
+from pipelines.errors import FilesMissing, Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot
 from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, fork_of
@@ -44,7 +44,7 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     """
     head = read_snapshot(tables)
     if head is not None:
-        publish(tables, head.manifest)
+        _publish_head(tables, head.manifest, target.manifest)
     if head is not None and head.path == target.path:
         is_ours = True
     else:
@@ -67,6 +67,15 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     commit_snapshot(tables, handle, manifest, arrow_schema(handle), returning, kept)
     publish(tables, manifest)
     return manifest
+
+
+def _publish_head(tables: PipelineTables, head: Manifest, target: Manifest) -> None:
+    """Roll forward what a crash left; what can't be is left where the restore goes back to before it."""
+    try:
+        publish(tables, head)
+    except FilesMissing:
+        if target.epoch >= head.epoch:
+            raise
 
 
 def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.errors import Refused
+from pipelines.errors import FilesMissing
 from pipelines.snapshots.manifest import DataFile
 from pipelines.storage import Warehouse
 from windowing.time import Millis, from_millis, to_millis
@@ -73,15 +73,15 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
     """Refuse files that are not there with their size: the log would point to nothing for ever.
 
     Raises:
-        Refused: a file is missing or cut short; the message names it.
+        FilesMissing: a file is missing or cut short; the message names it.
     """
     sizes = warehouse.sizes(path, [file.path for file in files])
     for file in files:
         if sizes[file.path] != file.size:
             found = "is missing" if sizes[file.path] is None else f"has {sizes[file.path]} bytes, not {file.size}"
-            raise Refused(
-                f"file {file.path} of table {path} {found}. Do all workers write to the driver's "
-                "storage? A local path must be a shared mount"
+            raise FilesMissing(
+                f"file {file.path} of table {path} {found}. Do all workers write to the driver's storage (a local path "
+                "must be a shared mount)? Or did something other than tidegate vacuum the table?"
             )
 
 

@@ -122,6 +122,15 @@ class ByHand:
         return commit(planned.plan, outcomes, {})
 
 
+def marker_of(plan: EpochPlan, shard: int) -> str:
+    """The marker row of a shard, which tells its task what state to read."""
+    groups, files = plan.shards[shard], plan.parent.files if plan.parent is not None else ()
+    own = [
+        file["path"] for file in files if file["min.key_group"] <= groups.last and file["max.key_group"] >= groups.first
+    ]
+    return json.dumps({"shard": shard, "files": own, "rewrite": must_rewrite(plan, files)})
+
+
 @dataclass(frozen=True)
 class HandPlan:
     """A plan and the rows that Spark would have read for it."""
@@ -149,16 +158,6 @@ class HandPlan:
             for row, value in zip(rows, keys, strict=True)
             if groups.first <= key.key_group_of(value, parallelism) <= groups.last
         ]
-        files = self.plan.parent.files if self.plan.parent is not None else ()
-        marker = {
-            "shard": shard,
-            "files": [
-                file["path"]
-                for file in files
-                if file["min.key_group"] <= groups.last and file["max.key_group"] >= groups.first
-            ],
-            "rewrite": must_rewrite(self.plan, files),
-        }
         columns: dict[str, pa.Array] = {
             TIME: pa.array([to_millis(row["at"]) for row in own] + [None], pa.int64()),
             COMMIT: pa.array([0] * len(own) + [None], pa.int32()),
@@ -168,5 +167,5 @@ class HandPlan:
                 values = [row[name] for row in own]
                 columns[f"{prefix}{name}"] = pa.array([*values, None], EVENTS.field(name).type)
         columns[ROW] = pa.array([*own, None], pa.struct(list(EVENTS)))
-        columns[MARKER] = pa.array([None] * len(own) + [json.dumps(marker)], pa.string())
+        columns[MARKER] = pa.array([None] * len(own) + [marker_of(self.plan, shard)], pa.string())
         yield pa.RecordBatch.from_pydict(columns)

@@ -89,7 +89,7 @@ def test_a_file_that_is_gone_is_not_committed_and_the_way_out_is_named(by_hand: 
     manifest = fired(by_hand)
     (file,) = manifest.publish["results"].files
     Path(by_hand.tables.path("results"), file.path).unlink()
-    with pytest.raises(Refused, match=r"publishing epoch 2 is impossible: .*missing.*restore epoch 1"):
+    with pytest.raises(Refused, match=r"publishing epoch 2 is impossible: .*missing.*tidegate restore sessions 1"):
         publish(by_hand.tables, manifest)
     assert len(by_hand.rows("results")) == 0
 

@@ -1,0 +1,144 @@
+"""What a stream of the recovery tests reads, how it is run and crashed, and what must be the same in the end."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipelines import Pipeline, stream
+from pipelines.stream import Stream
+from tests.lake import DAY0, Lake, Row, hourly_pipeline
+from tests.recovery.without_spark import NoSpark, standing_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+USERS = 4
+
+PIPELINE = hourly_pipeline(
+    name="hours", watermark_by="user", allowed_lateness=timedelta(minutes=30), parallelism=2, max_parallelism=8
+)
+"""Each user is a source partition, and commits may be cut: epochs that end inside one are the hardest to resume."""
+
+STEPS = (
+    "planned",
+    "operated",
+    "committed",
+    "published results",
+    "published late",
+    "published rejects",
+    "published epochs",
+)
+
+FILE_BY_FILE = {"maxFilesPerTrigger": "1"}
+
+
+class Crash(Exception):
+    """Ends a run in the middle, as a crash would."""
+
+
+def commit_to(lake: Lake, number: int, files: int = 2) -> None:
+    """One commit of the source, two hours on: in order, out of order, late, twice the same, of no use.
+
+    Every file has all users, and the newest rows are in the first.
+    """
+    draw = random.Random(number)
+    end = DAY0 + timedelta(hours=2 * number)
+    rows: list[Row] = [
+        (f"user{at % USERS}", end - timedelta(minutes=draw.randrange(1, 180)), draw.randrange(100)) for at in range(40)
+    ]
+    late: list[Row] = [(f"user{at}", end - timedelta(hours=7), at) for at in range(USERS if number > 2 else 0)]
+    newest: list[Row] = [(f"user{at}", end, number) for at in range(USERS)]
+    useless: list[Row] = [(None, end, 1), ("user0", None, 2)]
+    half = len(rows) // 2
+    if files == 1:
+        lake.append_in_files([*rows, *rows[:5], *newest, *late, *useless])
+    else:
+        lake.append_in_files([*rows[:half], *newest, *late], [*rows[half:], *rows[:5], *useless])
+
+
+def source_of(folder: Path, commits: int) -> Lake:
+    """A lake with a source of so many commits of two files each, and one of a single file at the end."""
+    lake = Lake(folder)
+    for number in range(1, commits + 1):
+        commit_to(lake, number)
+    commit_to(lake, commits + 1, files=1)
+    return lake
+
+
+def copy_of(lake: Lake, folder: Path) -> Lake:
+    """The same lake at another place, with the same clock: what happens to one is not seen by the other."""
+    shutil.copytree(lake.folder, folder)
+    return Lake(folder, lake.clock)
+
+
+def run(
+    spark: SparkSession | NoSpark,
+    lake: Lake,
+    tell: Callable[[str], None] = lambda step: None,
+    pipeline: Pipeline = PIPELINE,
+    options: dict[str, str] = FILE_BY_FILE,
+) -> None:
+    """Stream all that is there, by default a file an epoch."""
+    with standing_in(spark), lake.driver(spark, pipeline, tell) as driver:
+        Stream(driver, lake.config.work_folder, lambda manifest: None, options).run_available()
+
+
+def crash_after(spark: SparkSession | NoSpark, lake: Lake, step: str, epoch: int = 1, **options: Any) -> None:
+    """Stream until a step of the epoch-th epoch is done; Spark's checkpoint is left behind, as by a kill."""
+    planned: list[str] = []
+
+    def tell(done: str) -> None:
+        if done == "planned":
+            planned.append(done)
+        if done == step and len(planned) == epoch:
+            raise Crash
+
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(stream.shutil, "rmtree", lambda *path, **options: None)
+        with pytest.raises(Crash):
+            run(spark, lake, tell, **options)
+
+
+def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """Everything that readers can see and a later run rests on, row for row, without the runs' own marks.
+
+    Args:
+        lake: with the pipeline's tables.
+        pipeline: whose they are.
+        without: further columns to leave out.
+    """
+    own = {
+        "results": ["emitted_at"],
+        "late": [],
+        "rejects": [],
+        "epochs": ["phases", "run_id", "started_at"],
+        "state": ["manifest"],
+    }
+    found = {}
+    for table, marks in own.items():
+        rows = lake.rows(pipeline, table)
+        rows = rows.drop_columns([name for name in (*marks, *without) if name in rows.column_names])
+        found[table] = sorted(str(row) for row in rows.to_pylist() if row.get("key_group") != -1)
+    manifest = lake.snapshot(pipeline).manifest
+    found["position"] = [str((manifest.positions, manifest.watermark, manifest.partitions))]
+    panes = [(row["window_id"], row["pane"], row["op"]) for row in lake.rows(pipeline, "results").to_pylist()]
+    found["doubled panes"] = sorted(str(pane) for pane in panes if panes.count(pane) > 1)
+    return found
+
+
+def differences(found: dict[str, list[str]], expected: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What one of two outcomes has and the other has not, by table; nothing where they are equal."""
+    told = {}
+    for name in expected:
+        more = [f"+ {row}" for row in found[name] if row not in expected[name]]
+        less = [f"- {row}" for row in expected[name] if row not in found[name]]
+        if found[name] != expected[name]:
+            told[name] = [*more, *less] or [f"{len(found[name])} rows, not {len(expected[name])}"]
+    return told

@@ -1,0 +1,134 @@
+"""Bugs to plant, one for each protection of the protocol: with it switched off, the crash tests must fail.
+
+Each says after which steps a crash shows it. That is part of what is tested: a protection that mattered
+nowhere would be none, and one that mattered elsewhere would be misunderstood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.driver import Driver
+from pipelines.epoch import commit as commit_step
+from pipelines.epoch import publish as publish_step
+from pipelines.epoch.event_time import EventTime
+from pipelines.epoch.plan import EpochPlan
+from pipelines.epoch.shard import ShardOutcome
+from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.manifest import DataFile, Manifest, Position
+from pipelines.stream import Stream, end_of_batch
+from pipelines.tables import results
+from tests.recovery.arrivals import STEPS
+from windowing.time import MIN_TIMESTAMP
+
+PLANNED, OPERATED, COMMITTED, RESULTS, LATE, REJECTS, EPOCHS = STEPS
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A protection that is switched off.
+
+    Args:
+        rule: what no longer holds.
+        plant: does it.
+        shows_after: the steps after which a crash, and a start with the bug, end wrongly.
+    """
+
+    rule: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+    shows_after: frozenset[str]
+
+    def __str__(self) -> str:
+        return self.rule
+
+
+def _no_roll_forward(planted: pytest.MonkeyPatch) -> None:
+    planted.setattr(Driver, "recover", lambda self: read_snapshot(self.tables))
+
+
+def _no_look_at_the_transaction(planted: pytest.MonkeyPatch) -> None:
+    planted.setattr(publish_step, "is_published", lambda *ignored: False)
+
+
+def _checkpoint_is_trusted(planted: pytest.MonkeyPatch) -> None:
+    """Begin where the newest batch ended that Spark's checkpoint calls done."""
+
+    def position(self: Stream) -> Position:
+        folders = sorted((self.work / "checkpoints").glob("*"), key=lambda folder: folder.stat().st_mtime_ns)
+        done = [
+            (folder, max(int(batch.name) for batch in (folder / "commits").iterdir() if batch.name.isdigit()))
+            for folder in folders
+            if (folder / "commits").is_dir() and any(b.name.isdigit() for b in (folder / "commits").iterdir())
+        ]
+        return end_of_batch(*done[-1]) if done else Position(version=-1)
+
+    planted.setattr(Stream, "_position", position)
+
+
+def _files_read_are_forgotten(planted: pytest.MonkeyPatch) -> None:
+    known = Manifest.position_in
+
+    def position_in(self: Manifest, source: str) -> Position:
+        return known(self, source).model_copy(update={"files": 0})
+
+    planted.setattr(Manifest, "position_in", position_in)
+
+
+def _event_time_begins_anew(planted: pytest.MonkeyPatch) -> None:
+    known = Manifest.parse
+
+    def parse(text: str) -> Manifest:
+        return known(text).model_copy(update={"watermark": MIN_TIMESTAMP, "partitions": {}})
+
+    planted.setattr(Manifest, "parse", parse)
+
+
+def _half_a_commits_times_are_forgotten(planted: pytest.MonkeyPatch) -> None:
+    known = EventTime.restored
+
+    def restored(strategy, watermark, clock, partitions):  # type: ignore[no-untyped-def]
+        kept = {name: partition.model_copy(update={"pending": None}) for name, partition in partitions.items()}
+        return known(strategy, watermark, clock, kept)
+
+    planted.setattr(EventTime, "restored", restored)
+
+
+def _whatever_lies_there_is_published(planted: pytest.MonkeyPatch) -> None:
+    """Take the files of the folder, as a job's committer would, and not those that the tasks reported."""
+    known = commit_step._manifest
+
+    def manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
+        made = known(plan, outcomes, phases)
+        folder = Path(plan.tables.path(results.NAME))
+        files = tuple(
+            DataFile(
+                path=file.name,
+                size=file.stat().st_size,
+                rows=(rows := pq.read_metadata(file).num_rows),
+                stats=f'{{"numRecords": {rows}}}',
+            )
+            for file in sorted(folder.glob(f"{results.NAME}-{plan.epoch:06d}-*.parquet"))
+        )
+        work = made.publish[results.NAME].model_copy(update={"files": files})
+        return made.model_copy(update={"publish": {**made.publish, results.NAME: work}})
+
+    planted.setattr(commit_step, "_manifest", manifest)
+
+
+BEFORE_THE_COMMIT = frozenset({PLANNED, OPERATED})
+UNPUBLISHED = frozenset({COMMITTED, RESULTS, LATE, REJECTS})
+
+BUGS = (
+    Bug("recovery rolls forward", _no_roll_forward, UNPUBLISHED),
+    Bug("an epoch is published once", _no_look_at_the_transaction, BEFORE_THE_COMMIT | {EPOCHS}),
+    Bug("the checkpoint follows the manifest", _checkpoint_is_trusted, UNPUBLISHED | {EPOCHS}),
+    Bug("files that were read are part of the position", _files_read_are_forgotten, BEFORE_THE_COMMIT),
+    Bug("event time is part of the snapshot", _event_time_begins_anew, frozenset(STEPS)),
+    Bug("half a commit's times are part of the snapshot", _half_a_commits_times_are_forgotten, BEFORE_THE_COMMIT),
+    Bug("only reported files are published", _whatever_lies_there_is_published, frozenset({OPERATED})),
+)

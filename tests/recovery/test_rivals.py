@@ -1,0 +1,157 @@
+"""Somebody optimises, vacuums or alters our tables between any two steps of an epoch, or drives them as well.
+
+Either nothing changes, or the epoch ends with a clear error and a way out; no row is ever doubled or lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Field
+from deltalake.schema import PrimitiveType
+
+from pipelines.epoch import publish as publish_step
+from pipelines.errors import Refused
+from pipelines.lease import Lease
+from pipelines.snapshots import commit as snapshot_step
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.restore import restore
+from pipelines.tables import state
+from pipelines.tables.pipeline_tables import PUBLISHED
+from tests.lake import Lake
+from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, crash_after, differences, outcome, run, source_of
+from tests.recovery.without_spark import NoSpark
+
+pytestmark = pytest.mark.recovery
+
+PLANNED, OPERATED, COMMITTED, RESULTS, LATE, *_ = STEPS
+
+Act = Callable[[DeltaTable], object]
+
+
+def optimize(table: DeltaTable) -> None:
+    table.optimize.compact()
+
+
+def vacuum(table: DeltaTable) -> None:
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def describe(table: DeltaTable) -> None:
+    table.alter.set_table_description("somebody was here")
+
+
+def add_column(table: DeltaTable) -> None:
+    table.alter.add_columns([Field("theirs", PrimitiveType("integer"), nullable=True)])
+
+
+ACTS: tuple[Act, ...] = (optimize, vacuum, describe, add_column)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A stream that stands before the epoch which ends a half-read commit, and what the stream comes to."""
+
+    lake: Lake
+    rows: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    folder = tmp_path_factory.mktemp("rivals")
+    source = source_of(folder / "source", commits=2)
+    undisturbed = copy_of(source, folder / "undisturbed")
+    run(NoSpark(), undisturbed)
+    lake = copy_of(source, folder / "begun")
+    crash_after(NoSpark(), lake, STEPS[-1], epoch=3)
+    return Begun(lake, rows_of(undisturbed))
+
+
+def run_beside(lake: Lake, act: Act, tables: tuple[str, ...], step: str) -> None:
+    """Stream to the end, while somebody acts on tables once, after a step of the first epoch."""
+    planned: list[str] = []
+
+    def tell(done: str) -> None:
+        if done == "planned":
+            planned.append(done)
+        if done == step and len(planned) == 1:
+            for table in tables:
+                act(DeltaTable(lake.path(f"{PIPELINE.name}/{table}")))
+
+    run(NoSpark(), lake, tell)
+
+
+def rows_of(lake: Lake) -> dict[str, list[str]]:
+    """What the tables hold, without the numbers of epochs, which a restore moves, and a column that a rival added."""
+    found = outcome(lake, without=("epoch", "timeline", "theirs"))
+    return {table: rows for table, rows in found.items() if table != "epochs"}
+
+
+STOPS = {
+    # Any commit to state since the plan, were it harmless, refuses the epoch: OPTIMIZE is the one that doubles rows.
+    ("state", optimize): {PLANNED, OPERATED},
+    ("state", vacuum): {PLANNED, OPERATED},
+    ("state", describe): {PLANNED, OPERATED},
+    ("state", add_column): {PLANNED, OPERATED},
+    # What tasks wrote and nobody committed yet is rubbish to VACUUM.
+    ("published", vacuum): {OPERATED, COMMITTED, RESULTS, LATE},
+}
+"""The steps after which an act on the tables stops the epoch."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+@pytest.mark.parametrize("where", ["state", "published"])
+def test_what_others_do_between_two_steps_changes_nothing_or_stops_the_epoch_with_a_way_out(
+    begun: Begun, tmp_path: Path, where: str, act: Act, step: str
+) -> None:
+    lake = copy_of(begun.lake, tmp_path / "lake")
+    tables = (state.NAME,) if where == "state" else PUBLISHED
+    stopped = None
+    try:
+        run_beside(lake, act, tables, step)
+    except Refused as error:
+        stopped = str(error)
+    assert (stopped is not None) == (step in STOPS.get((where, act), ())), stopped
+    if stopped is not None:
+        follow(lake, stopped)
+        run(NoSpark(), lake)
+    assert differences(rows_of(lake), begun.rows) == {}
+
+
+def follow(lake: Lake, message: str) -> None:
+    """Do what an error tells to do."""
+    assert re.search("run (it )?again", message), message
+    if told := re.search(r"tidegate restore hours (\d+)", message):
+        tables = lake.tables(PIPELINE)
+        with Lease(tables, "restore", lake.clock):
+            restore(tables, find_snapshot(tables, told[1]), lake.clock())
+
+
+def test_a_state_commit_that_tries_again_past_another_one_is_noticed(
+    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With retries deltalake commits past a concurrent OPTIMIZE: old rows and new ones, and two manifests."""
+
+    def with_retries(**properties: Any) -> CommitProperties:
+        return CommitProperties(**{**properties, "max_commit_retries": 15})
+
+    monkeypatch.setattr(snapshot_step, "CommitProperties", with_retries)
+    with pytest.raises(Refused, match="has 2 manifests"):
+        run_beside(copy_of(begun.lake, tmp_path / "lake"), optimize, (state.NAME,), OPERATED)
+
+
+def test_committing_files_without_a_look_at_them_is_noticed(
+    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (snapshot_step, publish_step):
+        monkeypatch.setattr(module, "check_written", lambda *ignored: None)
+    lake = copy_of(begun.lake, tmp_path / "lake")
+    run_beside(lake, vacuum, PUBLISHED, OPERATED)
+    with pytest.raises(Refused, match="can't be read"):
+        rows_of(lake)

@@ -1,0 +1,111 @@
+"""A stream that crashes after any step and starts again ends as one that never crashed, row for row.
+
+And with any protection of the protocol switched off it does not: each planted bug shows after just the
+steps that it is about. The same matrix runs without a JVM, where a cell takes a moment, and in Spark.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lake import Lake
+from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run, source_of
+from tests.recovery.bugs import BUGS, Bug
+from tests.recovery.without_spark import NoSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.recovery
+
+EPOCHS_BEFORE = 3
+"""The crash is in the epoch after these, which ends a commit that was read by half."""
+
+
+class Crashes:
+    """Lakes that crashed after each step, made once; each is copied for the start that comes after.
+
+    Args:
+        spark: the session, or what stands for it.
+        folder: where the lakes go.
+    """
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self._folder = folder
+        self._source = source_of(folder / "source", commits=2)
+        undisturbed = copy_of(self._source, folder / "undisturbed")
+        run(spark, undisturbed)
+        self.undisturbed = outcome(undisturbed)
+        self._begun = copy_of(self._source, folder / "begun")
+        crash_after(spark, self._begun, STEPS[-1], EPOCHS_BEFORE)
+        self._crashed: dict[str, Lake] = {}
+        self._copies = 0
+
+    def after(self, step: str) -> Lake:
+        """A lake whose stream crashed after a step."""
+        if step not in self._crashed:
+            self._crashed[step] = copy_of(self._begun, self._folder / step.replace(" ", "_"))
+            crash_after(self.spark, self._crashed[step], step)
+        self._copies += 1
+        return copy_of(self._crashed[step], self._folder / f"again-{self._copies}")
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
+    return Crashes(NoSpark(), tmp_path_factory.mktemp("by_hand"))
+
+
+@pytest.fixture(scope="module")
+def in_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Crashes:
+    return Crashes(spark, tmp_path_factory.mktemp("in_spark"))
+
+
+@pytest.fixture
+def crashes(request: pytest.FixtureRequest) -> Crashes:
+    found: Crashes = request.getfixturevalue(request.param)
+    return found
+
+
+def in_both(*values: Any, only_long_in_spark: bool = False) -> list[Any]:
+    """A case without a JVM and the same in Spark."""
+    marks = [pytest.mark.spark, *([pytest.mark.long] if only_long_in_spark else [])]
+    return [pytest.param("by_hand", *values), pytest.param("in_spark", *values, marks=marks)]
+
+
+@pytest.mark.parametrize("crashes", in_both(), indirect=True)
+def test_the_undisturbed_stream_has_something_of_everything(crashes: Crashes) -> None:
+    assert all(crashes.undisturbed[table] for table in ("results", "late", "rejects", "epochs", "state"))
+    assert crashes.undisturbed["doubled panes"] == []
+
+
+@pytest.mark.parametrize(("crashes", "step"), [case for step in STEPS for case in in_both(step)], indirect=["crashes"])
+def test_a_crash_after_any_step_changes_nothing(crashes: Crashes, step: str) -> None:
+    lake = crashes.after(step)
+    run(crashes.spark, lake)
+    assert differences(outcome(lake), crashes.undisturbed) == {}
+
+
+@pytest.mark.parametrize(
+    ("crashes", "bug", "step"),
+    [
+        case
+        for bug in BUGS
+        for step in STEPS
+        for case in in_both(bug, step, only_long_in_spark=step != min(bug.shows_after, key=STEPS.index))
+    ],
+    indirect=["crashes"],
+    ids=str,
+)
+def test_without_a_protection_a_crash_shows_after_the_steps_that_it_is_about(
+    crashes: Crashes, bug: Bug, step: str
+) -> None:
+    lake = crashes.after(step)
+    with pytest.MonkeyPatch.context() as planted:
+        bug.plant(planted)
+        run(crashes.spark, lake)
+    shown = differences(outcome(lake), crashes.undisturbed)
+    assert bool(shown) == (step in bug.shows_after), shown

@@ -1,0 +1,215 @@
+"""Streams without a JVM: what Spark does for one is done here in Python, and all else is the product.
+
+Stood in for are the reading of files, the aggregate of a slice, the job that runs the shards, and the
+query that cuts the source's log into batches. The driver, its steps, the position, event time, the
+operators, commit, publish and recovery are the product's own.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from pipelines import Pipeline, replay, stream
+from pipelines.binding import BoundPipeline, bind
+from pipelines.epoch import operate as operate_step
+from pipelines.epoch.event_time import ONLY_PARTITION, EventTime
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
+from pipelines.epoch.plan_commits import ReadCommit, _position
+from pipelines.epoch.shard import ShardOutcome, run_shard
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import Position
+from pipelines.sources.columns import MARKER, OK, ROW, STATUS
+from pipelines.sources.frames import SourceFrames
+from pipelines.sources.log import SourceLog
+from pipelines.storage import Warehouse
+from pipelines.stream import Stream, seed_checkpoint
+from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.testing.rows import event_millis, events_table, status
+from tests.lake import EVENTS
+from tests.pipelines.by_hand import marker_of
+from windowing.time import MIN_TIMESTAMP, Millis
+
+
+class NoSpark:
+    """Stands where the session would: nothing but the number of cores is asked of it."""
+
+    class sparkContext:  # noqa: N801
+        defaultParallelism = 2  # noqa: N815
+
+
+@contextmanager
+def standing_in(session: object) -> Iterator[None]:
+    """Within it a stream runs in the session, and without a JVM where that is `NoSpark`."""
+    with pytest.MonkeyPatch.context() as planted:
+        if isinstance(session, NoSpark):
+            planted.setattr(Source, "open", _open)
+            for module in (stream, replay):
+                planted.setattr(module, "plan_commits", plan_commits)
+            planted.setattr(stream, "_Running", Batches)
+            planted.setattr(operate_step, "operate", operate)
+        yield
+
+
+@dataclass(frozen=True)
+class Files:
+    """Reads files of the source where Spark would."""
+
+    warehouse: Warehouse
+    path: str
+    bound: BoundPipeline
+
+    def rows(self, commit: ReadCommit) -> list[dict[str, Any]]:
+        """The rows of a commit, or of the part of it that is read."""
+        names = [file.path for file in commit.files]
+        rows: list[dict[str, Any]] = self.warehouse.read_files(self.path, names, self.bound.source).to_pylist()
+        return rows
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The rows of a slice: (commit, event time, source row, derived row), and those of no use with the reason."""
+
+    usable: list[tuple[int, Millis, dict[str, Any], dict[str, Any]]]
+    rejected: list[tuple[dict[str, Any], str]]
+
+
+def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> Source:
+    path = tables.warehouse.path(pipeline.source.table)
+    bound = bind(pipeline, EVENTS, EVENTS)
+    return Source(SourceLog(tables.warehouse, path), cast("SourceFrames", Files(tables.warehouse, path, bound)), bound)
+
+
+def plan_commits(
+    source: Source,
+    tables: PipelineTables,
+    commits: Sequence[ReadCommit],
+    head: Snapshot | None,
+    now: Millis,
+    shards: int,
+) -> EpochPlan:
+    """The plan of an epoch, its slice read and judged row by row."""
+    bound, pipeline = source.bound, source.bound.pipeline
+    manifest = None if head is None else head.manifest
+    if manifest is not None:
+        source.position_of(manifest)
+    before = MIN_TIMESTAMP if manifest is None else manifest.watermark
+    event_time = EventTime.restored(
+        pipeline.watermark, before, clock_of(head), {} if manifest is None else manifest.partitions
+    )
+    found, steps = Slice([], []), []
+    for index, read in enumerate(commits):
+        largest: dict[str, Millis] = {}
+        for row in cast("Files", source.frames).rows(read):
+            time = event_millis(pipeline.source, row[pipeline.source.timestamp])
+            judged = status(bound, row, time, read.commit.time)
+            if judged != OK or time is None:
+                found.rejected.append((row, judged))
+                continue
+            found.usable.append((index, time, row, row))
+            by = ONLY_PARTITION if pipeline.watermark_by is None else str(row[pipeline.watermark_by])
+            largest[by] = max(largest.get(by, time), time)
+        steps.append(event_time.step(largest, read.commit.time, read.complete))
+    rejected = {reason: sum(found == reason for _, found in found.rejected) for _, reason in found.rejected}
+    return EpochPlan(
+        tables=tables,
+        bound=bound,
+        parent=head,
+        head=head,
+        kind="stream",
+        positions=_position(source, commits[-1]),
+        frames=cast("SliceFrames", found),
+        counts=SliceCounts(usable=len(found.usable), rejected=rejected),
+        steps=tuple(steps),
+        partitions=event_time.snapshot(),
+        watermark_before=before,
+        shards=cut_shards(shards, pipeline.max_parallelism),
+        stale=() if manifest is None else manifest.stale,
+        started_at=now,
+    )
+
+
+def operate(spark: object, plan: EpochPlan) -> list[ShardOutcome]:
+    """Run every shard, as its task would, and write what is rejected."""
+    job = operate_step.job_of(plan)
+    found = cast("Slice", plan.frames) if isinstance(plan.frames, Slice) else Slice([], [])
+    reports = [report for shard in range(len(plan.shards)) for report in run_shard(job, _batches(plan, found, shard))]
+    if found.rejected:
+        rows = [row for row, _ in found.rejected]
+        columns = {
+            ROW: pa.array(rows, pa.struct(list(plan.bound.source))),
+            STATUS: [reason for _, reason in found.rejected],
+        }
+        reports += operate_step.write_rejects(job, iter([pa.RecordBatch.from_pydict(columns)]))
+    outcomes = [ShardOutcome.from_json(row["info"]) for report in reports for row in report.to_pylist()]
+    operate_step._check_complete(plan, outcomes)
+    return outcomes
+
+
+def _batches(plan: EpochPlan, found: Slice, shard: int) -> Iterator[pa.RecordBatch]:
+    groups, key = plan.shards[shard], plan.bound.key
+    own = [
+        event
+        for event in found.usable
+        if groups.first
+        <= key.key_group_of(key.key_of([event[3][name] for name in key.names]), plan.bound.pipeline.max_parallelism)
+        <= groups.last
+    ]
+    if own:
+        events = events_table(plan.bound, own)
+        yield from events.append_column(MARKER, pa.nulls(len(own), pa.string())).to_batches()
+    yield pa.RecordBatch.from_pydict({MARKER: [marker_of(plan, shard)]})
+
+
+@dataclass
+class Batches:
+    """The query: batches of a given number of files, each with its end in the checkpoint before it is handed out."""
+
+    stream: Stream
+    source: Source
+    position: Position
+    interval: object
+
+    def __enter__(self) -> Batches:
+        name = f"{self.stream.driver.pipeline.name}-{uuid.uuid4().hex}"
+        self.checkpoint: Path = self.stream.work / "checkpoints" / name
+        if self.position.version >= 0:
+            seed_checkpoint(self.checkpoint, self.source.log.table_id, self.position)
+        return self
+
+    def awaitTermination(self) -> bool:  # noqa: N802
+        """Hand out everything that the log holds now."""
+        for name in ("offsets", "commits"):
+            (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
+        for number, (version, index) in enumerate(self._ends(), start=1):
+            offset = {"reservoirVersion": version, "index": index, "isStartingVersion": False}
+            (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+            self.stream._take(self.checkpoint, number)
+            (self.checkpoint / "commits" / str(number)).write_text("v1\n{}")
+        return True
+
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        """The last file of each batch as Delta names it; after a version's last file, the next version."""
+        begin, limit = self.position, int(self.stream.options.get("maxFilesPerTrigger", "1000"))
+        files = [
+            (commit.version, index) if index + 1 < len(commit.files) else (commit.version + 1, -1)
+            for commit in self.source.log.commits(begin.version)
+            for index in range(begin.files if commit.version == begin.version + 1 else 0, len(commit.files))
+        ]
+        yield from files[limit - 1 :: limit]
+        if len(files) % limit:
+            yield files[-1]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stream.shutil.rmtree(self.checkpoint, ignore_errors=True)
