@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 START = 1_700_000_000_000
 DAY = 86_400_000
@@ -31,15 +33,44 @@ class EventSet:
 
     def arrays(self) -> pa.Table:
         """Columns key (string), ts (int64 epoch milliseconds) and value (int64), in order of arrival."""
-        rng = np.random.default_rng(7)
-        numbers = (rng.random(self.events) ** 2 * self.keys).astype(np.int64)
-        numbers[rng.random(self.events) < self.hot] = self.keys
-        ts = START + np.arange(self.events) * self.span // self.events - rng.integers(0, self.jitter, self.events)
-        names = pa.array([f"user-{number}" for number in range(self.keys + 1)])
+        return self._piece(0, self.events)
+
+    def pieces(self, length: int) -> Iterator[pa.Table]:
+        """The same shape of events, some at a time, so that they need not fit into memory together."""
+        for begin in range(0, self.events, length):
+            yield self._piece(begin, min(length, self.events - begin))
+
+    def _piece(self, begin: int, length: int) -> pa.Table:
+        rng = np.random.default_rng([7, begin])
+        numbers = (rng.random(length) ** 2 * self.keys).astype(np.int64)
+        numbers[rng.random(length) < self.hot] = self.keys
+        steps = np.arange(begin, begin + length) * self.span // self.events
         return pa.table(
             {
-                "key": names.take(pa.array(numbers)),
-                "ts": pa.array(ts),
-                "value": pa.array(rng.integers(0, 100, self.events)),
+                "key": names(numbers),
+                "ts": pa.array(START + steps - rng.integers(0, self.jitter, length)),
+                "value": pa.array(rng.integers(0, 100, length)),
             }
         )
+
+
+def names(numbers: np.ndarray) -> pa.Array:
+    """Key number 7 is `user-7`."""
+    return pc.binary_join_element_wise("user-", pc.cast(pa.array(numbers), pa.string()), "")
+
+
+def one_each(count: int, keys: int, start: int) -> pa.Table:
+    """One event for each of `count` of `keys` keys, spread over them, within a second from `start`.
+
+    Args:
+        count: number of events, `keys` at most.
+        keys: of which every (keys // count)-th has one.
+        start: int64 epoch milliseconds.
+    """
+    return pa.table(
+        {
+            "key": names(np.arange(count) * (keys // count)),
+            "ts": pa.array(start + np.arange(count) % 1000),
+            "value": pa.array(np.ones(count, np.int64)),
+        }
+    )

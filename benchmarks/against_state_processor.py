@@ -1,0 +1,82 @@
+"""Side by side with sessions by hand in `transformWithStateInPandas`, streaming with RocksDB.
+
+    python -m benchmarks.against_state_processor [--events 60000] [--per-commit 20000] [--keys 100000]
+                                                 [--deadline 120] [--json FILE]
+
+It is called once for each key and batch, so its batches are small here and it has a deadline: where a second batch is
+not done by then, the ratio is a lower bound and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from time import monotonic
+
+from benchmarks.bench import DELAY, GAP, Bench, bench_of
+from benchmarks.events import EventSet
+from benchmarks.figures import Figure, ratio, tell
+
+_POLL_SECONDS = 1
+
+
+def by_hand(bench: Bench, deadline: float) -> list[float]:
+    """Seconds of each micro-batch that was done before the deadline, in seconds from now."""
+    from benchmarks.state_processor import OUTPUT, SessionProcessor
+
+    reader = bench.spark.readStream.format("delta").option("startingVersion", 0).options(**bench.commit_by_commit)
+    sessions = (
+        reader.load(bench.events)
+        .withWatermark("at", f"{DELAY.seconds} seconds")
+        .groupBy("key")
+        .transformWithStateInPandas(SessionProcessor(GAP.seconds * 1000), OUTPUT, "Append", "EventTime")
+    )
+    query = (
+        sessions.writeStream.foreachBatch(lambda batch, number: batch.write.format("noop").mode("overwrite").save())
+        .option("checkpointLocation", str(bench.folder / "checkpoint-by-hand"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    end = monotonic() + deadline
+    while not query.awaitTermination(_POLL_SECONDS) and monotonic() < end:
+        continue
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    query.stop()
+    return [progress["durationMs"]["triggerExecution"] / 1000 for progress in batches]
+
+
+def measure(bench: Bench, deadline: float) -> Iterator[Figure]:
+    """The ratio of one epoch, or what it is at least."""
+    what = f"stream of {bench.per_commit:,}, session windows"
+    peer = "transformWithStateInPandas"
+    # The second run is of a warm session, as after any comparison before this one.
+    bench.stream("session")
+    ours = bench.stream("session")
+    batches = by_hand(bench, deadline)
+    if len(batches) > 1:
+        yield ratio(what, ours.seconds, median(batches[1:]), peer, detail=f"ours: {ours}")
+    elif batches:
+        yield ratio(what, ours.seconds, batches[0], peer, detail="its first batch; the second was not done in time")
+    else:
+        yield ratio(f"{what}: more than", ours.seconds, deadline, peer, detail="its first batch was not done by then")
+
+
+def main() -> None:
+    """Print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=60_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--per-commit", type=int, default=20_000)
+    parser.add_argument("--deadline", type=float, default=120, help="seconds that it has for all batches")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    print(f"{options.events:,} events, {options.keys:,} keys", flush=True)
+    with bench_of(options.per_commit) as bench:
+        bench.write(EventSet(options.events, options.keys))
+        tell(measure(bench, options.deadline), options.json)
+
+
+if __name__ == "__main__":
+    main()

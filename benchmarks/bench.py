@@ -1,0 +1,211 @@
+"""What comparisons share: the events in a Delta table, one Spark session for both sides, and our side of each."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction, RemoveAction
+
+from benchmarks.events import DAY, START, EventSet
+from benchmarks.phases import Phases, Seconds, show, typical
+from pipelines import DeltaSource, Pipeline
+from pipelines.backfill import backfill
+from pipelines.config import Config
+from pipelines.driver import drive
+from pipelines.session import start_session
+from pipelines.snapshots.manifest import Interval, Manifest
+from pipelines.stream import Stream
+from windowing import (
+    Count,
+    EventTimeSessionWindows,
+    Sum,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from windowing.assigners import WindowAssigner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GAP = timedelta(minutes=10)
+DELAY = timedelta(minutes=1)
+ASSIGNERS: dict[str, WindowAssigner] = {
+    "session": EventTimeSessionWindows.with_gap(GAP),
+    "tumbling": TumblingEventTimeWindows.of(GAP),
+}
+FILES_PER_COMMIT = 2
+
+SPARK_SETTINGS: Mapping[str, str | int | bool] = {
+    "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": 4,
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": True,
+    "spark.sql.streaming.noDataMicroBatches.enabled": False,
+}
+"""Of both sides: two cores, partitions for them, and Spark's state as its users tune it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of ours took.
+
+    Args:
+        seconds: of the whole backfill, or the median of a stream's epochs but the first.
+        phases: of the same.
+    """
+
+    seconds: float
+    phases: Seconds
+
+    def __str__(self) -> str:
+        return show(self.phases)
+
+
+def typical_run(runs: list[Run]) -> Run:
+    """The medians of several."""
+    return Run(median(run.seconds for run in runs), typical(run.phases for run in runs))
+
+
+@dataclass
+class Bench:
+    """Events in a Delta table, and a Spark session for both sides.
+
+    Args:
+        folder: where all of it is.
+        spark: the session.
+        per_commit: events of a commit, which a stream takes as an epoch.
+        name: of the table in the folder.
+    """
+
+    folder: Path
+    spark: SparkSession
+    per_commit: int = 500_000
+    name: str = "events"
+
+    @property
+    def events(self) -> str:
+        """Path of the events."""
+        return str(self.folder / self.name)
+
+    def write(self, events: EventSet) -> None:
+        """Write the events in commits of `per_commit`."""
+        for piece in events.pieces(self.per_commit):
+            self.append(piece)
+
+    def append(self, table: pa.Table) -> None:
+        """Add events in one commit of two files."""
+        moments = table["ts"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+        table = table.set_column(table.schema.get_field_index("ts"), "at", moments)
+        if not DeltaTable.is_deltatable(self.events):
+            DeltaTable.create(self.events, Schema.from_arrow(table.schema))
+        handle = DeltaTable(self.events)
+        length = -(-len(table) // FILES_PER_COMMIT)
+        files: list[AddAction | RemoveAction] = [
+            self._file(table.slice(begin, length)) for begin in range(0, len(table), length)
+        ]
+        handle.create_write_transaction(files, "append", handle.schema())
+
+    def _file(self, rows: pa.Table) -> AddAction:
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        pq.write_table(rows, f"{self.events}/{name}")
+        bounds = pc.min_max(rows["at"])
+        statistics = {
+            "numRecords": len(rows),
+            "minValues": {"at": bounds["min"].as_py().isoformat(timespec="milliseconds")},
+            "maxValues": {"at": bounds["max"].as_py().isoformat(timespec="milliseconds")},
+            "nullCount": {"at": 0},
+        }
+        size = Path(self.events, name).stat().st_size
+        return AddAction(name, size, {}, time.time_ns() // 1_000_000, True, json.dumps(statistics))
+
+    @contextmanager
+    def project(self) -> Iterator[Config]:
+        """A project without anything run."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            yield Config(warehouse="warehouse", root=Path(folder))
+
+    def pipeline(self, kind: str) -> Pipeline:
+        """The windows of a kind over the events."""
+        return Pipeline(
+            name=kind,
+            source=DeltaSource(self.events, timestamp="at"),
+            key=("key",),
+            watermark=WatermarkStrategy.for_bounded_out_of_orderness(DELAY),
+            compute=Windows(ASSIGNERS[kind], aggregate={"events": Count(), "total": Sum("value")}),
+        )
+
+    def batch(self, kind: str) -> Run:
+        """One backfill over everything in one epoch: results and state are written."""
+        phases = Phases()
+        with (
+            self.project() as config,
+            drive(config, self.pipeline(kind), "bench", spark=self.spark, tell=phases) as driver,
+        ):
+            phases.take()
+            began = perf_counter()
+            list(backfill(driver, [Interval(start=START - DAY, end=START + 2 * DAY)]))
+            return Run(perf_counter() - began, phases.take())
+
+    def stream(self, kind: str) -> Run:
+        """A stream that takes each commit as an epoch: the median of all but the first."""
+        with self.project() as config:
+            runs = self.epochs(kind, config)
+        return typical_run(runs[1:] or runs)
+
+    def epochs(self, kind: str, config: Config) -> list[Run]:
+        """Take all commits that the project's pipeline has not seen, an epoch each."""
+        runs: list[Run] = []
+        phases = Phases()
+        with drive(config, self.pipeline(kind), "bench", spark=self.spark, tell=phases) as driver:
+            began = perf_counter()
+
+            def note(manifest: Manifest) -> None:
+                nonlocal began
+                now = perf_counter()
+                if manifest.kind == "stream":
+                    runs.append(Run(now - began, phases.take()))
+                began = now
+
+            phases.take()
+            Stream(driver, config.work_folder, note, self.commit_by_commit).run_available()
+        return runs
+
+    @property
+    def commit_by_commit(self) -> dict[str, str]:
+        """Options of Spark's Delta source that make each commit a micro-batch of its own, for both sides."""
+        return {"maxFilesPerTrigger": str(FILES_PER_COMMIT)}
+
+
+@contextmanager
+def bench_of(per_commit: int = 500_000, driver_memory: str = "4g") -> Iterator[Bench]:
+    """A session with both sides' settings, and a folder that goes away with it.
+
+    Args:
+        per_commit: events of a commit.
+        driver_memory: heap of the driver's JVM, in which local tasks run too.
+    """
+    settings = {**SPARK_SETTINGS, "spark.driver.memory": driver_memory}
+    with tempfile.TemporaryDirectory() as folder:
+        spark = start_session(Config(root=Path(folder), spark=settings), "benchmark")
+        try:
+            yield Bench(Path(folder), spark, per_commit)
+        finally:
+            spark.stop()

@@ -1,0 +1,45 @@
+"""The machine that figures were measured on, without its name or paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+
+def describe_machine() -> str:
+    """Cores, memory, system and versions, in one line."""
+    memory = round(psutil.virtual_memory().total / 2**30)
+    java = subprocess.run([_java(), "-version"], capture_output=True, text=True, check=True).stderr
+    found = re.search(r'version "([^"]+)"', java)
+    packages = ", ".join(f"{title} {version(name)}" for title, name in _PACKAGES.items())
+    return (
+        f"{len(os.sched_getaffinity(0))} cores of {_processor()}, {memory} GiB of memory, {platform.system()}, "
+        f"Python {platform.python_version()}, Java {found[1] if found else 'unknown'}, {packages}"
+    )
+
+
+_PACKAGES = {
+    "Spark": "pyspark",
+    "Delta": "delta-spark",
+    "deltalake": "deltalake",
+    "Arrow": "pyarrow",
+    "NumPy": "numpy",
+}
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists() and (model := re.search(r"^model name\s*:\s*(.+)$", information.read_text(), re.MULTILINE)):
+        return model[1]
+    return platform.machine()

@@ -1,0 +1,74 @@
+"""The peak resident memory of every process of a run, by what each is."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from types import TracebackType
+
+import psutil
+
+_PAUSE = 0.25
+_MIB = 2**20
+
+
+class PeakMemory(threading.Thread):
+    """Watches a process and all that it starts, while it is entered.
+
+    Args:
+        pid: of the process; this one by default.
+    """
+
+    def __init__(self, pid: int | None = None) -> None:
+        super().__init__(daemon=True)
+        self._process = psutil.Process(os.getpid() if pid is None else pid)
+        self._peaks: dict[tuple[str, int], int] = {}
+        self._ended = threading.Event()
+
+    def __enter__(self) -> PeakMemory:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Look four times a second until left."""
+        while not self._ended.wait(_PAUSE):
+            for member in self._members():
+                # It may end between two looks.
+                try:
+                    key = (_role(member, self._process), member.pid)
+                    self._peaks[key] = max(self._peaks.get(key, 0), member.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+
+    def by_role(self) -> dict[str, list[int]]:
+        """Peak MiB of each process, largest first, by role: driver, JVM, worker."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for (role, _), peak in sorted(self._peaks.items(), key=lambda item: -item[1]):
+            found[role].append(peak // _MIB)
+        return dict(found)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{role} {' and '.join(f'{peak:,}' for peak in peaks)} MiB" for role, peaks in self.by_role().items()
+        )
+
+    def _members(self) -> list[psutil.Process]:
+        try:
+            return [self._process, *self._process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def _role(member: psutil.Process, root: psutil.Process) -> str:
+    if member.pid == root.pid:
+        return "driver"
+    if member.name() == "java":
+        return "JVM"
+    return "worker" if any("pyspark" in part for part in member.cmdline()) else member.name()

@@ -1,0 +1,79 @@
+"""The quality run of a month of flights: all suites of both examples and their run reports.
+
+    python -m benchmarks.quality
+
+The month is run by the day first; what is measured is `tidegate quality --report` in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.figures import Figure, Wanted, tell
+from pipelines.config import FILE_NAME, load_config
+from pipelines.flights.source import load_flights
+from pipelines.storage import warehouse_of
+
+DAYS = 31
+LIMIT_SECONDS = 60.0
+PIPELINES = ("aircraft_duty", "airport_hours")
+ROOT = Path(__file__).parent.parent
+
+
+def quality_run(project: Path, pipeline: str) -> Figure:
+    """Seconds of the newest epoch's quality run with its report, the process's start included."""
+    began = perf_counter()
+    found = _tidegate(project, "quality", pipeline, "--report")
+    seconds = perf_counter() - began
+    return Figure(
+        f"quality run of a month, {pipeline}",
+        seconds,
+        "s",
+        Wanted("at most", LIMIT_SECONDS),
+        f"{len(found['checks'])} expectations, {found['quality']}",
+    )
+
+
+def figures() -> Iterator[Figure]:
+    """A month by the day for both examples, each checked."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        (project / FILE_NAME).write_text((ROOT / FILE_NAME).read_text())
+        load_flights(warehouse_of(load_config(project / FILE_NAME)).path("flights"), DAYS)
+        for pipeline in PIPELINES:
+            _tidegate(project, "backfill", pipeline, "--start=2013-01-01", "--end=2013-02-01", "--slice=1d")
+            yield quality_run(project, pipeline)
+
+
+def _tidegate(project: Path, *arguments: str) -> dict[str, Any]:
+    """Run a command on a project; what it gives to programs."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", *arguments, "--json"],
+        cwd=project,
+        env={**os.environ, "TIDEGATE_CONFIG": str(project / FILE_NAME)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="leave the figures in this file, one a line")
+    tell(figures(), parser.parse_args().json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""How our own cost grows: events, keys, open windows, sizes of epochs, a hot key, and 50 million events at once.
+
+    python -m benchmarks.scaling [events keys open epochs hot large] [--quick] [--json FILE]
+
+All in a Spark session on two cores, results and state written. Without a part named, all are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks.bench import Bench, Run, bench_of, typical_run
+from benchmarks.events import START, EventSet, one_each
+from benchmarks.figures import Figure, Wanted, tell
+from benchmarks.memory import PeakMemory
+
+MILLION = 1_000_000
+SMALL_EPOCH = Wanted("at most", 0.5)
+"""Seconds of an epoch of 1,000 events with 10,000 open windows."""
+MANY_WINDOWS = Wanted("at most", 6)
+"""Seconds of an epoch of 100,000 events with 10 million open windows."""
+HOT = Wanted("at most", 1.5)
+"""Times that a key with half of all events may cost, of what even keys do."""
+
+
+def events(bench: Bench, quick: bool) -> Iterator[Figure]:
+    """Backfills of more and more events of 100,000 keys."""
+    for count in (MILLION, 5 * MILLION) if quick else (MILLION, 5 * MILLION, 20 * MILLION, 50 * MILLION):
+        run = _batch(bench, EventSet(count), f"events-{count}")
+        yield Figure("backfill by events", run.seconds, "s", detail=str(run), size=count)
+
+
+def keys(bench: Bench, quick: bool) -> Iterator[Figure]:
+    """Backfills of as many events of more and more keys."""
+    count = MILLION if quick else 5 * MILLION
+    for number in (1_000, 100_000, MILLION) if quick else (1_000, 10_000, 100_000, MILLION, 10 * MILLION):
+        run = _batch(bench, EventSet(count, number), f"keys-{number}")
+        yield Figure(f"backfill of {count:,} events by keys", run.seconds, "s", detail=str(run), size=number)
+
+
+def open_windows(bench: Bench, quick: bool) -> Iterator[Figure]:
+    """Epochs over more and more windows that stay open."""
+    for windows in (10_000, 100_000, MILLION) if quick else (10_000, 100_000, MILLION, 10 * MILLION):
+        runs = _over_open_windows(bench, windows, [1_000] * 6)
+        detail = str(typical_run(runs))
+        seconds = median(run.seconds for run in runs)
+        yield Figure("epoch of 1,000 events by open windows", seconds, "s", detail=detail, size=windows)
+    windows = MILLION if quick else 10 * MILLION
+    run = typical_run(_over_open_windows(bench, windows, [100_000] * 3))
+    wanted = None if quick else MANY_WINDOWS
+    what = f"epoch of 100,000 events, {windows:,} open windows"
+    yield Figure(what, run.seconds, "s", wanted, str(run))
+
+
+def epochs(bench: Bench, quick: bool) -> Iterator[Figure]:
+    """Epochs of more and more events over 10,000 open windows."""
+    small = typical_run(_over_open_windows(bench, 10_000, [1_000] * (10 if quick else 30)))
+    yield Figure("epoch of 1,000 events, 10,000 open windows", small.seconds, "s", SMALL_EPOCH, str(small))
+    for count in (1_000, 10_000, 100_000, MILLION):
+        run = small if count == 1_000 else typical_run(_over_open_windows(bench, 10_000, [count] * 3))
+        yield Figure("epoch over 10,000 open windows by events", run.seconds, "s", detail=str(run), size=count)
+
+
+def hot(bench: Bench, quick: bool) -> Iterator[Figure]:
+    """A key with half of all events beside even keys, in turns."""
+    count, rounds = (2 * MILLION, 1) if quick else (5 * MILLION, 3)
+    even, skewed = (replace(bench, name=f"{name}-{count}") for name in ("even", "hot"))
+    even.write(EventSet(count))
+    skewed.write(EventSet(count, hot=0.5))
+    even.batch("session"), skewed.batch("session")
+    pairs = [(even.batch("session"), skewed.batch("session")) for _ in range(rounds)]
+    own, other = (typical_run([pair[side] for pair in pairs]) for side in (0, 1))
+    detail = f"even {own.seconds:.2f} s, hot {other.seconds:.2f} s ({other})"
+    yield Figure("half of all events in one key", other.seconds / own.seconds, "x", HOT, detail)
+
+
+def large(bench: Bench, quick: bool) -> Iterator[Figure]:
+    """One epoch of 50 million events, and the memory of every process meanwhile."""
+    count = 5 * MILLION if quick else 50 * MILLION
+    some = replace(bench, name="large", per_commit=MILLION)
+    some.write(EventSet(count))
+    with PeakMemory() as memory:
+        run = some.batch("session")
+    what = f"one epoch of {count:,} events, driver of 3 GiB"
+    yield Figure(what, run.seconds, "s", detail=str(run))
+    for role, peaks in memory.by_role().items():
+        each = " and ".join(f"{peak:,}" for peak in peaks)
+        yield Figure(f"{what}: peak of {role}", float(max(peaks)), "MiB", detail=f"each: {each} MiB")
+
+
+PARTS: dict[str, Callable[[Bench, bool], Iterator[Figure]]] = {
+    "events": events,
+    "keys": keys,
+    "open": open_windows,
+    "epochs": epochs,
+    "hot": hot,
+    "large": large,
+}
+
+
+def _batch(bench: Bench, what: EventSet, name: str) -> Run:
+    some = replace(bench, name=name, per_commit=MILLION)
+    some.write(what)
+    return some.batch("session")
+
+
+def _over_open_windows(bench: Bench, windows: int, sizes: Sequence[int]) -> list[Run]:
+    """Runs of epochs that all fall into windows which stay open; one more comes first, and does not count."""
+    some = replace(bench, name=f"open-{windows}-{sizes[0]}-{len(sizes)}")
+    some.append(one_each(windows, windows, START))
+    for size in (sizes[0], *sizes):
+        some.append(EventSet(size, windows, span=1_000, jitter=1).arrays())
+    with some.project() as config:
+        return some.epochs("session", config)[2:]
+
+
+def measure(parts: Sequence[str], quick: bool) -> Iterator[Figure]:
+    """The figures of some parts, in one session; `large` has one of its own with a driver of 3 GiB."""
+    inside = [part for part in parts if part != "large"]
+    if inside:
+        with bench_of() as bench:
+            # What a session does for the first time is nobody's cost.
+            _batch(bench, EventSet(MILLION // 5), "warm")
+            for part in inside:
+                yield from PARTS[part](bench, quick)
+    if "large" in parts:
+        with bench_of(driver_memory="3g") as bench:
+            yield from large(bench, quick)
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, to be done in two minutes")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    tell(measure(options.parts or list(PARTS), options.quick), options.json)
+
+
+if __name__ == "__main__":
+    main()
