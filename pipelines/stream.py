@@ -27,7 +27,7 @@ from pipelines.epoch.plan_clock import plan_clock
 from pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.errors import TidegateError
-from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 
 OnEpoch = Callable[[Manifest], None]
@@ -52,6 +52,8 @@ class Stream:
     options: Mapping[str, str] = field(default_factory=dict)
     _failure: list[Exception] = field(default_factory=list, init=False)
     _at_work: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _head: Snapshot | None = field(default=None, init=False)
+    _opened: Source | None = field(default=None, init=False)
 
     def run_available(self) -> None:
         """Run epochs over everything that is in the source now, then let the clock go on, and return.
@@ -90,10 +92,8 @@ class Stream:
 
     def _begin(self) -> Position:
         """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
-        head = self.driver.recover()
-        if head is None:
-            return Position(version=-1)
-        if head.manifest.position_in(self._table).frontier is not None:
+        head = self._head = self.driver.recover()
+        if head is not None and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(self._source(), driver.tables, head, driver.clock(), driver.shards))
         return self._position()
@@ -112,20 +112,23 @@ class Stream:
                 raise
 
     def _epoch(self, end: Position) -> None:
-        driver, head = self.driver, read_snapshot(self.driver.tables)
-        source = self._source()
-        commits = _between(source, self._position(), end)
+        driver, head, source = self.driver, self._current_head(), self._source()
+        position = self._position()
+        commits = _between(source, position, end)
         if commits:
             self._run(plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards))
-        elif self._position().version >= source.log.head:
-            self._tick()
+        elif position.version >= source.log.head:
+            self._beat(source, head)
 
     def _tick(self) -> None:
+        """Let the clock go on at the end of what there is to read."""
+        self._beat(self._source(), self._current_head())
+
+    def _beat(self, source: Source, head: Snapshot | None) -> None:
         """Let the clock go on; nothing is due mostly."""
-        driver, head = self.driver, read_snapshot(self.driver.tables)
-        if head is None or head.manifest.position_in(self._table).files:
-            return
-        self._run(plan_clock(self._source(), driver.tables, head, driver.clock(), driver.shards))
+        driver = self.driver
+        if head is not None and not head.manifest.position_in(self._table).files:
+            self._run(plan_clock(source, driver.tables, head, driver.clock(), driver.shards))
 
     def _run(self, plan: EpochPlan | None) -> None:
         if plan is not None:
@@ -133,14 +136,24 @@ class Stream:
             self.on_epoch(self.driver.run(plan))
 
     def _source(self) -> Source:
-        return Source.open(self.driver.spark, self.driver.tables, self.driver.pipeline)
+        """The source as it is now; what follows from its columns is found anew only where they changed."""
+        driver, opened = self.driver, self._opened
+        self._opened = Source.open(driver.spark, driver.tables, driver.pipeline) if opened is None else opened.now()
+        return self._opened
+
+    def _current_head(self) -> Snapshot | None:
+        """The newest snapshot, read again only where somebody committed since."""
+        head = self._head
+        if head is None or not is_newest(head, self.driver.tables):
+            self._head = read_snapshot(self.driver.tables)
+        return self._head
 
     @property
     def _table(self) -> str:
         return self.driver.pipeline.source.table
 
     def _position(self) -> Position:
-        head = read_snapshot(self.driver.tables)
+        head = self._current_head()
         return Position(version=-1) if head is None else head.manifest.position_in(self._table)
 
 

@@ -53,6 +53,12 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     return snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
 
 
+def is_newest(snapshot: Snapshot, tables: PipelineTables) -> bool:
+    """Whether nobody has committed to table `state` since a snapshot was read from it."""
+    following = f"{snapshot.version + 1:020d}.json"
+    return tables.warehouse.sizes(f"{tables.path(state.NAME)}/_delta_log", [following])[following] is None
+
+
 def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot:
     """The snapshot at the head of table `state`, or at a version, for what can do nothing without one.
 

@@ -75,6 +75,11 @@ class SourceLog:
             raise Refused(f"source table {path} can't be opened: {error}") from error
         self.head = self._table.version()
         self.table_id = str(self._table.metadata().id)
+        self.columns = self._table.schema().to_json()
+
+    def now(self) -> SourceLog:
+        """The log as it is now."""
+        return SourceLog(self._warehouse, self._path)
 
     def check(self, position: Position) -> None:
         """Make sure that a position was taken in this table, and not in another one of its name.
