@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,10 +13,14 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from pipelines import Pipeline
 from pipelines.lease import read_lease
 from tests.lake import Lake
+from tests.recovery import arrivals
+from tests.recovery.arrivals import STEPS, copy_of, differences, outcome, source_of
 from tests.recovery.days import PIPELINE, published
 from tests.recovery.test_crashes import run
+from tests.recovery.without_spark import NoSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,27 +29,82 @@ pytestmark = [pytest.mark.spark, pytest.mark.recovery]
 
 ROOT = Path(__file__).parents[2]
 
+KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "100"))
+"""How many there are in the long form."""
 
-@pytest.mark.parametrize("step", ["operated", "committed"])
-def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
-    spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory, step: str
-) -> None:
-    victim = subprocess.run(
-        [sys.executable, "-m", "tests.recovery.victim", str(lake.folder), step, "2"],
+LONGEST_DELAY = 400
+"""Milliseconds between a step and the kill: it falls into the next steps, too."""
+
+
+def victim(lake: Lake, kind: str, step: str, epoch: int, delay: int = 0) -> int:
+    """Run until the kill; the exit code of the process, 0 where it had ended before."""
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.recovery.victim", str(lake.folder)),
+            *(kind, step, str(epoch), str(delay), str(lake.clock.now)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
-    assert victim.returncode == -signal.SIGKILL, victim.stderr
-    held = read_lease(lake.tables(PIPELINE))
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    return ended.returncode
+
+
+def assert_taken_over_at_once(lake: Lake, pipeline: Pipeline) -> None:
+    """The lease of a dead process on this host does not have to run out."""
+    held = read_lease(lake.tables(pipeline))
     assert held is not None
     assert held.expires_at > lake.clock()
-    assert not psutil.pid_exists(held.process), "the lease of a dead process on this host is taken over at once"
+    assert not psutil.pid_exists(held.process)
 
+
+@pytest.mark.parametrize("step", ["operated", "committed"])
+def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
+    spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory, step: str
+) -> None:
+    assert victim(lake, "backfill", step, epoch=2) == -signal.SIGKILL
+    assert_taken_over_at_once(lake, PIPELINE)
     run(spark, lake)
     undisturbed = Lake(tmp_path_factory.mktemp("undisturbed"))
     run(spark, undisturbed)
     ours, expected = published(lake), published(undisturbed)
     assert {name: set(ours[name]) ^ set(expected[name]) for name in ours if ours[name] != expected[name]} == {}
+
+
+@pytest.mark.parametrize("step", ["committed", "published late"])
+def test_a_stream_killed_between_its_commit_and_the_end_of_its_publishing_loses_and_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, step: str
+) -> None:
+    lake = source_of(tmp_path / "lake", commits=2)
+    undisturbed = copy_of(lake, tmp_path / "undisturbed")
+    assert victim(lake, "stream", step, epoch=4) == -signal.SIGKILL
+    assert_taken_over_at_once(lake, arrivals.PIPELINE)
+    arrivals.run(spark, lake)
+    arrivals.run(NoSpark(), undisturbed)
+    assert differences(outcome(lake), outcome(undisturbed)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3 * 3600)
+def test_a_stream_killed_a_hundred_times_anywhere_loses_and_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("TIDEGATE_TEST_SEED", random.SystemRandom().randrange(10**6)))
+    with capsys.disabled():
+        print(f"\n{KILLS} kills drawn from TIDEGATE_TEST_SEED={seed}")
+    draw = random.Random(seed)
+    lake = source_of(tmp_path / "lake", commits=KILLS + 5)
+    undisturbed = copy_of(lake, tmp_path / "undisturbed")
+    kills = [
+        victim(
+            lake, "stream", draw.choice(STEPS), draw.randrange(1, 4), draw.choice((0, draw.randrange(LONGEST_DELAY)))
+        )
+        for _ in range(KILLS)
+    ]
+    assert kills.count(-signal.SIGKILL) == KILLS, f"the stream ended before the kill, seed {seed}"
+    arrivals.run(spark, lake)
+    arrivals.run(NoSpark(), undisturbed)
+    assert differences(outcome(lake), outcome(undisturbed)) == {}, f"seed {seed}"

@@ -37,11 +37,12 @@ class Crashes:
         self.spark = spark
         self._folder = folder
         self._source = source_of(folder / "source", commits=2)
+        # Made without a JVM for both: so that Spark ends the same shows that what stands in for it is right.
         undisturbed = copy_of(self._source, folder / "undisturbed")
-        run(spark, undisturbed)
+        run(NoSpark(), undisturbed)
         self.undisturbed = outcome(undisturbed)
         self._begun = copy_of(self._source, folder / "begun")
-        crash_after(spark, self._begun, STEPS[-1], EPOCHS_BEFORE)
+        crash_after(NoSpark(), self._begun, STEPS[-1], EPOCHS_BEFORE)
         self._crashed: dict[str, Lake] = {}
         self._copies = 0
 
@@ -76,7 +77,7 @@ def in_both(*values: Any, only_long_in_spark: bool = False) -> list[Any]:
     return [pytest.param("by_hand", *values), pytest.param("in_spark", *values, marks=marks)]
 
 
-@pytest.mark.parametrize("crashes", in_both(), indirect=True)
+@pytest.mark.parametrize("crashes", ["by_hand"], indirect=True)
 def test_the_undisturbed_stream_has_something_of_everything(crashes: Crashes) -> None:
     assert all(crashes.undisturbed[table] for table in ("results", "late", "rejects", "epochs", "state"))
     assert crashes.undisturbed["doubled panes"] == []

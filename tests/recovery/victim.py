@@ -1,6 +1,7 @@
-"""A process that runs a backfill and is killed, by a signal that nothing can catch, at a step of its own choice.
+"""A process that runs a pipeline and is killed, by a signal that nothing can catch, at a step of its own choice.
 
-Usage: victim.py FOLDER STEP EPOCH: SIGKILL when STEP of the EPOCH-th epoch has been done.
+Usage: victim.py FOLDER RUN STEP EPOCH DELAY CLOCK: RUN is backfill or stream; SIGKILL comes DELAY milliseconds
+after STEP of the EPOCH-th epoch has been done. CLOCK is the driver's, in epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -8,28 +9,38 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from pipelines.backfill import backfill
 from pipelines.driver import drive
+from pipelines.stream import Stream
 from tests.conftest import SPARK_SETTINGS
-from tests.lake import Lake
-from tests.recovery.days import PIPELINE, arriving
+from tests.lake import Clock, Lake
+from tests.recovery import arrivals, days
 
 
-def main(folder: str, step: str, epoch: int) -> None:
-    lake = Lake(Path(folder))
-    seen: list[str] = []
+def main(folder: str, run: str, step: str, epoch: int, delay: int, clock: int) -> None:
+    lake = Lake(Path(folder), Clock(clock))
+    planned: list[str] = []
+
+    def kill() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def tell(done: str) -> None:
-        seen.append(done)
-        if done == step and seen.count(step) == epoch:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if done == "planned":
+            planned.append(done)
+        if done == step and len(planned) == epoch:
+            threading.Timer(delay / 1000, kill).start() if delay else kill()
 
     config = lake.config.model_copy(update={"spark": SPARK_SETTINGS})
-    with drive(config, PIPELINE, "victim", tell=tell) as driver:
-        list(backfill(driver, arriving(lake)))
+    pipeline = days.PIPELINE if run == "backfill" else arrivals.PIPELINE
+    with drive(config, pipeline, "victim", clock=lake.clock, tell=tell) as driver:
+        if run == "backfill":
+            list(backfill(driver, days.arriving(lake)))
+        else:
+            Stream(driver, config.work_folder, lambda manifest: None, arrivals.FILE_BY_FILE).run_available()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], *map(int, sys.argv[4:7]))
