@@ -1,71 +1,100 @@
-"""The quick form of all benchmarks, in under 10 minutes: `python -m benchmarks [FOLDER]`.
+"""All benchmarks, one after the other, and the report in docs/benchmarks.
 
-Prints what each prints, and leaves it in FOLDER (docs/benchmarks) with a plot of the ratios.
+    python -m benchmarks [--full] [--only PROGRAM ...] [--folder docs/benchmarks]
+
+The quick form takes less than 10 minutes on two cores, the full one an hour. What --only leaves out stays in the report
+as it was.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import re
+import argparse
+import json
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-RUNS: dict[str, Sequence[str]] = {
-    "In one process: columnar operator, NumPy floor, row operator": ("benchmarks.kernels", "1000000", "50000"),
-    "In one process: epochs over open windows": ("benchmarks.open_windows", "1000000"),
-    "The row operator beside a bare loop": ("benchmarks.row_operator", "--elements", "200000", "--keys", "20000"),
-    "Side by side with Spark": ("benchmarks.against_spark", "--events", "2000000", "--rounds", "1"),
-    "Side by side with Spark, half of all events in one key": (
-        *("benchmarks.against_spark", "--events", "2000000", "--rounds", "1", "--hot", "0.5", "--only", "batch"),
+from benchmarks.machine import describe_machine
+from benchmarks.report import Report, Section, read_figure
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One benchmark: its title, its module, and what its two forms are told."""
+
+    title: str
+    module: str
+    quick: tuple[str, ...]
+    full: tuple[str, ...] = ()
+
+
+PROGRAMS = {
+    "spark": Program("Beside Spark's own windows", "against_spark", ("--rounds=1",), ("--rounds=3",)),
+    "state_processor": Program(
+        "Beside sessions by hand in Spark's state processor",
+        "against_state_processor",
+        ("--events=15000", "--per-commit=5000", "--deadline=60"),
+        ("--deadline=300",),
+    ),
+    "flink": Program(
+        "Beside Flink",
+        "against_flink",
+        ("--events=1000000", "--rounds=1", "--small=10000"),
+        ("--rounds=3",),
+    ),
+    "scaling": Program("How cost grows", "scaling", ("--quick", "epochs", "open", "hot")),
+    "kernels": Program(
+        "In one process: the columnar operator, the NumPy floor and the row operator",
+        "kernels",
+        ("--events=1000000", "--by-row=50000"),
+    ),
+    "open_windows": Program("In one process: epochs over open windows", "open_windows", ()),
+    "row_operator": Program(
+        "In one process: the row operator beside a bare loop",
+        "row_operator",
+        ("--elements=200000", "--keys=20000"),
     ),
 }
-_RATIO = re.compile(r"^(.+?)\s+[\d.]+ s\s+[\d.]+ s\s+([\d.]+) x$", re.MULTILINE)
 
 
-def plot(told: dict[str, str], file: Path) -> None:
-    """A bar for each ratio to Spark."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    bars = [
-        (f"{name}{', hot key' if 'half' in title else ''}", float(ratio))
-        for title, text in told.items()
-        for name, ratio in _RATIO.findall(text)
-    ]
-    if not bars:
-        return
-    figure, axes = pyplot.subplots(figsize=(7, 0.5 + 0.4 * len(bars)))
-    axes.barh([name for name, _ in bars], [ratio for _, ratio in bars], color="#2a6f97")
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.invert_yaxis()
-    axes.set_xlabel("times as fast as Spark's own windows, which write nothing")
-    figure.tight_layout()
-    figure.savefig(file)
+def run(program: Program, full: bool) -> Section:
+    """Run a program in a process of its own, showing what it prints."""
+    arguments = program.full if full else program.quick
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures"
+        command = [sys.executable, "-m", f"benchmarks.{program.module}", *arguments, "--json", str(file)]
+        ended = subprocess.run(command, check=False).returncode
+        lines = file.read_text().splitlines() if file.exists() else []
+    return Section(
+        title=program.title,
+        command=" ".join(["python -m", f"benchmarks.{program.module}", *arguments]),
+        measured=datetime.now(UTC).date().isoformat(),
+        machine=describe_machine(),
+        figures=tuple(read_figure(json.loads(line)) for line in lines),
+        failure=f"exit code {ended}" if ended else "",
+    )
 
 
-def main(folder: str = "docs/benchmarks") -> None:
-    """Run everything and write the report."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    told: dict[str, str] = {}
-    for title, (module, *arguments) in RUNS.items():
-        print(f"\n{title}", flush=True)
-        command = [sys.executable, "-m", module, *arguments]
-        ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        told[title] = ran.stdout
-        print(ran.stdout, flush=True)
-    plot(told, target / "ratios.svg")
-    parts = [f"# Benchmarks\n\n{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}.\n"]
-    if (target / "ratios.svg").exists():
-        parts.append("![Ratios to Spark](ratios.svg)\n")
-    parts += [f"## {title}\n\n```\n{text.rstrip()}\n```\n" for title, text in told.items()]
-    (target / "README.md").write_text("\n".join(parts))
+def main() -> int:
+    """Run what is asked for and write the report; 1 if a program failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="all sizes, several rounds")
+    parser.add_argument("--only", nargs="+", choices=tuple(PROGRAMS), metavar="PROGRAM", help=", ".join(PROGRAMS))
+    parser.add_argument("--folder", type=Path, default=Path("docs/benchmarks"))
+    options = parser.parse_args()
+    report = Report(options.folder, "full" if options.full else "quick")
+    before, failed = report.read(), False
+    for name in options.only or PROGRAMS:
+        print(f"\n{PROGRAMS[name].title}", flush=True)
+        before[name] = run(PROGRAMS[name], options.full)
+        failed |= bool(before[name].failure)
+        # After each, so that what was measured is kept whatever comes.
+        report.write({program: before[program] for program in PROGRAMS if program in before})
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main())

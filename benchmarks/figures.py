@@ -45,6 +45,7 @@ class Figure:
         wanted: the bound that it shall keep, if any.
         detail: what it came from: the seconds of both sides, say.
         size: where the figure is one of a series over growing sizes, how large this one was.
+        peer: whom a ratio compares us with, if anybody.
     """
 
     what: str
@@ -53,6 +54,7 @@ class Figure:
     wanted: Wanted | None = None
     detail: str = ""
     size: int | None = None
+    peer: str = ""
 
     @property
     def is_reached(self) -> bool:
@@ -69,28 +71,19 @@ class Figure:
         return f"{self.what:44} {self.measured:>12}  {wanted:28}{self.detail}".rstrip()
 
 
-def ratio(
-    what: str,
-    ours: float,
-    peer: float,
-    name: str,
-    wanted: float | None = None,
-    detail: str = "",
-    size: int | None = None,
-) -> Figure:
+def ratio(what: str, ours: float, theirs: float, peer: str, wanted: float | None = None, detail: str = "") -> Figure:
     """How many times as fast as a peer we are.
 
     Args:
         what: what both did.
         ours: our seconds.
-        peer: the peer's seconds.
-        name: of the peer.
+        theirs: the peer's seconds.
+        peer: its name.
         wanted: the least ratio that is wanted, if any.
         detail: more to say.
-        size: as in a figure.
     """
-    both = f"ours {ours:.2f} s, {name} {peer:.2f} s{f'; {detail}' if detail else ''}"
-    return Figure(what, peer / ours, "x", None if wanted is None else Wanted("at least", wanted), both, size)
+    both = f"ours {ours:.2f} s, {peer} {theirs:.2f} s{f'; {detail}' if detail else ''}"
+    return Figure(what, theirs / ours, "x", None if wanted is None else Wanted("at least", wanted), both, peer=peer)
 
 
 def tell(figures: Iterable[Figure], file: Path | None = None) -> None:
@@ -100,15 +93,3 @@ def tell(figures: Iterable[Figure], file: Path | None = None) -> None:
         if file is not None:
             with file.open("a") as lines:
                 lines.write(json.dumps(asdict(figure)) + "\n")
-
-
-def read_figures(file: Path) -> list[Figure]:
-    """What `tell` left; nothing where it measured nothing."""
-    if not file.exists():
-        return []
-    found = []
-    for line in file.read_text().splitlines():
-        values = json.loads(line)
-        wanted = values.pop("wanted")
-        found.append(Figure(**values, wanted=None if wanted is None else Wanted(**wanted)))
-    return found

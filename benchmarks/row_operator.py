@@ -1,6 +1,6 @@
 """Elements per second and bytes per open window of the row operator, beside a bare dict loop of the same run.
 
-    python benchmarks/row_operator.py [--elements 1000000] [--keys 100000]
+    python -m benchmarks.row_operator [--elements 1000000] [--keys 100000] [--json FILE]
 
 One process, one core, in seconds of its time: elements spread over a day, one in ten out of order by up
 to five minutes, windows or gaps of ten minutes, a watermark every thousand elements. The bare loop does
@@ -14,11 +14,13 @@ import argparse
 import gc
 import random
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
+from benchmarks.figures import Figure, tell
 from windowing import EventTimeSessionWindows, Sum, TumblingEventTimeWindows, Windows
 from windowing.operators.records import WindowResult
 from windowing.operators.window import WindowOperator
@@ -129,21 +131,26 @@ def _timed(work: Callable[[], int]) -> tuple[float, int]:
     return process_time() - began, result
 
 
+def measure(elements: Sequence[Element], keys: int) -> Iterator[Figure]:
+    """Of each workload, times the bare loop and the bytes of an open window."""
+    for name, windows in WORKLOADS.items():
+        speed = measure_speed(windows, elements)
+        detail = f"{speed.per_second:,.0f} elements a second, {speed.results:,} results"
+        yield Figure(f"row operator, {name}, of a bare loop", speed.times_bare, "x", detail=detail)
+        yield Figure(f"row operator, {name}, an open window", bytes_per_open_window(windows, keys), "bytes")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--elements", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     elements = elements_of_a_day(options.elements, options.keys)
     # The input is not the garbage of any loop.
     gc.freeze()
     print(f"{len(elements):,} elements, {options.keys:,} keys")
-    print(f"{'':14}{'elements/s':>12}{'bare loop/s':>13}{'ratio':>7}{'results':>11}{'bytes/open window':>19}")
-    for name, windows in WORKLOADS.items():
-        speed = measure_speed(windows, elements)
-        size = bytes_per_open_window(windows, options.keys)
-        bare = speed.elements / speed.bare_seconds
-        print(f"{name:14}{speed.per_second:12,.0f}{bare:13,.0f}{speed.times_bare:7.1f}{speed.results:11,}{size:19,.0f}")
+    tell(measure(elements, options.keys), options.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""An environment of Flink's own: its Python package wants other versions of what we use."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import UsageError
+
+FLINK = "2.3.0"
+_PYTHON = "3.11"
+ENVIRONMENT = "TIDEGATE_FLINK"
+"""Names the folder of an environment with Flink that is there already."""
+
+
+def flink_python() -> Path:
+    """The interpreter of an environment with Flink, made in the user's cache when it is not there yet.
+
+    Raises:
+        UsageError: it can't be made; the message has the installer's last words.
+    """
+    if named := os.environ.get(ENVIRONMENT):
+        return Path(named).absolute() / "bin" / "python"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "tidegate" / f"flink-{FLINK}"
+    python = folder / "bin" / "python"
+    if (folder / "made").exists():
+        return python
+    print(f"installing Flink {FLINK} into an environment of its own, once", file=sys.stderr, flush=True)
+    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+    if not Path(uv).exists():
+        raise UsageError(f"Flink {FLINK} is not installed, and there is no uv to install it: `make env` brings it")
+    shutil.rmtree(folder, ignore_errors=True)
+    for command in (
+        [uv, "venv", "--quiet", "--python", _PYTHON, str(folder)],
+        [uv, "pip", "install", "--quiet", "--python", str(python), f"apache-flink=={FLINK}"],
+    ):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            words = done.stderr.strip().splitlines() or ["no message"]
+            raise UsageError(
+                f"Flink {FLINK} can't be installed: {words[-1]}. It needs Python {_PYTHON} and access to PyPI once; "
+                f"or name the folder of an environment that has it in {ENVIRONMENT}"
+            )
+    (folder / "made").touch()
+    return python
+
+
+def run_in_flink(job: str, arguments: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """Run one of the jobs beside this file with Flink; the JSON lines that it prints.
+
+    Args:
+        job: its name, such as `sql_windows`.
+        arguments: of its command line.
+        seconds: that it may take.
+
+    Raises:
+        UsageError: there is no Flink.
+        subprocess.SubprocessError: the job failed, or took longer.
+    """
+    command = [str(flink_python()), str(Path(__file__).with_name(f"{job}.py")), *arguments]
+    # Our own Python path would shadow Flink's packages.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    if done.returncode:
+        raise subprocess.SubprocessError(f"job {job} of Flink failed: {done.stderr.strip()[-2000:]}")
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            yield json.loads(line)

@@ -1,0 +1,103 @@
+"""The page that a form of the benchmarks leaves: each figure beside what is wanted, the machine, and plots.
+
+Figures are kept beside it as JSON, so that one program can be measured again without the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, Wanted
+from benchmarks.plots import plot_growth, plot_ratios
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one program measured.
+
+    Args:
+        title: for people.
+        command: that measures it again.
+        measured: day.
+        machine: in a line.
+        figures: in order.
+        failure: why there are no more of them; empty where all went well.
+    """
+
+    title: str
+    command: str
+    measured: str
+    machine: str
+    figures: tuple[Figure, ...]
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The page of one form, in a folder.
+
+    Args:
+        folder: of the documentation.
+        form: `quick` or `full`, which names the files.
+    """
+
+    folder: Path
+    form: str
+
+    def read(self) -> dict[str, Section]:
+        """The sections by program, as they were last measured."""
+        if not self._figures.exists():
+            return {}
+        return {name: _section(values) for name, values in json.loads(self._figures.read_text()).items()}
+
+    def write(self, sections: dict[str, Section]) -> None:
+        """Write the page, its plots, and the figures."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept = {name: asdict(section) for name, section in sections.items()}
+        self._figures.write_text(json.dumps(kept, indent=1) + "\n")
+        figures = [figure for section in sections.values() for figure in section.figures]
+        pictures = []
+        for name, alternative, plot in (
+            ("ratios", "Ratios to peers", plot_ratios),
+            ("growth", "Seconds by size", plot_growth),
+        ):
+            file = self.folder / f"{self.form}-{name}.svg"
+            if plot(figures, file):
+                pictures.append(f"![{alternative}]({file.name})\n")
+        machines = dict.fromkeys(section.machine for section in sections.values())
+        lines = [f"# Benchmarks, {self.form} form\n", f"Measured on {'; and on '.join(machines)}.\n", *pictures]
+        for section in sections.values():
+            lines += [f"## {section.title}\n", f"`{section.command}`, {section.measured}.\n"]
+            if section.figures:
+                lines.append(_table(section.figures))
+            if section.failure:
+                lines.append(f"It did not end well: {section.failure}\n")
+        (self.folder / f"{self.form}.md").write_text("\n".join(lines))
+
+    @property
+    def _figures(self) -> Path:
+        return self.folder / f"{self.form}.json"
+
+
+def _table(figures: Sequence[Figure]) -> str:
+    lines = ["| what | measured | wanted | from |", "|---|---:|---|---|"]
+    for figure in figures:
+        wanted = "" if figure.wanted is None else f"{figure.wanted}{'' if figure.is_reached else ': **not reached**'}"
+        size = "" if figure.size is None else f": {figure.size:,}"
+        peer = f", beside {figure.peer}" if figure.peer else ""
+        lines.append(f"| {figure.what}{size}{peer} | {figure.measured} | {wanted} | {figure.detail} |")
+    return "\n".join(lines) + "\n"
+
+
+def _section(values: dict[str, Any]) -> Section:
+    return Section(**{**values, "figures": tuple(read_figure(figure) for figure in values["figures"])})
+
+
+def read_figure(values: dict[str, Any]) -> Figure:
+    """A figure from JSON."""
+    wanted = values["wanted"]
+    return Figure(**{**values, "wanted": None if wanted is None else Wanted(**wanted)})
