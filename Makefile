@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-long lint bench env lock clean
+.PHONY: run test test-long lint bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: env
@@ -25,6 +25,9 @@ lint: env
 
 bench: env
 	$(BIN)/python -m benchmarks
+
+bench-full: env
+	$(BIN)/python -m benchmarks --full
 
 env: .venv/made
 

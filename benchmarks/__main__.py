@@ -9,7 +9,6 @@ as it was.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.figures import figure_of
 from benchmarks.machine import describe_machine
-from benchmarks.report import Report, Section, read_figure
+from benchmarks.report import Report, Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def run(program: Program, full: bool) -> Section:
         command=" ".join(["python -m", f"benchmarks.{program.module}", *arguments]),
         measured=datetime.now(UTC).date().isoformat(),
         machine=describe_machine(),
-        figures=tuple(read_figure(json.loads(line)) for line in lines),
+        figures=tuple(map(figure_of, lines)),
         failure=f"exit code {ended}" if ended else "",
     )
 

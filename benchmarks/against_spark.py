@@ -47,7 +47,7 @@ class Peer:
         """Seconds of a query over everything."""
         began = perf_counter()
         frame = self.bench.spark.read.format("delta").load(self.bench.events)
-        _into_nothing(self._grouped(frame, kind))
+        _into_nothing(self.grouped(frame, kind))
         return perf_counter() - began
 
     def stream(self, kind: str) -> float:
@@ -58,7 +58,7 @@ class Peer:
         reader = self.bench.spark.readStream.format("delta").option("startingVersion", 0)
         frame = reader.options(**self.bench.commit_by_commit).load(self.bench.events)
         query = (
-            self._grouped(frame.withWatermark("at", f"{DELAY.seconds} seconds"), kind)
+            self.grouped(frame.withWatermark("at", f"{DELAY.seconds} seconds"), kind)
             .writeStream.foreachBatch(lambda batch, number: _into_nothing(batch))
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
@@ -68,7 +68,8 @@ class Peer:
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
         return median(float(progress["durationMs"]["triggerExecution"]) / 1000 for progress in batches[1:] or batches)
 
-    def _grouped(self, frame: DataFrame, kind: str) -> DataFrame:
+    def grouped(self, frame: DataFrame, kind: str) -> DataFrame:
+        """A count and a sum of each key and window."""
         from pyspark.sql import functions as F
 
         minutes = f"{GAP.seconds // 60} minutes"

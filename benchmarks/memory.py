@@ -33,19 +33,24 @@ class PeakMemory(threading.Thread):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.look()
         self._ended.set()
         self.join()
 
     def run(self) -> None:
         """Look four times a second until left."""
         while not self._ended.wait(_PAUSE):
-            for member in self._members():
-                # It may end between two looks.
-                try:
-                    key = (_role(member, self._process), member.pid)
-                    self._peaks[key] = max(self._peaks.get(key, 0), member.memory_info().rss)
-                except psutil.NoSuchProcess:
-                    continue
+            self.look()
+
+    def look(self) -> None:
+        """Note what every process holds now."""
+        for member in self._members():
+            # It may end between two looks.
+            try:
+                key = (_role(member, self._process), member.pid)
+                self._peaks[key] = max(self._peaks.get(key, 0), member.memory_info().rss)
+            except psutil.NoSuchProcess:
+                continue
 
     def by_role(self) -> dict[str, list[int]]:
         """Peak MiB of each process, largest first, by role: driver, JVM, worker."""

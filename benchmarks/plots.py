@@ -14,6 +14,7 @@ from benchmarks.figures import Figure
 
 _OURS, _WANTED = "#2f6f9f", "#c0392b"
 _COLUMNS = 2
+_TICKS = [unit * power for power in (0.1, 1, 10, 100, 1000) for unit in (1, 2, 5)]
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     # The same figures give the same file.
@@ -43,6 +44,10 @@ def plot_ratios(figures: Iterable[Figure], file: Path) -> bool:
         axes.set_yticks(places, [f"{figure.what}: {figure.peer}" for figure in bars])
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in _TICKS if low <= tick <= high]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
         axes.invert_yaxis()
         axes.set_xlabel("times as fast as the peer, which writes nothing (red: wanted)")
         picture.savefig(file, metadata={"Date": None})

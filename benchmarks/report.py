@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Wanted
+from benchmarks.figures import Figure, figure_of
 from benchmarks.plots import plot_growth, plot_ratios
 
 
@@ -94,10 +94,4 @@ def _table(figures: Sequence[Figure]) -> str:
 
 
 def _section(values: dict[str, Any]) -> Section:
-    return Section(**{**values, "figures": tuple(read_figure(figure) for figure in values["figures"])})
-
-
-def read_figure(values: dict[str, Any]) -> Figure:
-    """A figure from JSON."""
-    wanted = values["wanted"]
-    return Figure(**{**values, "wanted": None if wanted is None else Wanted(**wanted)})
+    return Section(**{**values, "figures": tuple(figure_of(json.dumps(figure)) for figure in values["figures"])})

@@ -45,12 +45,12 @@ def keys(bench: Bench, quick: bool) -> Iterator[Figure]:
 def open_windows(bench: Bench, quick: bool) -> Iterator[Figure]:
     """Epochs over more and more windows that stay open."""
     for windows in (10_000, 100_000, MILLION) if quick else (10_000, 100_000, MILLION, 10 * MILLION):
-        runs = _over_open_windows(bench, windows, [1_000] * 6)
+        runs = over_open_windows(bench, windows, [1_000] * 6)
         detail = str(typical_run(runs))
         seconds = median(run.seconds for run in runs)
         yield Figure("epoch of 1,000 events by open windows", seconds, "s", detail=detail, size=windows)
     windows = MILLION if quick else 10 * MILLION
-    run = typical_run(_over_open_windows(bench, windows, [100_000] * 3))
+    run = typical_run(over_open_windows(bench, windows, [100_000] * 3))
     wanted = None if quick else MANY_WINDOWS
     what = f"epoch of 100,000 events, {windows:,} open windows"
     yield Figure(what, run.seconds, "s", wanted, str(run))
@@ -58,10 +58,10 @@ def open_windows(bench: Bench, quick: bool) -> Iterator[Figure]:
 
 def epochs(bench: Bench, quick: bool) -> Iterator[Figure]:
     """Epochs of more and more events over 10,000 open windows."""
-    small = typical_run(_over_open_windows(bench, 10_000, [1_000] * (10 if quick else 30)))
+    small = typical_run(over_open_windows(bench, 10_000, [1_000] * (10 if quick else 30)))
     yield Figure("epoch of 1,000 events, 10,000 open windows", small.seconds, "s", SMALL_EPOCH, str(small))
     for count in (1_000, 10_000, 100_000, MILLION):
-        run = small if count == 1_000 else typical_run(_over_open_windows(bench, 10_000, [count] * 3))
+        run = small if count == 1_000 else typical_run(over_open_windows(bench, 10_000, [count] * 3))
         yield Figure("epoch over 10,000 open windows by events", run.seconds, "s", detail=str(run), size=count)
 
 
@@ -102,13 +102,7 @@ PARTS: dict[str, Callable[[Bench, bool], Iterator[Figure]]] = {
 }
 
 
-def _batch(bench: Bench, what: EventSet, name: str) -> Run:
-    some = replace(bench, name=name, per_commit=MILLION)
-    some.write(what)
-    return some.batch("session")
-
-
-def _over_open_windows(bench: Bench, windows: int, sizes: Sequence[int]) -> list[Run]:
+def over_open_windows(bench: Bench, windows: int, sizes: Sequence[int]) -> list[Run]:
     """Runs of epochs that all fall into windows which stay open; one more comes first, and does not count."""
     some = replace(bench, name=f"open-{windows}-{sizes[0]}-{len(sizes)}")
     some.append(one_each(windows, windows, START))
@@ -116,6 +110,12 @@ def _over_open_windows(bench: Bench, windows: int, sizes: Sequence[int]) -> list
         some.append(EventSet(size, windows, span=1_000, jitter=1).arrays())
     with some.project() as config:
         return some.epochs("session", config)[2:]
+
+
+def _batch(bench: Bench, what: EventSet, name: str) -> Run:
+    some = replace(bench, name=name, per_commit=MILLION)
+    some.write(what)
+    return some.batch("session")
 
 
 def measure(parts: Sequence[str], quick: bool) -> Iterator[Figure]:
