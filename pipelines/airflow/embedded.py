@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -92,7 +92,7 @@ class EmbeddedAirflow:
             raise TidegateError(f"Airflow's database can't be made: {migrated.stderr.strip().splitlines()[-1:]}")
         for component in ("api-server", "dag-processor", *(["triggerer"] if self.triggerer else [])):
             self.start_component(component)
-        self._wait_for("Airflow's API", self._answers)
+        self._wait_for("Airflow's API", self.is_up)
 
     def start_component(self, component: str) -> None:
         """Start one of Airflow's processes, such as `scheduler`, in a session of its own."""
@@ -109,17 +109,42 @@ class EmbeddedAirflow:
 
     def kill_component(self, component: str) -> None:
         """End one of Airflow's processes and its children at once, as a crash would."""
-        _end_session(self._processes.pop(component), signal.SIGKILL)
+        _end([self._processes.pop(component)], signal.SIGKILL)
+
+    def restart_ended(self) -> list[str]:
+        """Start again the processes of Airflow that have ended, as whoever supervises them would; their names."""
+        ended = [component for component, started in self._processes.items() if started.poll() is not None]
+        for component in ended:
+            self.start_component(component)
+        return ended
+
+    def kill_worker(self, task_instance: str) -> None:
+        """End the executor's process that runs a task instance, and its children, at once.
+
+        Raises:
+            TidegateError: none is at work on it.
+        """
+        scheduler = psutil.Process(self._processes["scheduler"].pid)
+        # The executor writes the instance's id into the title of the process.
+        busy = [worker for worker in scheduler.children() if task_instance in " ".join(worker.cmdline())]
+        if not busy:
+            raise TidegateError(f"no worker runs task instance {task_instance}")
+        for member in [member for worker in busy for member in (worker, *worker.children(recursive=True))]:
+            member.kill()
+
+    @property
+    def commands(self) -> list[process.ProcessHandle]:
+        """Runs of `tidegate` that are going now, whoever waits for them."""
+        return _runs_below(self.runs)
 
     def stop(self) -> None:
         """End all processes, and the runs of `tidegate` that are still going."""
         if self._client is not None:
             self._client.close()
             self._client = None
-        for started in self._processes.values():
-            _end_session(started, signal.SIGTERM)
+        _end(list(self._processes.values()), signal.SIGTERM)
         self._processes.clear()
-        for left in _runs_below(self.runs):
+        for left in self.commands:
             process.stop(left)
 
     def environment(self) -> dict[str, str]:
@@ -142,7 +167,6 @@ class EmbeddedAirflow:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
             "SCARF_ANALYTICS": "false",
             "PYTHONDONTWRITEBYTECODE": "1",
             **self.settings,
@@ -160,6 +184,14 @@ class EmbeddedAirflow:
         if answer.is_error:
             raise TidegateError(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
         return answer.json() if answer.content else None
+
+    def is_up(self) -> bool:
+        """Whether the API answers, and reaches its database."""
+        try:
+            answer = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5)
+        except httpx.TransportError:
+            return False
+        return answer.is_success and bool(answer.json()["metadatabase"]["status"] == "healthy")
 
     def wait_for_dags(self, names: list[str]) -> None:
         """Wait until these DAGs are there.
@@ -233,12 +265,6 @@ class EmbeddedAirflow:
             self._client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
         return self._client
 
-    def _answers(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/api/v2/version", timeout=5).is_success
-        except httpx.TransportError:
-            return False
-
     def _wait_for(self, what: str, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _STARTUP_SECONDS
         while not ready():
@@ -260,10 +286,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _end_session(started: subprocess.Popen[bytes], number: int) -> None:
-    """Signal every process of a session, and kill what is left after a while."""
-    handle = process.ProcessHandle(socket.gethostname(), started.pid, 0.0, "")
-    group = process.members(handle)
+def _end(started: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    """Signal every process of these sessions, and kill what is left after a while."""
+    group = [member for leader in started for member in process.members(_leader(leader))]
     for member in group:
         try:
             member.send_signal(number)
@@ -276,7 +301,12 @@ def _end_session(started: subprocess.Popen[bytes], number: int) -> None:
         except psutil.NoSuchProcess:
             continue
     psutil.wait_procs(left, timeout=10)
-    started.wait()
+    for leader in started:
+        leader.wait()
+
+
+def _leader(started: subprocess.Popen[bytes]) -> process.ProcessHandle:
+    return process.ProcessHandle(socket.gethostname(), started.pid, 0.0, "")
 
 
 def _runs_below(folder: Path) -> list[process.ProcessHandle]:

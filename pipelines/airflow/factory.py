@@ -129,6 +129,8 @@ class PipelineDags:
                 task_id="first_epoch",
                 newer_than="{{ ti.xcom_pull(task_ids='before')['epoch'] }}",
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
+                driver="stream",
+                # A source may stay empty for long; what ends the waiting is the end of the stream.
                 timeout=_A_YEAR,
                 trigger_rule=TriggerRule.NONE_FAILED,
                 **self._pipeline,

@@ -27,6 +27,7 @@ class SnapshotSensor(BaseSensorOperator):
         newer_than: wait for a snapshot of a later epoch than this; templates are rendered.
         watermark_past: wait until no element before this moment is on time any more, ISO text or a template of it.
         only_if: a template; where it renders to anything but `True` the task is skipped.
+        driver: task of the same run that makes what is waited for: once that has ended nothing will come any more.
 
     Example:
         >>> SnapshotSensor(
@@ -48,6 +49,7 @@ class SnapshotSensor(BaseSensorOperator):
         newer_than: int | str | None = None,
         watermark_past: str | None = None,
         only_if: str = "True",
+        driver: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -56,6 +58,7 @@ class SnapshotSensor(BaseSensorOperator):
         self.newer_than = newer_than
         self.watermark_past = watermark_past
         self.only_if = only_if
+        self.driver = driver
 
     def execute(self, context: Context) -> Any:
         """Return at once if the pipeline stands there already; else wait in the triggerer."""
@@ -66,14 +69,31 @@ class SnapshotSensor(BaseSensorOperator):
 
         standing = read_standing(self.config, self.pipeline)
         if not has_come(standing, newer_than, watermark_past):
-            trigger = SnapshotTrigger(self.config, self.pipeline, newer_than, watermark_past, self.poke_interval)
+            trigger = SnapshotTrigger(
+                self.config, self.pipeline, newer_than, watermark_past, self.poke_interval, self._driver(context)
+            )
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
         return asdict(standing)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """What the trigger saw."""
+        """What the trigger saw.
+
+        Raises:
+            AirflowFailException: the driver's task ended before.
+        """
+        if "ended" in event:
+            raise AirflowFailException(
+                f"task {self.driver} ended ({event['ended']}) and {self.pipeline} does not stand where this task waits "
+                f"for it; the log of {self.driver} says why"
+            )
         self.log.info("epoch %s, watermark %s ms", event["epoch"], event["watermark"])
         return event
+
+    def _driver(self, context: Context) -> dict[str, str] | None:
+        if self.driver is None:
+            return None
+        instance = context["ti"]
+        return {"dag_id": instance.dag_id, "run_id": instance.run_id, "task_id": self.driver}
 
     def _awaited(self) -> tuple[int | None, str | None]:
         newer_than = None if str(self.newer_than) in _NONE else int(str(self.newer_than))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
 from pipelines.standing import Standing, read_standing
+
+_ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 
 
 class SnapshotTrigger(BaseTrigger):
@@ -22,6 +26,7 @@ class SnapshotTrigger(BaseTrigger):
         newer_than: an epoch number, or None.
         watermark_past: a moment as ISO text, or None.
         poke_interval: seconds between two looks.
+        driver: dag_id, run_id and task_id of the task that makes what is waited for; None if there is no one task.
     """
 
     def __init__(
@@ -31,6 +36,7 @@ class SnapshotTrigger(BaseTrigger):
         newer_than: int | None = None,
         watermark_past: str | None = None,
         poke_interval: float = 5.0,
+        driver: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.config = config
@@ -38,19 +44,33 @@ class SnapshotTrigger(BaseTrigger):
         self.newer_than = newer_than
         self.watermark_past = watermark_past
         self.poke_interval = poke_interval
+        self.driver = driver
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("config", "pipeline", "newer_than", "watermark_past", "poke_interval")
+        names = ("config", "pipeline", "newer_than", "watermark_past", "poke_interval", "driver")
         return "pipelines.airflow.triggers.SnapshotTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         while True:
+            # What it has made it has made, so its end is looked at first.
+            ended = None if self.driver is None else await self._end_of(self.driver)
             # Reading a table blocks; other triggers share this loop.
             standing = await asyncio.to_thread(read_standing, self.config, self.pipeline)
             if has_come(standing, self.newer_than, self.watermark_past):
                 yield TriggerEvent(asdict(standing))  # type: ignore[no-untyped-call]
                 return
+            if ended is not None:
+                yield TriggerEvent({"ended": ended})  # type: ignore[no-untyped-call]
+                return
             await asyncio.sleep(self.poke_interval)
+
+    async def _end_of(self, driver: Mapping[str, str]) -> str | None:
+        """The state in which the driver's task ended; None while it may go on."""
+        states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+            dag_id=driver["dag_id"], run_ids=[driver["run_id"]], task_ids=[driver["task_id"]]
+        )
+        state = states.get(driver["run_id"], {}).get(driver["task_id"])
+        return state if state in _ENDED else None
 
 
 def has_come(standing: Standing, newer_than: int | None, watermark_past: str | None) -> bool:

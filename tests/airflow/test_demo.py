@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -68,9 +68,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
             _pause()
         yield Demo(process, folder, json.loads(output.read_text()))
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+        _end(process, folder)
+
+
+def _end(process: subprocess.Popen[str], folder: Path) -> None:
+    """End a demo, and with force what does not end by itself: the tests after it need the machine."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
             process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    for left in _processes_of(folder):
+        with suppress(psutil.NoSuchProcess):
+            left.kill()
 
 
 def _pause() -> None:
@@ -141,7 +153,7 @@ def test_ctrl_c_leaves_no_process_behind(demo: Demo) -> None:
     assert not _processes_of(demo.folder)
 
 
-def _processes_of(folder: Path) -> list[int]:
+def _processes_of(folder: Path) -> list[psutil.Process]:
     """Processes that work in the demo's Airflow home, or on files of the project."""
     found = []
     for process in psutil.process_iter():
@@ -151,5 +163,5 @@ def _processes_of(folder: Path) -> list[int]:
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
         if process.pid != os.getpid() and (home.startswith(str(folder)) or named):
-            found.append(process.pid)
+            found.append(process)
     return found

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
+from pipelines.airflow import triggers
 from pipelines.airflow.alarms import Alarm
 from pipelines.airflow.operator import CommandRefused
 from pipelines.airflow.sensors import SnapshotSensor
@@ -68,6 +69,28 @@ def test_the_trigger_fires_with_the_snapshot_that_came(tmp_path: Path) -> None:
         return await anext(aiter(trigger.run()))
 
     assert asyncio.run(asyncio.wait_for(first(), 20)).payload["epoch"] == 2
+
+
+@pytest.mark.parametrize(("state", "event"), [("failed", {"ended": "failed"}), ("up_for_retry", None), (None, None)])
+def test_once_its_driver_has_ended_nothing_is_waited_for(
+    state: str | None, event: dict[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        triggers.RuntimeTaskInstance, "get_task_states", lambda **asked: {asked["run_ids"][0]: {"stream": state}}
+    )
+    driver = {"dag_id": "sessions__stream", "run_id": "manual", "task_id": "stream"}
+    trigger = SnapshotTrigger(str(write_project(tmp_path)), "sessions", newer_than=2, poke_interval=0.01, driver=driver)
+
+    async def first() -> Any:
+        return await asyncio.wait_for(anext(aiter(trigger.run())), 20 if event else 0.5)
+
+    if event is None:
+        with pytest.raises(TimeoutError):
+            asyncio.run(first())
+        return
+    assert asyncio.run(first()).payload == event
+    with pytest.raises(AirflowFailException, match=r"task stream ended \(failed\)"):
+        sensor(tmp_path / "tidegate.toml", newer_than=2, driver="stream").resume({}, event)
 
 
 def test_a_sensor_without_anything_to_wait_for_is_a_mistake(tmp_path: Path) -> None:
