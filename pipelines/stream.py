@@ -29,6 +29,7 @@ from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.errors import TidegateError
 from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
+from pipelines.upkeep import Upkeep
 
 OnEpoch = Callable[[Manifest], None]
 
@@ -44,12 +45,14 @@ class Stream:
         work: folder for Spark's checkpoint; it is removed at the end.
         on_epoch: hears of each epoch.
         options: of Spark's Delta source, such as maxFilesPerTrigger.
+        upkeep: of the tables, between epochs; None leaves it to the commands.
     """
 
     driver: Driver
     work: Path
     on_epoch: OnEpoch
     options: Mapping[str, str] = field(default_factory=dict)
+    upkeep: Upkeep | None = None
     _failure: list[Exception] = field(default_factory=list, init=False)
     _at_work: threading.Lock = field(default_factory=threading.Lock, init=False)
     _head: Snapshot | None = field(default=None, init=False)
@@ -133,7 +136,10 @@ class Stream:
     def _run(self, plan: EpochPlan | None) -> None:
         if plan is not None:
             self.driver.tell("planned")
-            self.on_epoch(self.driver.run(plan))
+            manifest = self.driver.run(plan)
+            self.on_epoch(manifest)
+            if self.upkeep is not None:
+                self.upkeep.after(self.driver.tables, manifest.epoch, self.driver.clock())
 
     def _source(self) -> Source:
         """The source as it is now; what follows from its columns is found anew only where they changed."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -55,8 +56,12 @@ def stream(
         value = replace(value, parallelism=parallelism)
     from pipelines.driver import drive
     from pipelines.snapshots.manifest import Manifest
+    from pipelines.snapshots.retention import Retention
     from pipelines.stream import Stream
+    from pipelines.upkeep import Upkeep
 
+    entry = config.entry(pipeline)
+    upkeep = Upkeep(Retention(entry.retain_snapshots, timedelta(days=entry.retain_days)))
     epochs: list[dict[str, Any]] = []
 
     def on_epoch(manifest: Manifest) -> None:
@@ -75,7 +80,7 @@ def stream(
         driver.tell = lambda step: status.update(f"{pipeline}: {step}")
         if target != "latest":
             _restore(driver.tables, target, driver.clock())
-        run = Stream(driver, config.work_folder, on_epoch, given)
+        run = Stream(driver, config.work_folder, on_epoch, given, upkeep)
         if every is None:
             run.run_available()
         else:

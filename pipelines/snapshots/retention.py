@@ -8,7 +8,7 @@ Savepoints are tables of their own: nothing here touches them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -20,9 +20,10 @@ from pipelines.epoch.publish import publish
 from pipelines.errors import Refused, UsageError
 from pipelines.lease import NAME as LEASE
 from pipelines.snapshots.head import list_snapshots, read_snapshot, require_snapshot
-from pipelines.snapshots.manifest import Manifest
+from pipelines.snapshots.manifest import QUIET, Manifest
 from pipelines.storage import active_files
 from pipelines.tables import state
+from pipelines.tables.files import epoch_of
 from pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from windowing.time import Duration, Millis, non_negative_millis
 
@@ -94,12 +95,16 @@ def vacuum(tables: PipelineTables, retention: Retention, now: Millis, dry_run: b
     oldest = {state.NAME: min((entry.version for entry in kept), default=head.version)}
     oldest |= {table: _version_at(tables.open(table), oldest_moment) for table in PUBLISHED}
     needed = {table: _files_since(tables, table, oldest[table]) for table in ALL}
-    for manifest in _manifests(tables, [entry.version for entry in kept]):
+    # Epochs that only read and computed publish files of their own, which are named for them; a stream has too many
+    # to read the manifest of each.
+    for manifest in _manifests(tables, [entry.version for entry in kept if entry.manifest["kind"] in QUIET]):
         for table, work in manifest.publish.items():
             needed[table] |= {file.path for file in work.files}
+    versions = {entry.version for entry in kept}
+    epochs = {entry.manifest["epoch"] for entry in kept}
     clearing = Clearing(
-        tuple(entry.manifest["epoch"] for entry in entries if entry not in kept),
-        {table: _superfluous(tables, table, needed[table]) for table in ALL},
+        tuple(entry.manifest["epoch"] for entry in entries if entry.version not in versions),
+        {table: _superfluous(tables, table, needed[table], epochs if table in PUBLISHED else ()) for table in ALL},
     )
     if not dry_run:
         # The log first: a version that is listed can be read, whenever this ends.
@@ -157,9 +162,14 @@ def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest
             yield snapshot.manifest
 
 
-def _superfluous(tables: PipelineTables, table: str, needed: set[str]) -> dict[str, int]:
+def _superfluous(tables: PipelineTables, table: str, needed: set[str], epochs: Collection[int]) -> dict[str, int]:
+    """Files that are neither needed nor of one of these epochs."""
     found = tables.warehouse.names(tables.path(table))
-    return {name: size for name, size in found.items() if name.endswith(".parquet") and name not in needed}
+    return {
+        name: size
+        for name, size in found.items()
+        if name.endswith(".parquet") and name not in needed and epoch_of(name) not in epochs
+    }
 
 
 def _shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:

@@ -7,6 +7,7 @@ bounds only for key groups, epochs and window bounds. Times are ISO text, the up
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -43,6 +44,12 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table, **
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
     size = warehouse.write_parquet(path, name, table, **options)
     return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(statistics(table)))
+
+
+def epoch_of(name: str) -> int | None:
+    """The epoch that wrote a file, by its name; None for what a compaction or a restore put together."""
+    named = re.match(r"[a-z]+-(\d{6,})-", name)
+    return int(named[1]) if named else None
 
 
 def statistics(table: pa.Table) -> dict[str, Any]:

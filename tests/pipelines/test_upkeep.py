@@ -1,0 +1,83 @@
+"""What a stream does for its tables between epochs: files stay few, and nothing that anybody needs goes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from pipelines.lease import Lease
+from pipelines.snapshots.head import list_snapshots, read_snapshot
+from pipelines.snapshots.retention import Retention
+from pipelines.storage import active_files, read_table
+from pipelines.stream import Stream
+from pipelines.tables.pipeline_tables import ALL, PUBLISHED
+from pipelines.upkeep import Upkeep
+from tests.lake import Clock, at
+from tests.pipelines.by_hand import ByHand
+from tests.recovery.arrivals import PIPELINE, copy_of, differences, outcome, run, source_of
+from tests.recovery.without_spark import NoSpark, standing_in
+
+EVERY_THIRD = Upkeep(Retention(2, timedelta(0)), epochs=3)
+
+
+def hours(by_hand: ByHand, upkeep: Upkeep, *numbers: int) -> None:
+    clock = Clock()
+    clock.now += 60_000
+    for number in numbers:
+        manifest = by_hand.epoch((f"user{number}", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
+        with Lease(by_hand.tables, "stream", clock):
+            upkeep.after(by_hand.tables, manifest.epoch, clock.now)
+
+
+def files(by_hand: ByHand) -> int:
+    return sum(len(list(Path(by_hand.tables.path(table)).glob("*.parquet"))) for table in ALL)
+
+
+def test_the_tables_of_a_long_stream_have_no_more_files_than_those_of_a_short_one(by_hand: ByHand) -> None:
+    counts = []
+    for number in range(1, 22, 3):
+        hours(by_hand, EVERY_THIRD, number, number + 1, number + 2)
+        counts.append(files(by_hand))
+    assert max(counts[2:]) <= counts[1]
+    assert {table: len(active_files(by_hand.tables.open(table))) for table in PUBLISHED}["results"] == 1
+    assert sorted(by_hand.rows("results")["total"].to_pylist()) == list(range(1, 21))
+
+
+def test_the_snapshots_that_are_to_stay_can_be_read(by_hand: ByHand) -> None:
+    hours(by_hand, EVERY_THIRD, *range(1, 7))
+    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [6, 5]
+    for entry in list_snapshots(by_hand.tables):
+        snapshot = read_snapshot(by_hand.tables, entry.version)
+        assert snapshot is not None
+        assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
+
+
+def test_it_is_done_when_its_epochs_have_gone_by_and_not_before(by_hand: ByHand) -> None:
+    hours(by_hand, EVERY_THIRD, 1, 2)
+    assert len(list_snapshots(by_hand.tables)) == 2
+    hours(by_hand, EVERY_THIRD, 3)
+    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [3, 2]
+
+
+def test_somebody_else_at_the_tables_is_no_reason_to_stop(by_hand: ByHand, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    from pipelines import upkeep
+    from pipelines.errors import Refused
+
+    def met(*arguments: object) -> None:
+        raise Refused("somebody commits at this moment")
+
+    monkeypatch.setattr(upkeep, "compact", met)
+    hours(by_hand, EVERY_THIRD, 1, 2, 3, 4)
+    assert by_hand.head().manifest.epoch == 4
+
+
+def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(tmp_path: Path) -> None:
+    plain = source_of(tmp_path / "plain", commits=3)
+    kept = copy_of(plain, tmp_path / "kept")
+    run(NoSpark(), plain)
+    with standing_in(NoSpark()), kept.driver(NoSpark(), PIPELINE) as driver:  # type: ignore[arg-type]
+        upkeep = Upkeep(Retention(1, timedelta(0)), epochs=1)
+        Stream(
+            driver, kept.config.work_folder, lambda manifest: None, {"maxFilesPerTrigger": "1"}, upkeep
+        ).run_available()
+    assert differences(outcome(kept), outcome(plain)) == {}
