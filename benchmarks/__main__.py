@@ -57,6 +57,7 @@ PROGRAMS = {
         "row_operator",
         ("--elements=200000", "--keys=20000"),
     ),
+    "quality": Program("The quality run of a month of flights", "quality", ()),
 }
 
 

@@ -43,7 +43,7 @@ def quality_run(project: Path, pipeline: str) -> Figure:
     )
 
 
-def figures() -> Iterator[Figure]:
+def measure() -> Iterator[Figure]:
     """A month by the day for both examples, each checked."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
@@ -71,8 +71,8 @@ def _tidegate(project: Path, *arguments: str) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="leave the figures in this file, one a line")
-    tell(figures(), parser.parse_args().json)
+    parser.add_argument("--json", type=Path)
+    tell(measure(), parser.parse_args().json)
 
 
 if __name__ == "__main__":
