@@ -71,9 +71,15 @@ class Figure:
         """Value and unit, for people."""
         return f"{self.value:,.0f} {self.unit}" if self.value >= 100 else f"{self.value:.2f} {self.unit}"
 
+    @property
+    def title(self) -> str:
+        """What was measured, at which size and beside whom."""
+        size = "" if self.size is None else f": {self.size:,}"
+        return f"{self.what}{size}{f', beside {self.peer}' if self.peer else ''}"
+
     def __str__(self) -> str:
         wanted = "" if self.wanted is None else f"{self.wanted}{'' if self.is_reached else ' (not reached)'}"
-        return f"{self.what:44} {self.measured:>12}  {wanted:28}{self.detail}".rstrip()
+        return f"{self.title:60} {self.measured:>12}  {wanted:28}{self.detail}".rstrip()
 
 
 def ratio(what: str, ours: float, theirs: float, peer: str, wanted: float | None = None, detail: str = "") -> Figure:

@@ -47,7 +47,7 @@ class PeakMemory(threading.Thread):
         for member in self._members():
             # It may end between two looks.
             try:
-                key = (_role(member, self._process), member.pid)
+                key = (role(member, self._process), member.pid)
                 self._peaks[key] = max(self._peaks.get(key, 0), member.memory_info().rss)
             except psutil.NoSuchProcess:
                 continue
@@ -71,7 +71,8 @@ class PeakMemory(threading.Thread):
             return []
 
 
-def _role(member: psutil.Process, root: psutil.Process) -> str:
+def role(member: psutil.Process, root: psutil.Process) -> str:
+    """What a process of a run is: driver, JVM, worker, or its name."""
     if member.pid == root.pid:
         return "driver"
     if member.name() == "java":

@@ -87,9 +87,7 @@ def _table(figures: Sequence[Figure]) -> str:
     lines = ["| what | measured | wanted | from |", "|---|---:|---|---|"]
     for figure in figures:
         wanted = "" if figure.wanted is None else f"{figure.wanted}{'' if figure.is_reached else ': **not reached**'}"
-        size = "" if figure.size is None else f": {figure.size:,}"
-        peer = f", beside {figure.peer}" if figure.peer else ""
-        lines.append(f"| {figure.what}{size}{peer} | {figure.measured} | {wanted} | {figure.detail} |")
+        lines.append(f"| {figure.title} | {figure.measured} | {wanted} | {figure.detail} |")
     return "\n".join(lines) + "\n"
 
 

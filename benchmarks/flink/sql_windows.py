@@ -15,8 +15,8 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 
 TASKS = 2
 _WINDOWS = {
-    "session": "SESSION(TABLE events PARTITION BY key, DESCRIPTOR(at), INTERVAL '10' MINUTES)",
-    "tumbling": "TUMBLE(TABLE events, DESCRIPTOR(at), INTERVAL '10' MINUTES)",
+    "session": "SESSION(TABLE events PARTITION BY key, DESCRIPTOR(moment), INTERVAL '10' MINUTES)",
+    "tumbling": "TUMBLE(TABLE events, DESCRIPTOR(moment), INTERVAL '10' MINUTES)",
 }
 
 
@@ -26,12 +26,12 @@ def environment(folder: str) -> TableEnvironment:
     tables.get_config().set("parallelism.default", str(TASKS))
     tables.get_config().set("table.local-time-zone", "UTC")
     tables.execute_sql(
-        "CREATE TABLE events (key STRING, ts BIGINT, `value` BIGINT, at AS TO_TIMESTAMP_LTZ(ts, 3), "
-        "WATERMARK FOR at AS at - INTERVAL '1' MINUTE) "
+        "CREATE TABLE events (key STRING, ts BIGINT, `value` BIGINT, moment AS TO_TIMESTAMP_LTZ(ts, 3), "
+        "WATERMARK FOR moment AS moment - INTERVAL '1' MINUTE) "
         f"WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'csv')"
     )
     tables.execute_sql(
-        "CREATE TABLE scanned (key STRING, at TIMESTAMP_LTZ(3), `value` BIGINT) WITH ('connector' = 'blackhole')"
+        "CREATE TABLE scanned (key STRING, moment TIMESTAMP_LTZ(3), `value` BIGINT) WITH ('connector' = 'blackhole')"
     )
     tables.execute_sql(
         "CREATE TABLE results (key STRING, window_start TIMESTAMP_LTZ(3), window_end TIMESTAMP_LTZ(3), "
@@ -56,7 +56,7 @@ def net_seconds(tables: TableEnvironment, statement: str) -> float:
 def main(folder: str, rounds: str, *count: str) -> None:
     """Print seconds of the scan and of each kind of windows, after a round that does not count."""
     tables = environment(folder)
-    jobs = {"scan": "INSERT INTO scanned SELECT key, at, `value` FROM events"}
+    jobs = {"scan": "INSERT INTO scanned SELECT key, moment, `value` FROM events"}
     jobs |= {kind: f"INSERT INTO results {windows(kind)}" for kind in _WINDOWS}
     for turn in range(int(rounds) + 1):
         for job, statement in jobs.items():

@@ -72,6 +72,7 @@ def main(folder: str) -> None:
     """Print seconds of the scan and of session windows."""
     environment = StreamExecutionEnvironment.get_execution_environment()
     environment.set_parallelism(TASKS)
+    environment.set_python_executable(sys.executable)
     scan = net_seconds(environment, events(environment, folder))
     print(json.dumps({"job": "scan", "seconds": scan}), flush=True)
     sessions = (

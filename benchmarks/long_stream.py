@@ -1,0 +1,205 @@
+"""A stream that runs for long: does it stay as quick, as small and as tidy as it was in the beginning?
+
+    python -m benchmarks.long_stream [--seconds 1800] [--rate 20000] [--interval 5s] [--json FILE]
+
+A process of its own commits a second's events each second; `tidegate stream` takes them as they come. Once a second we
+look at how far its newest snapshot is behind the clock, at the resident memory of its processes, and at the files in
+its tables. The last third of the run is held against the middle one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from benchmarks.events import names
+from benchmarks.figures import Figure, Wanted, tell
+from benchmarks.memory import role
+from pipelines import DeltaSource, Pipeline
+from pipelines.snapshots.head import read_snapshot
+from pipelines.storage import Warehouse
+from pipelines.tables.pipeline_tables import ALL, PipelineTables
+from windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
+
+WANTED = Wanted("at most", 1.2)
+KEYS = 20_000
+NAME = "clicks"
+
+PIPELINE = Pipeline(
+    name=NAME,
+    source=DeltaSource("events", timestamp="at"),
+    key=("key",),
+    watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=5)),
+    compute=Windows(
+        EventTimeSessionWindows.with_gap(timedelta(seconds=20)), aggregate={"events": Count(), "total": Sum("value")}
+    ),
+)
+"""Sessions that close within the run, so that the state is as large in the end as after a minute."""
+
+_PROJECT = f"""
+warehouse = "warehouse"
+work = "work"
+
+[spark]
+"spark.master" = "local[2]"
+"spark.driver.memory" = "1g"
+"spark.sql.shuffle.partitions" = 2
+
+[pipelines.{NAME}]
+object = "benchmarks.long_stream:PIPELINE"
+start = 2024-01-01
+retain_snapshots = 10
+retain_days = 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at one moment.
+
+    Args:
+        at: seconds since the stream's first snapshot.
+        lag: seconds from the newest commit in a snapshot until now.
+        memory: resident MiB by role: driver, JVM, workers together.
+        files: in the tables' folders, logs included.
+    """
+
+    at: float
+    lag: float
+    memory: dict[str, float]
+    files: int
+
+
+def feed(events: str, rate: int, seconds: float) -> None:
+    """Commit a second's events each second: skewed keys, up to five seconds out of order."""
+    began = time.time()
+    for second in range(int(seconds)):
+        rng = np.random.default_rng(second)
+        moments = (time.time() - rng.random(rate) * 5) * 1_000_000
+        table = pa.table(
+            {
+                "key": names((rng.random(rate) ** 2 * KEYS).astype(np.int64)),
+                "at": pa.array(moments.astype(np.int64)).cast(pa.timestamp("us", tz="UTC")),
+                "value": pa.array(rng.integers(0, 100, rate)),
+            }
+        )
+        write_deltalake(events, table, mode="append")
+        time.sleep(max(0.0, began + second + 1 - time.time()))
+
+
+def watch(tables: PipelineTables, process: subprocess.Popen[bytes], seconds: float) -> list[Look]:
+    """Look once a second, from the first snapshot on."""
+    looks: list[Look] = []
+    began: float | None = None
+    while process.poll() is None and (began is None or time.time() - began < seconds):
+        time.sleep(1)
+        snapshot = read_snapshot(tables)
+        if snapshot is None:
+            continue
+        now = time.time()
+        began = now if began is None else began
+        looks.append(
+            Look(
+                at=now - began,
+                lag=now - snapshot.manifest.processing_time / 1000,
+                memory=_memory(process.pid),
+                files=sum(len(files) for table in ALL for _, _, files in os.walk(tables.path(table))),
+            )
+        )
+    return looks
+
+
+def _memory(pid: int) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    driver = psutil.Process(pid)
+    for process in [driver, *driver.children(recursive=True)]:
+        try:
+            found[role(process, driver)] += process.memory_info().rss / 2**20
+        except psutil.NoSuchProcess:
+            continue
+    return dict(found)
+
+
+def figures(looks: list[Look]) -> list[Figure]:
+    """The median of the last third beside that of the middle third, for each thing looked at."""
+    seen: dict[str, Callable[[Look], float]] = {"lag": lambda look: look.lag, "files": lambda look: look.files}
+    for name in ("driver", "JVM", "worker"):
+        seen[f"memory, {name}"] = lambda look, name=name: look.memory.get(name, 0.0)  # type: ignore[misc]
+    third = len(looks) // 3
+    told = []
+    for what, of in seen.items():
+        middle, last = (median(map(of, part)) for part in (looks[third : 2 * third], looks[2 * third :]))
+        units = {"lag": "s", "files": "files"}
+        detail = f"middle third {middle:,.1f}, last third {last:,.1f} {units.get(what, 'MiB')}"
+        told.append(Figure(f"last third beside the middle: {what}", last / middle, "x", WANTED, detail))
+    return told
+
+
+def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look]:
+    """Feed and stream for so long in a folder; what was seen."""
+    (folder / "tidegate.toml").write_text(_PROJECT)
+    tables = PipelineTables(Warehouse(str(folder / "warehouse")), NAME)
+    spawn = multiprocessing.get_context("spawn")
+    feeder = spawn.Process(target=feed, args=(str(folder / "warehouse" / "events"), rate, seconds + 60), daemon=True)
+    feeder.start()
+    while not (folder / "warehouse" / "events" / "_delta_log").exists():
+        time.sleep(0.1)
+    with (folder / "stream.log").open("wb") as log:
+        stream = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pipelines.cli", "stream", NAME, "--interval", interval),
+                *("--config", str(folder / "tidegate.toml")),
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            looks = watch(tables, stream, seconds)
+        finally:
+            feeder.terminate()
+            stream.send_signal(signal.SIGTERM)
+            code = stream.wait(120)
+    if code:
+        raise RuntimeError(f"the stream ended with exit code {code}: {(folder / 'stream.log').read_text()[-2000:]}")
+    return looks
+
+
+def main() -> int:
+    """Measure and tell; 1 if a bound is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1800)
+    parser.add_argument("--rate", type=int, default=20_000, help="events a second")
+    parser.add_argument("--interval", default="5s", help="between two looks of the stream at its source")
+    parser.add_argument("--json", type=Path, help="file for the figures, one a line")
+    parser.add_argument("--looks", type=Path, help="file for everything that was seen, one a line")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        looks = measure(options.seconds, options.rate, options.interval, Path(folder))
+    if options.looks:
+        lines = [json.dumps({"at": look.at, "lag": look.lag, "files": look.files, **look.memory}) for look in looks]
+        options.looks.write_text("\n".join(lines) + "\n")
+    found = figures(looks)
+    tell(found, options.json)
+    return int(not all(figure.is_reached for figure in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
