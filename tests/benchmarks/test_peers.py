@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from benchmarks.against_flink import write_csv
@@ -42,6 +43,17 @@ def test_flink_gets_every_event_in_a_file_for_each_task(tmp_path: Path) -> None:
     files = sorted((tmp_path / "csv").iterdir())
     assert sum(len(file.read_text().splitlines()) for file in files) == 1_001
     assert len(files) == 2
+
+
+@pytest.mark.long
+def test_flink_computes_the_windows_that_we_do(tmp_path: Path) -> None:
+    events = EventSet(20_000, 500)
+    write_csv(events, tmp_path / "csv", 20_000)
+    lines = run_in_flink("sql_windows", [str(tmp_path / "csv"), "0", "--count"], seconds=300)
+    held = {line["job"]: line for line in lines}
+    assert held["session"]["windows"] == floor(events.arrays())
+    assert {held[kind]["events"] for kind in ("session", "tumbling")} == {20_000}
+    assert {held[kind]["total"] for kind in held} == {pc.sum(events.arrays()["value"]).as_py()}
 
 
 def test_without_flink_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
