@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.against_flink import write_csv
 from benchmarks.events import EventSet
-from benchmarks.flink.environment import ENVIRONMENT, flink_python
+from benchmarks.flink.environment import ENVIRONMENT, flink_python, run_in_flink
 from benchmarks.kernels import AGGREGATES, GAP, elements, floor, operator_of
 from benchmarks.state_processor import merge
 from pipelines.errors import UsageError
