@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from pipelines.tables import quality, results, state
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.tables.quality import QualityRow
 
-_ABOUT = ("column_list", "column", "column_A", "column_B", "key", "size", "slide", "offset", "length")
+_ABOUT = ("column_list", "column", "column_A", "column_B", "key")
+_LENGTHS = ("size", "slide", "offset", "length")
+"""Parameters in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ def _validate(context: Any, suite: TableSuite, run_id: Any) -> tuple[Any, list[A
 
 def _about(kwargs: dict[str, Any]) -> str:
     parts = [kwargs[name] for name in _ABOUT if kwargs.get(name) is not None]
-    return ", ".join(", ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts)
+    told = [", ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts]
+    lengths = {name: kwargs[name] for name in _LENGTHS if kwargs.get(name)}
+    return ", ".join([*told, *(f"{name} {timedelta(milliseconds=value)}" for name, value in lengths.items())])
 
 
 def _severity(result: Any) -> str:

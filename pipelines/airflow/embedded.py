@@ -130,7 +130,7 @@ class EmbeddedAirflow:
         if not busy:
             raise TidegateError(f"no worker runs task instance {task_instance}")
         for member in [member for worker in busy for member in (worker, *worker.children(recursive=True))]:
-            member.kill()
+            process.send_signal(member, signal.SIGKILL)
 
     @property
     def commands(self) -> list[process.ProcessHandle]:
@@ -290,16 +290,10 @@ def _end(started: Sequence[subprocess.Popen[bytes]], number: int) -> None:
     """Signal every process of these sessions, and kill what is left after a while."""
     group = [member for leader in started for member in process.members(_leader(leader))]
     for member in group:
-        try:
-            member.send_signal(number)
-        except psutil.NoSuchProcess:
-            continue
+        process.send_signal(member, number)
     _, left = psutil.wait_procs(group, timeout=10)
     for member in left:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
+        process.send_signal(member, signal.SIGKILL)
     psutil.wait_procs(left, timeout=10)
     for leader in started:
         leader.wait()

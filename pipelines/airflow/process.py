@@ -120,10 +120,10 @@ def stop(handle: ProcessHandle, grace: float = _GRACE_SECONDS) -> None:
         return
     group = members(handle)
     for process in group:
-        _signal(process, signal.SIGTERM)
+        send_signal(process, signal.SIGTERM)
     _, left = psutil.wait_procs(group, timeout=grace)
     for process in left:
-        _signal(process, signal.SIGKILL)
+        send_signal(process, signal.SIGKILL)
     psutil.wait_procs(left, timeout=grace)
 
 
@@ -139,7 +139,8 @@ def members(handle: ProcessHandle) -> list[psutil.Process]:
     return found
 
 
-def _signal(process: psutil.Process, number: int) -> None:
+def send_signal(process: psutil.Process, number: int) -> None:
+    """Signal a process that may have ended already."""
     try:
         process.send_signal(number)
     except psutil.NoSuchProcess:

@@ -126,6 +126,7 @@ def _stacked(axes: Axes, rows: Sequence[dict[str, Any]], parts: Sequence[tuple[s
             axes.bar(numbers, heights, bottom=below, color=colour, label=f"{label} {sum(heights):,}", width=0.8)
             below = [low + height for low, height in zip(below, heights, strict=True)]
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}"))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     if any(below):
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, handlelength=1, columnspacing=1)
 

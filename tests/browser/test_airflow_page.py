@@ -87,6 +87,14 @@ def test_the_page_shows_the_true_numbers_of_the_tables(
     keep(page, "airflow-page")
 
 
+def test_the_page_fits_a_phone(embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]) -> None:
+    page.set_viewport_size({"width": 375, "height": 800})
+    expect(embedded.locator("[data-pipeline=sessions] dl")).to_be_visible()
+    beyond = embedded.locator("html").evaluate("page => page.scrollWidth - page.clientWidth")
+    assert beyond <= 0, "nothing hangs over the edge"
+    keep(page, "airflow-page-phone")
+
+
 def test_savepoints_and_quality_appear_as_they_come(
     embedded: FrameLocator, page: Page, tables: PipelineTables, config: Path
 ) -> None:
