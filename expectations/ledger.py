@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.snapshots.manifest import Manifest
+from pipelines.tables import results
 from pipelines.tables.key_groups import key_groups
 from pipelines.tables.pinned import PinnedTables
 from pipelines.window_shape import WindowShape
@@ -116,6 +117,8 @@ def _found_rows(tables: PinnedTables) -> dict[str, _Found]:
         rows["epoch"].to_numpy(), key_groups(rows, key, max_parallelism).to_numpy() if has_key else None
     )
     panes = tables.results
+    if not results.has_panes(panes.schema):
+        return found
     groups = key_groups(panes, key, max_parallelism).to_numpy()
     numbers, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
     is_result = pc.equal(panes["op"], "+").to_numpy()

@@ -12,6 +12,7 @@ from expectations.ledger import ledger
 from expectations.restored import restored
 from pipelines import Pipeline
 from pipelines.snapshots.manifest import Manifest
+from pipelines.tables import results
 from pipelines.tables.pinned import PinnedTables, pin_tables
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.window_shape import WindowShape, window_shape
@@ -81,9 +82,11 @@ def pin(own: PipelineTables, pipeline: Pipeline, epoch: int | None = None) -> Pi
 
 
 def _became_final(tables: PinnedTables, final: pa.Table) -> pa.Array:
-    """Which windows were not final yet at the parent epoch."""
+    """Which windows were not final yet at the parent epoch; of other results, those that it put out."""
     manifest = tables.manifest
     is_own = pc.equal(final["epoch"], pa.scalar(manifest.epoch, pa.int64()))
+    if not results.has_panes(final.schema):
+        return is_own
     parent = pc.equal(tables.epochs["epoch"], pa.scalar(manifest.parent, pa.int64()))
     before = tables.epochs.filter(parent)["watermark"].drop_null()
     return pc.or_(is_own, pc.greater(final["final_at"], before[0])) if len(before) else is_own

@@ -138,6 +138,11 @@ class _Rerun:
         manifest = self.snapshot.manifest
         if manifest.fingerprint != source.bound.fingerprint:
             return True
-        position = manifest.position_in(driver.pipeline.source.table)
-        source.log.check(position)
-        return changed_rows(source, self.interval, position.version) > 0
+        versions = []
+        for one in source.inputs:
+            position = manifest.position_in(one.table)
+            one.log.check(position)
+            versions.append(position.version)
+        return any(
+            changed_rows(one, self.interval, version) > 0 for one, version in zip(source.inputs, versions, strict=True)
+        )

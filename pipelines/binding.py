@@ -79,11 +79,12 @@ class BoundPipeline:
         """Whether an epoch may end inside a source commit, because the order within one can't show.
 
         It shows in sessions: an element that is too late by itself may join a session that an element
-        of the same commit extended before.
+        of the same commit extended before. It shows to process functions, and to generators that see every event.
         """
         windows = self.compute
         return (
-            isinstance(windows, Windows)
+            not any(one.reads_events for one in self.inputs)
+            and isinstance(windows, Windows)
             and windows.assigner.is_event_time
             and not isinstance(windows.assigner, MergingWindowAssigner)
             and isinstance(windows.trigger, EventTimeTrigger | None)

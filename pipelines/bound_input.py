@@ -37,6 +37,11 @@ class BoundInput:
         return KeySchema(self.input.key, tuple(to_delta(self.derived.field(name).type) for name in self.input.key))
 
     @property
+    def reads_events(self) -> bool:
+        """Whether its watermark generators must see every event."""
+        return self.input.watermark is not None and self.input.watermark.reads_events
+
+    @property
     def value_type(self) -> pa.StructType:
         """Type of an element, as the computation sees it."""
         return row_type(self.derived, self.used)

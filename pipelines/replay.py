@@ -1,7 +1,8 @@
 """Backfill in arrival order: the source's commits, one after the other, with their commit times as the clock.
 
 What it gives is what a stream that ran all along would have given, late rows and windows in
-processing time included; only clocks beyond the newest commit were the stream's own.
+processing time included; the commits of two sources are interleaved by their times. Only clocks
+beyond the newest commit were the stream's own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from pipelines.errors import Refused
 from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
+from pipelines.sources.interleave import interleaved
 
 
 def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:
@@ -27,14 +29,17 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         Refused: the pipeline stands in a backfill in event order, or the log of a commit is gone.
     """
     driver.recover()
-    position = _position(driver)
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
-    commits = source.log.commits(position.version)
+    positions = [_position(driver, one.table) for one in source.inputs]
+    logs = [one.log.commits(position.version) for one, position in zip(source.inputs, positions, strict=True)]
+    commits = interleaved(logs)
     size = commits_per_epoch or max(1, len(commits))
     for first in range(0, len(commits), size):
         taken = [
-            ReadCommit(commit, commit.files[_read(position, commit.version) :], len(commit.files), complete=True)
-            for commit in commits[first : first + size]
+            ReadCommit(
+                commit, commit.files[_read(positions[number], commit.version) :], len(commit.files), True, number
+            )
+            for number, commit in commits[first : first + size]
         ]
         head = read_snapshot(driver.tables)
         plan = plan_commits(source, driver.tables, taken, head, driver.clock(), driver.shards)
@@ -47,11 +52,11 @@ def _read(position: Position, version: int) -> int:
     return position.files if version == position.version + 1 else 0
 
 
-def _position(driver: Driver) -> Position:
+def _position(driver: Driver, table: str) -> Position:
     head = read_snapshot(driver.tables)
     if head is None:
         return Position(version=-1)
-    position = head.manifest.position_in(driver.pipeline.source.table)
+    position = head.manifest.position_in(table)
     if position.frontier is not None:
         raise Refused(
             f"pipeline {driver.pipeline.name!r} stands in a backfill in event order, at epoch {head.manifest.epoch}: "

@@ -11,9 +11,10 @@ import json
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import reduce
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -29,11 +30,18 @@ from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.errors import TidegateError
 from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
+from pipelines.sources.interleave import interleaved
 from pipelines.upkeep import Upkeep
 
 OnEpoch = Callable[[Manifest], None]
 
 _POLL_SECONDS = 1
+
+_NOTHING = Position(version=-1)
+"""Where a source stands of which nothing was read."""
+
+_NO_OFFSET = "-"
+"""What Spark writes for a source in which it found nothing."""
 
 
 @dataclass
@@ -64,12 +72,12 @@ class Stream:
         Raises:
             Refused: the source is not what the position was taken in.
         """
-        position = self._begin()
+        positions = self._begin()
         source = self._source()
-        if position.version < source.log.head:
+        if any(position.version < one.log.head for one, position in zip(source.inputs, positions, strict=True)):
             # Spark would stop at what is not append-only too, but in words that name no way on.
-            source.log.commits(position.version)
-            with self._query(source, position, None) as query:
+            _check_append_only(source, positions)
+            with self._query(source, positions, None) as query:
                 query.awaitTermination()
         self._tick()
 
@@ -83,44 +91,46 @@ class Stream:
         Raises:
             Refused: the source is not what the position was taken in.
         """
-        position = self._begin()
+        positions = self._begin()
         source = self._source()
-        source.log.commits(position.version)
-        with self._query(source, position, interval) as query:
+        _check_append_only(source, positions)
+        with self._query(source, positions, interval) as query:
             while not query.awaitTermination(_POLL_SECONDS):
                 if should_stop():
                     with self._at_work:
                         query.stop()
                     return
 
-    def _begin(self) -> Position:
+    def _begin(self) -> tuple[Position, ...]:
         """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
         head = self._head = self.driver.recover()
         if head is not None and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(self._source(), driver.tables, head, driver.clock(), driver.shards))
-        return self._position()
+        return self._positions()
 
-    def _query(self, source: Source, position: Position, interval: timedelta | None) -> _Running:
-        return _Running(self, source, position, interval)
+    def _query(self, source: Source, positions: tuple[Position, ...], interval: timedelta | None) -> _Running:
+        return _Running(self, source, positions, interval)
 
     def _take(self, checkpoint: Path, number: int) -> None:
         """One batch: an epoch over what it found, or a beat of the clock."""
         with self._at_work:
             try:
-                self._epoch(end_of_batch(checkpoint, number))
+                self._epoch(ends_of_batch(checkpoint, number))
             except Exception as error:
                 # Spark wraps what comes out of here; the caller shall get the error itself.
                 self._failure.append(error)
                 raise
 
-    def _epoch(self, end: Position) -> None:
+    def _epoch(self, ends: Mapping[str, Position]) -> None:
         driver, head, source = self.driver, self._current_head(), self._source()
-        position = self._position()
-        commits = _between(source, position, end)
+        positions = self._positions()
+        reached = [ends.get(one.log.table_id, _NOTHING) for one in source.inputs]
+        between = _between if source.right is None else _interleaved
+        commits = between(source, positions, reached)
         if commits:
             self._run(plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards))
-        elif position.version >= source.log.head:
+        elif all(position.version >= one.log.head for one, position in zip(source.inputs, positions, strict=True)):
             self._beat(source, head)
 
     def _tick(self) -> None:
@@ -158,9 +168,10 @@ class Stream:
     def _table(self) -> str:
         return self.driver.pipeline.source.table
 
-    def _position(self) -> Position:
-        head = self._current_head()
-        return Position(version=-1) if head is None else head.manifest.position_in(self._table)
+    def _positions(self) -> tuple[Position, ...]:
+        """Where each input stands."""
+        head, inputs = self._current_head(), self.driver.pipeline.inputs
+        return tuple(_NOTHING if head is None else head.manifest.position_in(one.source.table) for one in inputs)
 
 
 @dataclass
@@ -169,7 +180,7 @@ class _Running:
 
     stream: Stream
     source: Source
-    position: Position
+    positions: tuple[Position, ...]
     interval: timedelta | None
     checkpoint: Path = field(init=False)
     _query: StreamingQuery = field(init=False)
@@ -178,15 +189,14 @@ class _Running:
         stream, driver = self.stream, self.stream.driver
         self.checkpoint = stream.work / "checkpoints" / f"{driver.pipeline.name}-{uuid.uuid4().hex}"
         beats = self.interval is not None
-        reader = driver.spark.readStream.format("delta").options(**stream.options)
-        if self.position.version < 0:
-            # Version 0 can't be seeded; and without a starting version Delta would not keep the commits in order.
-            reader = reader.option("startingVersion", 0)
-        else:
-            seed_checkpoint(self.checkpoint, self.source.log.table_id, self.position, beats)
-        frame = reader.load(driver.tables.warehouse.path(driver.pipeline.source.table))
-        if beats:
-            frame = frame.select(F.lit(None).cast("long").alias("beat")).union(_beats(driver))
+        # Version 0 can't be seeded; where nothing was read of any input, there is nothing to seed.
+        if any(position.version >= 0 for position in self.positions):
+            tables = [one.log.table_id for one in self.source.inputs]
+            seed_checkpoint(self.checkpoint, list(zip(tables, self.positions, strict=True)), beats)
+        frames = [self._reader(one, position) for one, position in zip(self.source.inputs, self.positions, strict=True)]
+        if beats or len(frames) > 1:
+            frames = [frame.select(F.lit(None).cast("long").alias("beat")) for frame in frames]
+        frame = reduce(DataFrame.union, [*frames, *([_beats(driver)] if beats else [])])
         writer = frame.writeStream.foreachBatch(lambda batch, number: stream._take(self.checkpoint, number))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if self.interval is None:
@@ -197,6 +207,14 @@ class _Running:
             ).start()
         return self._query
 
+    def _reader(self, one: Source, position: Position) -> DataFrame:
+        driver = self.stream.driver
+        reader = driver.spark.readStream.format("delta").options(**self.stream.options)
+        if position.version < 0:
+            # Without a starting version Delta would not keep the commits in order.
+            reader = reader.option("startingVersion", 0)
+        return reader.load(driver.tables.warehouse.path(one.table))
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._query.isActive:
             self._query.stop()
@@ -206,7 +224,7 @@ class _Running:
             if failure:
                 raise failure[0] from error
             # What stopped Spark may be something that the log tells better.
-            self.source.log.commits(self.position.version)
+            _check_append_only(self.source, self.positions)
             raise TidegateError(f"the stream stopped: {error}") from error
 
 
@@ -216,44 +234,62 @@ def _beats(driver: Driver) -> DataFrame:
     return rate.select(F.col("value").alias("beat"))
 
 
-def seed_checkpoint(folder: Path, table_id: str, position: Position, beats: bool = False) -> None:
-    """Make a checkpoint that goes on after a position, as if a stream had come so far."""
-    offset = {
+def seed_checkpoint(folder: Path, inputs: Sequence[tuple[str, Position]], beats: bool = False) -> None:
+    """Make a checkpoint that goes on after a position in each input, as if a stream had come so far.
+
+    Args:
+        folder: the checkpoint.
+        inputs: id and position of each table, in the order in which the query reads them.
+        beats: whether a heartbeat is read after them.
+    """
+    offsets = [
+        _NO_OFFSET if position.version < 0 else json.dumps(_offset(table_id, position)) for table_id, position in inputs
+    ]
+    batch = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+    for name, lines in (
+        ("metadata", [json.dumps({"id": str(uuid.uuid4())})]),
+        ("offsets/0", ["v1", json.dumps(batch), *offsets, *(["0"] if beats else [])]),
+        ("commits/0", ["v1", json.dumps({"nextBatchWatermarkMs": 0})]),
+    ):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines))
+
+
+def _offset(table_id: str, position: Position) -> dict[str, object]:
+    return {
         "sourceVersion": 1,
         "reservoirId": table_id,
         "reservoirVersion": position.version + 1,
         "index": position.files - 1,
         "isStartingVersion": False,
     }
-    batch = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
-    for name, lines in (
-        ("metadata", [{"id": str(uuid.uuid4())}]),
-        ("offsets/0", [None, batch, offset, *([0] if beats else [])]),
-        ("commits/0", [None, {"nextBatchWatermarkMs": 0}]),
-    ):
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("\n".join("v1" if line is None else json.dumps(line) for line in lines))
 
 
-def end_of_batch(checkpoint: Path, number: int) -> Position:
-    """Where a batch ends: Spark writes the offset before it hands the batch out.
+def ends_of_batch(checkpoint: Path, number: int) -> dict[str, Position]:
+    """Where a batch ends in each source, by the table's id: Spark writes the offsets before it hands the batch out.
 
     A Delta offset (v, i) says that all versions before v are read, and the files of v up to index i.
     A source in which nothing was ever found has none.
     """
-    text = (checkpoint / "offsets" / str(number)).read_text()
-    for line in text.splitlines():
-        if "reservoirVersion" in line:
-            offset = json.loads(line)
-            return Position(version=offset["reservoirVersion"] - 1, files=max(0, offset["index"] + 1))
-    if text.splitlines()[2] == "-":
-        return Position(version=-1)
-    raise TidegateError(f"batch {number} of the stream has no offset of a Delta source in {checkpoint}")
+    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    offsets = [json.loads(line) for line in lines if "reservoirVersion" in line]
+    if not offsets and _NO_OFFSET not in lines:
+        raise TidegateError(f"batch {number} of the stream has no offset of a Delta source in {checkpoint}")
+    return {
+        offset["reservoirId"]: Position(version=offset["reservoirVersion"] - 1, files=max(0, offset["index"] + 1))
+        for offset in offsets
+    }
 
 
-def _between(source: Source, begin: Position, end: Position) -> list[ReadCommit]:
-    """What lies between two positions, commit by commit."""
+def _check_append_only(source: Source, positions: Sequence[Position]) -> None:
+    for one, position in zip(source.inputs, positions, strict=True):
+        one.log.commits(position.version)
+
+
+def _between(source: Source, begins: Sequence[Position], ends: Sequence[Position]) -> list[ReadCommit]:
+    """What lies between two positions in the only source, commit by commit."""
+    (begin,), (end,) = begins, ends
     taken: list[ReadCommit] = []
     for commit in source.log.commits(begin.version, end.version + (end.files > 0)):
         first = begin.files if commit.version == begin.version + 1 else 0
@@ -263,4 +299,20 @@ def _between(source: Source, begin: Position, end: Position) -> list[ReadCommit]
     if taken and not taken[-1].complete and not source.bound.may_split_commits:
         # The rest comes with a later batch, and then the commit is read whole.
         taken.pop()
+    return taken
+
+
+def _interleaved(source: Source, begins: Sequence[Position], ends: Sequence[Position]) -> list[ReadCommit]:
+    """The commits of two sources in their order, up to the first that the batch does not reach.
+
+    What comes after it waits for a later batch, so that rate limits do not change the order.
+    """
+    logs = [one.log.commits(begin.version) for one, begin in zip(source.inputs, begins, strict=True)]
+    taken = []
+    for number, commit in interleaved(logs):
+        end = ends[number]
+        is_whole = commit.version == end.version + 1 and end.files >= len(commit.files)
+        if commit.version > end.version and not is_whole:
+            break
+        taken.append(ReadCommit(commit, commit.files, len(commit.files), True, number))
     return taken

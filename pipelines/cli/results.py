@@ -1,4 +1,4 @@
-"""`tidegate results`: the windows of a pipeline, read without a JVM."""
+"""`tidegate results`: the windows of a pipeline, or what its function put out, read without a JVM."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from pipelines.cli.screen import Screen, cell, span, table, with_screen
 from pipelines.snapshots.head import require_snapshot
-from pipelines.storage import read_table
+from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import results as results_table
 from windowing.time import Millis
 
@@ -23,50 +23,59 @@ _VIEWS = ("final", "latest", "all")
     help="final: nothing can change them; latest: what holds now; all: every pane.",
 )
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many to show; 0 for all.")
-@click.option("--sort", help="Column to sort by, largest first. Default: by window end, newest first.")
+@click.option("--sort", help="Column to sort by, largest first. Default: by window end or event time, newest first.")
 @click.option("--sql", is_flag=True, help="Print the view as a query for Spark instead; it needs no catalog.")
 @with_screen
 def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None, sql: bool) -> None:
-    """Show the windows of PIPELINE."""
+    """Show the windows of PIPELINE, or what its process function or join put out."""
     tables = screen.tables(pipeline)
     snapshot = require_snapshot(tables)
     key = tuple(snapshot.manifest.schemas.key)
+    handle = tables.open(results_table.NAME)
+    panes = results_table.has_panes(arrow_schema(handle))
     if sql:
-        query = _query(tables.path(results_table.NAME), view, key, snapshot.manifest.watermark)
+        query = _query(tables.path(results_table.NAME), view, key, snapshot.manifest.watermark, panes)
         screen.show({"sql": query})
         if not screen.json:
             # Not through the console, which would break the line.
             click.echo(query)
         return
-    rows = read_table(tables.warehouse, tables.open(results_table.NAME))
+    rows = read_table(tables.warehouse, handle)
     if view != "all":
         rows = results_table.latest(rows, key)
     if view == "final":
         rows = results_table.final(rows, snapshot.manifest.watermark)
-    order = sort or "window_end"
+    order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
         raise click.BadParameter(f"no column {order!r}; there are {', '.join(rows.column_names)}", param_hint="--sort")
     rows = rows.sort_by([(order, "descending")])
     shown = rows.slice(0, limit) if limit else rows
-    values = [name for name in shown.column_names if name not in results_table.RESERVED and name not in key]
-    about = ["epoch"] if view != "all" else ["pane", "timing", "op", "epoch", "stale"]
+    taken = results_table.RESERVED if panes else results_table.ELEMENT_RESERVED
+    values = [name for name in shown.column_names if name not in taken and name not in key]
+    about = ["epoch"] if view != "all" else ["pane", "timing", "op", "epoch", "stale"] if panes else ["epoch", "stale"]
+    if not panes:
+        about = ["event_time", "output", *about]
     screen.show(
         shown.to_pylist(),
         table(
-            f"{view} windows of {pipeline} ({len(shown)} of {len(rows)})",
-            [*key, "window (UTC)", *about, *values],
+            f"{view} {'windows' if panes else 'results'} of {pipeline} ({len(shown)} of {len(rows)})",
+            [*key, *(["window (UTC)"] if panes else []), *about, *values],
             [
-                [*(row[name] for name in key), span(row), *(cell(row[name]) for name in (*about, *values))]
+                [
+                    *(row[name] for name in key),
+                    *([span(row)] if panes else []),
+                    *(cell(row[name]) for name in (*about, *values)),
+                ]
                 for row in shown.to_pylist()
             ],
         ),
     )
 
 
-def _query(path: str, view: str, key: tuple[str, ...], watermark: Millis) -> str:
+def _query(path: str, view: str, key: tuple[str, ...], watermark: Millis, panes: bool) -> str:
     table = f"delta.`{path}`"
     if view == "all":
         return f"SELECT * FROM {table}"
     if view == "latest":
-        return results_table.latest_query(table, key)
-    return results_table.final_query(table, key, watermark)
+        return results_table.latest_query(table, key, panes)
+    return results_table.final_query(table, key, watermark, panes)

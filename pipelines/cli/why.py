@@ -17,7 +17,7 @@ from pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows
 from pipelines.storage import read_table
 from pipelines.tables import results
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import Windows
+from windowing.compute import IntervalJoin, Windows
 from windowing.time import Millis, show_millis
 
 _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "quiet for", "")
@@ -40,6 +40,7 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
         raise click.BadParameter(f"the key has {len(names)} column(s), {', '.join(names)}", param_hint="--key")
     compute = screen.config().pipeline(pipeline).compute
     lateness = compute.lateness if isinstance(compute, Windows) else 0
+    what = "windows" if isinstance(compute, Windows) else "elements" if isinstance(compute, IntervalJoin) else "keys"
     windows = open_windows(tables.warehouse, snapshot, lateness, now, key or None)
     standings = partitions(manifest, now)
     unread = _unread(tables, manifest)
@@ -49,7 +50,7 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
         ("watermark", show_millis(manifest.watermark)),
         ("processing time", show_millis(manifest.processing_time)),
         *((f"versions of {source} not yet read", count) for source, count in unread.items() if count),
-        ("open windows", len(windows)),
+        (f"open {what}", len(windows)),
     ]
     if key:
         facts.append(("last fired", fired or "never"))
@@ -68,9 +69,12 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
         table(f"{pipeline} at epoch {manifest.epoch}", ("", ""), facts),
         *([table("event time", _PARTITIONS, map(_partition, standings))] if standings else []),
         table(
-            f"windows ({len(shown)} of {len(windows)}, those that end first)",
-            [*names, "window (UTC)", "panes", "it waits because"],
-            [[*window.key.values(), _span(window), window.fired, window.reason] for window in shown],
+            f"{what} ({len(shown)} of {len(windows)}, those that end first)",
+            [*names, *(["window (UTC)", "panes"] if what == "windows" else []), "it waits because"],
+            [
+                [*window.key.values(), *([_span(window), window.fired] if what == "windows" else []), window.reason]
+                for window in shown
+            ],
         ),
     )
 
@@ -90,6 +94,9 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=~pc.field("stale"))
     for name, text in zip(names, key, strict=True):
         rows = rows.filter(pc.equal(rows[name].cast("string"), text))
+    if not results.has_panes(rows.schema):
+        last = pc.max(rows["epoch"]).as_py()
+        return None if last is None else f"a result, in epoch {last}"
     for row in rows.sort_by([("epoch", "descending"), ("window_end", "descending")]).slice(0, 1).to_pylist():
         return f"{span(row)}, pane {row['pane']} ({row['timing']}), in epoch {row['epoch']}"
     return None

@@ -97,6 +97,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         positions=plan.positions,
         watermark=plan.watermark,
         partitions=plan.partitions,
+        inputs=plan.input_watermarks,
         processing_time=plan.clock,
         stagger_offset=plan.stagger_offset,
         max_parallelism=bound.pipeline.max_parallelism,

@@ -1,15 +1,16 @@
 """Event time on the driver: a watermark for each source partition, aligned, moved at source commits.
 
 The built-in generators depend on the largest timestamp alone, so one aggregate over a commit stands
-for all its events. Idleness is read off the source's log: a partition is idle when no commit carried
-it for longer than the timeout, by commit times, so a backlog makes nobody idle and a replay agrees
-with the stream.
+for all its events; a generator of one's own sees each of them, in the order of their times. Idleness
+is read off the source's log: a partition is idle when no commit carried it for longer than the
+timeout, by commit times, so a backlog makes nobody idle and a replay agrees with the stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from pipelines.epoch.steps import CommitStep
 from pipelines.snapshots.manifest import PartitionWatermark
@@ -18,6 +19,15 @@ from windowing.watermarks import WatermarkGenerator, WatermarkStrategy
 
 ONLY_PARTITION = ""
 """Name of the one partition of a source without `watermark_by`."""
+
+
+class SeenEvent(NamedTuple):
+    """An event as a generator of one's own sees it; `time` in int64 epoch milliseconds."""
+
+    commit: int
+    partition: str
+    time: Millis
+    value: Mapping[str, Any]
 
 
 @dataclass
@@ -78,32 +88,45 @@ class EventTime:
         known = self._partition(partition)
         known.pending = largest if known.pending is None else max(known.pending, largest)
 
-    def end_commit(self, clock: Millis) -> Millis:
+    def end_commit(self, clock: Millis, events: Iterable[SeenEvent] = ()) -> Millis:
         """A source commit is complete: what its rows say about event time; the aligned watermark.
 
         Args:
             clock: commit time, never before that of an earlier commit.
+            events: of the commit by time, for a strategy that reads them.
         """
         self._pass_time(clock)
+        for event in events:
+            self.observe(event.partition, event.time)
+            seen = self._partition(event.partition)
+            seen.generator.on_event(event.value, event.time, seen)
         for partition in self._partitions.values():
             if partition.pending is not None:
-                partition.generator.on_event(None, partition.pending, partition)
+                if not self.strategy.reads_events:
+                    partition.generator.on_event(None, partition.pending, partition)
                 partition.pending, partition.last_commit, partition.idle = None, self.clock, False
                 partition.generator.on_periodic_emit(partition)
         return self._align()
 
-    def step(self, largest: Mapping[str, Millis], committed: Millis, complete: bool = True) -> CommitStep:
+    def step(
+        self,
+        largest: Mapping[str, Millis],
+        committed: Millis,
+        complete: bool = True,
+        events: Iterable[SeenEvent] = (),
+    ) -> CommitStep:
         """Clock and watermark of a source commit; a part of one moves neither watermark nor late panes.
 
         Args:
             largest: event time of the latest usable row of each source partition in it.
             committed: commit time.
             complete: whether nothing of it is left to read.
+            events: of the commit by time, for a strategy that reads them; it is read whole then.
         """
         for partition, time in sorted(largest.items()):
             self.observe(partition, time)
         clock = max(self.clock, committed)
-        return CommitStep(clock, self.end_commit(clock) if complete else self.watermark, complete)
+        return CommitStep(clock, self.end_commit(clock, events) if complete else self.watermark, complete)
 
     def advance(self, clock: Millis) -> Millis:
         """All commits are read and the clock goes on without data; the aligned watermark."""
@@ -143,6 +166,11 @@ class EventTime:
         elif everyone and not active:
             self.watermark = max(self.watermark, *(partition.watermark for partition in everyone))
         return self.watermark
+
+    @property
+    def idle(self) -> bool:
+        """Whether there are partitions and all of them are idle."""
+        return bool(self._partitions) and all(partition.idle for partition in self._partitions.values())
 
     def snapshot(self) -> dict[str, PartitionWatermark]:
         """Every partition, for the manifest."""

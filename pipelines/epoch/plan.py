@@ -7,12 +7,15 @@ can be held against it. `plan_interval` makes the plans of backfills, `plan_comm
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.binding import BoundPipeline, bind
+from pipelines.binding import BoundPipeline, bind_all
+from pipelines.bound_input import BoundInput
+from pipelines.epoch.joint_frames import together
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.compatibility import check_restorable
@@ -40,6 +43,15 @@ class SliceFrames:
     candidates: DataFrame | None
     unusable: DataFrame | None
 
+    @classmethod
+    def together(cls, parts: Sequence[SliceFrames]) -> SliceFrames:
+        """The rows of several slices with the same columns."""
+        return cls(
+            together(part.safe for part in parts),
+            together(part.candidates for part in parts),
+            together(part.unusable for part in parts),
+        )
+
 
 @dataclass(frozen=True)
 class SliceCounts:
@@ -53,6 +65,11 @@ class SliceCounts:
     def total(self) -> int:
         """All rows."""
         return self.usable + self.dropped + sum(self.rejected.values())
+
+    def __add__(self, other: SliceCounts) -> SliceCounts:
+        statuses = {**self.rejected, **other.rejected}
+        rejected = {status: self.rejected.get(status, 0) + other.rejected.get(status, 0) for status in statuses}
+        return SliceCounts(self.usable + other.usable, self.dropped + other.dropped, rejected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +92,7 @@ class EpochPlan:
     counts: SliceCounts
     steps: tuple[CommitStep, ...]
     partitions: dict[str, PartitionWatermark]
+    input_watermarks: dict[str, Millis] = field(default_factory=dict)
     watermark_before: Millis
     shards: tuple[Shard, ...]
     replaced_epochs: tuple[int, ...] = ()
@@ -131,42 +149,74 @@ class EpochPlan:
 
 @dataclass(frozen=True)
 class Source:
-    """A pipeline's source as it is now: its log, its rows, its columns."""
+    """An input of a pipeline as it is now: its log, its rows, its columns; and the second input with it.
+
+    Args:
+        log: of the table.
+        frames: over the table.
+        bound: the pipeline.
+        number: which input it is.
+        right: the second input, where this is the first of two.
+    """
 
     log: SourceLog
     frames: SourceFrames
     bound: BoundPipeline
+    number: int = 0
+    right: Source | None = None
 
     @classmethod
     def open(cls, spark: SparkSession, tables: PipelineTables, pipeline: Pipeline) -> Source:
-        """Open the source and check the pipeline against it."""
-        path = tables.warehouse.path(pipeline.source.table)
-        log = SourceLog(tables.warehouse, path)
-        frames = SourceFrames(spark, path, pipeline)
-        return cls(log, frames, bind(pipeline, *frames.schemas(log.head)))
+        """Open the source (both, of two inputs) and check the pipeline against it."""
+        paths = [tables.warehouse.path(one.source.table) for one in pipeline.inputs]
+        logs = [SourceLog(tables.warehouse, path) for path in paths]
+        frames = [SourceFrames(spark, path, pipeline, one) for path, one in zip(paths, pipeline.inputs, strict=True)]
+        return cls._bound(pipeline, logs, frames)
+
+    @classmethod
+    def _bound(cls, pipeline: Pipeline, logs: Sequence[SourceLog], frames: Sequence[SourceFrames]) -> Source:
+        bound = bind_all(pipeline, [one.schemas(log.head) for one, log in zip(frames, logs, strict=True)])
+        right = cls(logs[1], frames[1], bound, 1) if len(logs) > 1 else None
+        return cls(logs[0], frames[0], bound, 0, right)
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        """Every input, in order."""
+        return (self,) if self.right is None else (self, self.right)
+
+    @property
+    def input(self) -> BoundInput:
+        """What is bound of this input alone."""
+        return self.bound.inputs[self.number]
+
+    @property
+    def table(self) -> str:
+        """The table that it reads, as a manifest names it."""
+        return self.input.input.source.table
 
     def now(self) -> Source:
         """The source as it is now; what follows from its columns is found anew only where they changed."""
-        log = self.log.now()
-        if (log.table_id, log.columns) == (self.log.table_id, self.log.columns):
-            return replace(self, log=log)
-        return replace(self, log=log, bound=bind(self.bound.pipeline, *self.frames.schemas(log.head)))
+        logs = [one.log.now() for one in self.inputs]
+        before = [(one.log.table_id, one.log.columns) for one in self.inputs]
+        if before == [(log.table_id, log.columns) for log in logs]:
+            right = None if self.right is None else replace(self.right, log=logs[1])
+            return replace(self, log=logs[0], right=right)
+        return self._bound(self.bound.pipeline, logs, [one.frames for one in self.inputs])
 
     def position_of(self, manifest: Manifest) -> Position:
-        """How far a snapshot has read this source, once it is sure that it can go on with this code and table.
+        """How far a snapshot has read this input, once it is sure that it can go on with this code and table.
 
         Raises:
             Refused: it can't; the message names what differs.
         """
         check_restorable(self.bound, manifest)
-        position = manifest.position_in(self.bound.pipeline.source.table)
+        position = manifest.position_in(self.table)
         self.log.check(position)
         return position
 
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
-        """A position in this source, as a manifest has it."""
-        found = Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)
-        return {self.bound.pipeline.source.table: found}
+        """A position in this input, as a manifest has it."""
+        return {self.table: Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)}
 
 
 def cut_shards(shards: int, max_parallelism: int) -> tuple[Shard, ...]:

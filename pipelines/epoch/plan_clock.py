@@ -6,7 +6,7 @@ timers in processing time and generators that advance by themselves need no new 
 
 from __future__ import annotations
 
-from pipelines.epoch.event_time import EventTime
+from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
 from pipelines.epoch.steps import CommitStep
 from pipelines.snapshots.head import Snapshot
@@ -28,12 +28,11 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         shards: how many shards to cut the key groups into.
     """
     bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
-    source.position_of(manifest)
+    for one in source.inputs:
+        one.position_of(manifest)
     clock = max(now, manifest.processing_time)
-    event_time = EventTime.restored(
-        pipeline.watermark, manifest.watermark, manifest.processing_time, manifest.partitions
-    )
-    watermark = event_time.advance(clock)
+    times = EventTimes.of(pipeline, manifest)
+    watermark = times.advance(clock)
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
     if recorded and not _is_due(manifest, watermark, clock):
         return None
@@ -47,7 +46,8 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
         steps=(CommitStep(clock, watermark),),
-        partitions=event_time.snapshot(),
+        partitions=times.partitions,
+        input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
         shards=cut_shards(shards, pipeline.max_parallelism),
         stale=manifest.stale,

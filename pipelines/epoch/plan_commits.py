@@ -13,11 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.binding import BoundPipeline
-from pipelines.epoch.event_time import ONLY_PARTITION, EventTime
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
-from pipelines.pipeline import Pipeline
+from pipelines.bound_input import BoundInput
+from pipelines.epoch.event_times import EventTimes
+from pipelines.epoch.joint_frames import joint_frame, together
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
+from pipelines.epoch.seen_events import SeenEvents, partition_of
 from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Position
+from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -33,21 +35,41 @@ class ReadCommit:
         files: those of its files that are read.
         end: how many of its files are read after them, those of earlier epochs included.
         complete: whether nothing of it is left to read after them.
+        number: of the input whose commit it is.
     """
 
     commit: SourceCommit
     files: tuple[SourceFile, ...]
     end: int
     complete: bool
+    number: int = 0
 
 
 @dataclass
 class Measures:
-    """What one aggregate tells of a slice: counts, and the times of each commit."""
+    """What one cheap aggregate tells of a slice: counts, and the times of each commit by source partition."""
 
     counts: dict[str, int] = field(default_factory=dict)
     largest: dict[int, dict[str, Millis]] = field(default_factory=dict)
     smallest: dict[int, Millis] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[BoundInput, DataFrame]]) -> Measures:
+        """Count the judged rows of inputs; no two share a commit."""
+        grouped = together(
+            frame.groupBy(COMMIT, STATUS, partition_of(one).alias("partition")).agg(
+                F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
+            )
+            for one, frame in parts
+        )
+        found = cls()
+        for row in () if grouped is None else grouped.collect():
+            found.counts[row[STATUS]] = found.counts.get(row[STATUS], 0) + row["rows"]
+            if row[STATUS] == OK:
+                commit = row[COMMIT]
+                found.largest.setdefault(commit, {})[row["partition"]] = row["largest"]
+                found.smallest[commit] = min(found.smallest.get(commit, row["smallest"]), row["smallest"])
+        return found
 
 
 def plan_commits(
@@ -71,28 +93,39 @@ def plan_commits(
     bound, pipeline = source.bound, source.bound.pipeline
     manifest = None if head is None else head.manifest
     if manifest is not None:
-        source.position_of(manifest)
+        for one in source.inputs:
+            one.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
-    event_time = EventTime.restored(
-        pipeline.watermark, before, clock_of(head), {} if manifest is None else manifest.partitions
-    )
-    frame = source.frames.judged(
-        source.frames.files(source.log.head, [file.action for read in commits for file in read.files]),
-        bound.source,
-        {file.name: (index, read.commit.time) for index, read in enumerate(commits) for file in read.files},
-    )
-    found = measure(frame, pipeline)
+    read = [one for one in source.inputs if any(commit.number == one.number for commit in commits)]
+    frames = [_judged(one, commits) for one in read]
+    found = Measures.of([(one.input, frame) for one, frame in zip(read, frames, strict=True)])
+    seen = {
+        one.number: SeenEvents(frame, one.input)
+        for one, frame in zip(read, frames, strict=True)
+        if one.input.reads_events
+    }
+    times = EventTimes.of(pipeline, manifest)
     steps = tuple(
-        event_time.step(found.largest.get(index, {}), read.commit.time, read.complete)
-        for index, read in enumerate(commits)
+        times.step(
+            commit.number,
+            found.largest.get(index, {}),
+            commit.commit.time,
+            commit.complete,
+            seen[commit.number].of(index) if commit.number in seen else (),
+        )
+        for index, commit in enumerate(commits)
     )
+    frame = together(joint_frame(bound, one.input, frame) for one, frame in zip(read, frames, strict=True))
+    assert frame is not None
     return EpochPlan(
         tables=tables,
         bound=bound,
         parent=head,
         head=head,
         kind="stream",
-        positions=_position(source, commits[-1]),
+        positions={
+            table: position for one in source.inputs for table, position in _position(one, commits, manifest).items()
+        },
         frames=_slices(frame, bound, found, [before, *(step.watermark for step in steps)]),
         counts=SliceCounts(
             usable=found.counts.get(OK, 0),
@@ -100,7 +133,8 @@ def plan_commits(
             rejected={status: rows for status, rows in found.counts.items() if status not in (OK, DROPPED)},
         ),
         steps=steps,
-        partitions=event_time.snapshot(),
+        partitions=times.partitions,
+        input_watermarks=times.watermarks,
         watermark_before=before,
         shards=cut_shards(shards, pipeline.max_parallelism),
         stale=() if manifest is None else manifest.stale,
@@ -108,20 +142,14 @@ def plan_commits(
     )
 
 
-def measure(frame: DataFrame, pipeline: Pipeline) -> Measures:
-    """Count the rows of a judged slice, and find the times of each of its commits: one cheap aggregate."""
-    by = F.lit(ONLY_PARTITION) if pipeline.watermark_by is None else F.col(f"`{pipeline.watermark_by}`").cast("string")
-    grouped = frame.groupBy(COMMIT, STATUS, F.coalesce(by, F.lit("null")).alias("partition")).agg(
-        F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
+def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
+    """The rows of one input's commits."""
+    own = [(index, read) for index, read in enumerate(commits) if read.number == source.number]
+    return source.frames.judged(
+        source.frames.files(source.log.head, [file.action for _, read in own for file in read.files]),
+        source.input.source,
+        {file.name: (index, read.commit.time) for index, read in own for file in read.files},
     )
-    found = Measures()
-    for row in grouped.collect():
-        found.counts[row[STATUS]] = found.counts.get(row[STATUS], 0) + row["rows"]
-        if row[STATUS] == OK:
-            commit = row[COMMIT]
-            found.largest.setdefault(commit, {})[row["partition"]] = row["largest"]
-            found.smallest[commit] = min(found.smallest.get(commit, row["smallest"]), row["smallest"])
-    return found
 
 
 def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks: Sequence[Millis]) -> SliceFrames:
@@ -142,6 +170,9 @@ def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks:
     )
 
 
-def _position(source: Source, last: ReadCommit) -> dict[str, Position]:
-    version = last.commit.version
-    return source.position(version) if last.complete else source.position(version - 1, files=last.end)
+def _position(source: Source, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:
+    own = [read for read in commits if read.number == source.number]
+    if not own:
+        return source.position(-1) if manifest is None else {source.table: manifest.position_in(source.table)}
+    version = own[-1].commit.version
+    return source.position(version) if own[-1].complete else source.position(version - 1, files=own[-1].end)

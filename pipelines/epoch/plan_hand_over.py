@@ -7,15 +7,18 @@ watermark is the strategy's own; the stream goes on with version V + 1. No row i
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.epoch.event_time import EventTime
+from pipelines.epoch.event_times import EventTimes
+from pipelines.epoch.joint_frames import joint_frame, together
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
-from pipelines.epoch.plan_commits import measure
+from pipelines.epoch.plan_commits import Measures
 from pipelines.epoch.plan_interval import origins_of
-from pipelines.epoch.steps import CommitStep
+from pipelines.epoch.seen_events import SeenEvents
 from pipelines.errors import Refused
 from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import Manifest
 from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis, show_millis
@@ -35,7 +38,6 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         Refused: intervals behind the head were to be run again, or the pinned version can't be read any more.
     """
     bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
-    position = source.position_of(manifest)
     if manifest.stale:
         first = min(manifest.stale, key=lambda interval: interval.start)
         again = f"--start '{show_millis(first.start)}' --end '{show_millis(first.end)}' --and-following"
@@ -43,27 +45,50 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
             f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
             f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
         )
-    assert position.frontier is not None
-    files = source.log.active(pipeline.source.timestamp, position.version)
-    frame = source.frames.judged(source.frames.snapshot(position.version), bound.source, origins_of(source, files))
-    rest = frame.where(F.col(STATUS).isin(OK, DROPPED) & (F.col(TIME) >= position.frontier))
-    found = measure(rest, pipeline)
-    event_time = EventTime.restored(pipeline.watermark, manifest.watermark, clock_of(head), {})
-    for partition, largest in sorted(found.largest.get(0, {}).items()):
-        event_time.observe(partition, largest)
-    step = CommitStep(clock_of(head), event_time.end_commit(clock_of(head)))
+    times, clock = EventTimes.restored(pipeline, manifest.watermark, clock_of(head), {}, {}), clock_of(head)
+    rests = [_rest(one, manifest) for one in source.inputs]
+    found = [Measures.of([(one.input, rest)]) for one, rest in zip(source.inputs, rests, strict=True)]
+    seen = [
+        SeenEvents(rest, one.input).of(0) if one.input.reads_events else ()
+        for one, rest in zip(source.inputs, rests, strict=True)
+    ]
+    step = times.end_together([measured.largest.get(0, {}) for measured in found], clock, seen)
+    usable = [
+        joint_frame(bound, one.input, rest).where(F.col(STATUS) == OK)
+        for one, rest, measured in zip(source.inputs, rests, found, strict=True)
+        if measured.counts.get(OK)
+    ]
     return EpochPlan(
         tables=tables,
         bound=bound,
         parent=head,
         head=head,
         kind="stream",
-        positions=source.position(position.version),
-        frames=SliceFrames(rest.where(F.col(STATUS) == OK) if found.counts.get(OK) else None, None, None),
-        counts=SliceCounts(usable=found.counts.get(OK, 0), dropped=found.counts.get(DROPPED, 0)),
+        positions={
+            table: position
+            for one in source.inputs
+            for table, position in one.position(manifest.position_in(one.table).version).items()
+        },
+        frames=SliceFrames(together(usable), None, None),
+        counts=SliceCounts(
+            usable=sum(measured.counts.get(OK, 0) for measured in found),
+            dropped=sum(measured.counts.get(DROPPED, 0) for measured in found),
+        ),
         steps=(step,),
-        partitions=event_time.snapshot(),
+        partitions=times.partitions,
+        input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
         shards=cut_shards(shards, pipeline.max_parallelism),
         started_at=now,
     )
+
+
+def _rest(source: Source, manifest: Manifest) -> DataFrame:
+    """The rows of an input that the backfill left: of the version that it read, from its frontier on."""
+    position = source.position_of(manifest)
+    assert position.frontier is not None
+    files = source.log.active(source.input.input.source.timestamp, position.version)
+    frame = source.frames.judged(
+        source.frames.snapshot(position.version), source.input.source, origins_of(source, files)
+    )
+    return frame.where(F.col(STATUS).isin(OK, DROPPED) & (F.col(TIME) >= position.frontier))

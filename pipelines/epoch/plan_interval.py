@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.epoch.joint_frames import joint_frame
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.snapshots.head import Snapshot
@@ -49,8 +50,10 @@ def plan_interval(
         replaced: the run that this one replaces, and those after it.
     """
     bound, pipeline = source.bound, source.bound.pipeline
-    recent = None if parent is None else source.log.commits(source.position_of(parent.manifest).version)
-    frames, counts = _slice(source, interval, recent)
+    sliced = []
+    for one in source.inputs:
+        recent = None if parent is None else one.log.commits(one.position_of(parent.manifest).version)
+        sliced.append(_slice(one, interval, recent))
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.compute)
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]
@@ -62,9 +65,13 @@ def plan_interval(
         kind="backfill",
         order=order,
         interval=interval,
-        positions=source.position(source.log.head, interval.end),
-        frames=frames,
-        counts=counts,
+        positions={
+            table: position
+            for one in source.inputs
+            for table, position in one.position(one.log.head, interval.end).items()
+        },
+        frames=SliceFrames.together([frames for frames, _ in sliced]),
+        counts=sum((counts for _, counts in sliced), SliceCounts()),
         steps=(CommitStep(max(now, clock_of(parent)), interval.end - order.lag),),
         partitions={},
         watermark_before=parent.manifest.watermark if parent is not None else interval.start - order.lag,
@@ -80,7 +87,7 @@ def changed_rows(source: Source, interval: Interval, since: int) -> int:
     recent = source.log.commits(since)
     if not recent:
         return 0
-    frame = source.frames.judged(_files(source, recent), source.bound.source, _origins(recent))
+    frame = source.frames.judged(_files(source, recent), source.input.source, _origins(recent))
     return frame.where(F.col(STATUS).isin(OK, DROPPED) & _within(interval)).count()
 
 
@@ -91,21 +98,21 @@ def _slice(
 
     A first run (recent is None) sees all versions, and what lies before it is not its business.
     """
-    frames, schema = source.frames, source.bound.source
+    frames, schema = source.frames, source.input.source
     known = F.col(STATUS).isin(OK, DROPPED)
-    origins = origins_of(source, source.log.active(source.bound.pipeline.source.timestamp))
+    origins = origins_of(source, source.log.active(source.input.input.source.timestamp))
     everything = frames.judged(frames.snapshot(source.log.head), schema, origins)
     inside = everything.where(_may_lie_within(source, interval) & known & _within(interval))
     if recent is None:
         part = F.when(~known, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)
         counts = _count((everything, part))
-        return _sliced(counts, inside, everything.where(known & _placeless()), everything.where(~known))
+        return _sliced(source, counts, inside, everything.where(known & _placeless()), everything.where(~known))
     if not recent:
-        return _sliced(_count((inside, F.lit(_INSIDE))), inside, None, None)
+        return _sliced(source, _count((inside, F.lit(_INSIDE))), inside, None, None)
     seen = frames.judged(_files(source, recent), schema, _origins(recent))
     before = _placeless() | (F.col(TIME) < interval.start)
     counts = _count((inside, F.lit(_INSIDE)), (seen, F.when(~known, _UNUSABLE).when(before, _BEFORE)))
-    return _sliced(counts, inside, seen.where(known & before), seen.where(~known))
+    return _sliced(source, counts, inside, seen.where(known & before), seen.where(~known))
 
 
 def _count(*frames: tuple[DataFrame, Column]) -> dict[str, dict[str, int]]:
@@ -122,15 +129,23 @@ def _count(*frames: tuple[DataFrame, Column]) -> dict[str, dict[str, int]]:
 
 
 def _sliced(
-    counts: dict[str, dict[str, int]], inside: DataFrame, before: DataFrame | None, unusable: DataFrame | None
+    source: Source,
+    counts: dict[str, dict[str, int]],
+    inside: DataFrame,
+    before: DataFrame | None,
+    unusable: DataFrame | None,
 ) -> tuple[SliceFrames, SliceCounts]:
     """The parts of a slice that hold anything, and how much."""
     usable = F.col(STATUS) == OK
+
+    def columns(frame: DataFrame) -> DataFrame:
+        return joint_frame(source.bound, source.input, frame)
+
     return (
         SliceFrames(
-            safe=inside.where(usable) if OK in counts[_INSIDE] else None,
-            candidates=before.where(usable) if before is not None and OK in counts[_BEFORE] else None,
-            unusable=unusable if counts[_UNUSABLE] else None,
+            safe=columns(inside).where(usable) if OK in counts[_INSIDE] else None,
+            candidates=columns(before).where(usable) if before is not None and OK in counts[_BEFORE] else None,
+            unusable=columns(unusable) if unusable is not None and counts[_UNUSABLE] else None,
         ),
         SliceCounts(
             usable=counts[_INSIDE].get(OK, 0) + counts[_BEFORE].get(OK, 0),
@@ -163,9 +178,9 @@ def _within(interval: Interval) -> Column:
 
 def _may_lie_within(source: Source, interval: Interval) -> Column:
     """A condition on the table's own column, by whose statistics Delta skips files without a row of the interval."""
-    pipeline, schema = source.bound.pipeline, source.bound.source
-    name = pipeline.source.timestamp
-    kind = schema.field(name).type if name in schema.names and name not in pipeline.columns else None
+    one, schema = source.input.input, source.input.source
+    name = one.source.timestamp
+    kind = schema.field(name).type if name in schema.names and name not in one.columns else None
     if kind is None or not pa.types.is_timestamp(kind) or kind.tz is None:
         return F.lit(True)
     column = F.col(f"`{name}`")

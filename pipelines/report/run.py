@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.errors import UsageError
 from pipelines.snapshots.manifest import Manifest
-from pipelines.tables import quality
+from pipelines.tables import quality, results
 from pipelines.tables.pinned import PinnedTables, pin_tables
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
@@ -106,6 +106,8 @@ def _open_windows(pinned: PinnedTables) -> pa.Table:
 
 
 def _lengths(final: pa.Table) -> list[Millis]:
+    if not results.has_panes(final.schema):
+        return []
     bounded = final.filter(pc.is_valid(final["window_end"]))
     micros = pc.subtract(bounded["window_end"].cast(pa.int64()), bounded["window_start"].cast(pa.int64()))
     lengths: list[Millis] = pc.divide(micros, 1000).to_pylist()
@@ -114,6 +116,8 @@ def _lengths(final: pa.Table) -> list[Millis]:
 
 def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tuple[str | None, list[Session]]:
     """A key and its newest windows, open ones among them."""
+    if not results.has_panes(final.schema):
+        return None, []
     windows = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
     counts = Counter(key for key, _ in windows)
     if not counts:

@@ -94,7 +94,8 @@ def _hash(head: Snapshot, key: Sequence[str]) -> int:
 
 
 def _check_told(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
-    derived = sorted(set(pipeline.key) & set(pipeline.columns))
+    # Rows of two inputs are kept with their key beside them.
+    derived = sorted(set(pipeline.key) & set(pipeline.columns)) if pipeline.right is None else []
     for table in (late.NAME, rejects.NAME):
         handle = tables.open(table)
         known = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))

@@ -114,7 +114,10 @@ class PartitionWatermark(_Value):
 
 
 class Manifest(_Value):
-    """One snapshot."""
+    """One snapshot.
+
+    Of two inputs, `inputs` holds the watermark of each side and names of `partitions` begin with it.
+    """
 
     format_version: Literal[1] = FORMAT_VERSION
     pipeline: str
@@ -128,6 +131,7 @@ class Manifest(_Value):
     positions: dict[str, Position]
     watermark: int
     partitions: dict[str, PartitionWatermark] = {}
+    inputs: dict[str, int] = {}
     processing_time: int
     stagger_offset: int | None = None
     max_parallelism: int

@@ -12,7 +12,7 @@ from pipelines.snapshots.contents import state_rows
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import Warehouse
-from windowing.state.rows import WINDOW
+from windowing.state.rows import BUCKET, KEY, WINDOW
 from windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 
 
@@ -39,11 +39,11 @@ class PartitionStanding:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An open window. Times: int64 epoch milliseconds.
+    """An open window, or what a process function or a join keeps. Times: int64 epoch milliseconds.
 
     Args:
         key: by column.
-        start: of the window; None for the global one.
+        start: of the window, or the time of a join's element; None for the global window and a function's key.
         end: not included.
         fired: how many panes have gone out.
         next_event_time_timer: that the watermark has to reach.
@@ -85,7 +85,7 @@ def partitions(manifest: Manifest, now: Millis) -> list[PartitionStanding]:
 def open_windows(
     warehouse: Warehouse, snapshot: Snapshot, lateness: Millis, now: Millis, key: Sequence[str] | None = None
 ) -> list[Waiting]:
-    """The windows of a snapshot and what each waits for, those that end first before the others.
+    """The windows (keys, elements of a join) of a snapshot and what each waits for, those that end first before others.
 
     Args:
         warehouse: where the tables are.
@@ -96,7 +96,7 @@ def open_windows(
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
-    rows = state_rows(warehouse, snapshot, pc.field("namespace") == WINDOW)
+    rows = state_rows(warehouse, snapshot, pc.field("namespace") == _namespace(manifest))
     for name, text in zip(names, key or (), strict=False):
         rows = rows.filter(pc.fill_null(pc.equal(rows[name].cast("string"), text), text == "null"))
     blocked = _blocked(manifest, now)
@@ -114,7 +114,9 @@ def _waiting(
     fired = int(row["pane"])
     passed = end is not None and end - 1 <= manifest.watermark
     left = None if end is None or not passed else max(0, saturating_add(end - 1, lateness) - manifest.watermark)
-    if passed and fired:
+    if row["namespace"] == BUCKET and event_timer is not None:
+        reason = f"a {row['side']} element: kept until the watermark is {show_millis(event_timer)}; {blocked}"
+    elif passed and fired:
         reason = f"it has fired, and takes late elements until the watermark is {show_millis(event_timer)}"
     elif event_timer is not None and missing == 0:
         reason = "it is due: the next epoch fires it"
@@ -124,6 +126,8 @@ def _waiting(
         reason = f"the watermark must reach {show_millis(event_timer)}; {blocked}"
     elif clock_timer is not None:
         reason = f"it fires by the clock, in the first epoch from {show_millis(clock_timer)} on"
+    elif row["namespace"] == KEY:
+        reason = "its function has set no timer: only further elements can make it put out something"
     else:
         reason = "its trigger has set no timer: only further elements can make it fire"
     return Waiting(
@@ -137,6 +141,12 @@ def _waiting(
         left,
         reason,
     )
+
+
+def _namespace(manifest: Manifest) -> str:
+    """What the rows are of that wait: windows, keys of a process function, elements of a join."""
+    kind = manifest.schemas.namespace
+    return kind if kind in (KEY, BUCKET) else WINDOW
 
 
 def _blocked(manifest: Manifest, now: Millis) -> str:

@@ -34,20 +34,45 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.binding import bind
-from pipelines.epoch.event_time import ONLY_PARTITION, EventTime
+from pipelines.binding import bind_all
+from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.shard import ShardJob, run_operator
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.manifest import PartitionWatermark, Shard
 from pipelines.sources.columns import DROPPED, OK
+from pipelines.sources.interleave import interleaved
 from pipelines.storage import Warehouse
 from pipelines.tables import late, results, state
 from pipelines.tables.columns import to_delta
-from pipelines.testing.rows import Derive, Row, event_millis, events_table, status
+from pipelines.testing.rows import (
+    Derive,
+    Row,
+    event_millis,
+    events_table,
+    joint,
+    partition_of,
+    seen_events,
+    status,
+)
 from windowing.errors import IllegalArgument
 from windowing.keys import key_group_range
 from windowing.time import MIN_TIMESTAMP, Millis, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumns:
+    """The second input's source of a pipeline under test.
+
+    Args:
+        source: columns of the table.
+        derived: columns after `columns=`; needed where the input has any.
+        derive: what `columns` and `where` do, in Python.
+    """
+
+    source: pa.Schema
+    derived: pa.Schema | None = None
+    derive: Derive | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +92,7 @@ class PipelineHarness:
         source: columns of the source table.
         derived: columns after `columns=`; needed where the pipeline has any.
         derive: what `columns` and `where` do, in Python: they are Spark's SQL, which does not run here.
+        right: the same of the second input, where there are two.
 
     Raises:
         IllegalArgument: the pipeline has `columns` or `where`, and nothing stands in for them; or what
@@ -74,20 +100,28 @@ class PipelineHarness:
     """
 
     def __init__(
-        self, pipeline: Pipeline, source: pa.Schema, derived: pa.Schema | None = None, derive: Derive | None = None
+        self,
+        pipeline: Pipeline,
+        source: pa.Schema,
+        derived: pa.Schema | None = None,
+        derive: Derive | None = None,
+        right: SourceColumns | None = None,
     ) -> None:
-        if derive is None and (pipeline.columns or pipeline.where is not None):
-            field = "columns" if pipeline.columns else "where"
-            raise IllegalArgument(
-                field,
-                getattr(pipeline, field),
-                "it is Spark's SQL: give derive= a function that does the same to a row",
-            )
-        self.bound = bind(pipeline, source, derived if derived is not None else source)
-        self._derive = derive
-        self._commits: list[_Commit] = []
+        sources = [SourceColumns(source, derived, derive), *([] if right is None else [right])]
+        for one, columns in zip(pipeline.inputs, sources, strict=False):
+            if columns.derive is None and (one.columns or one.where is not None):
+                field = "columns" if one.columns else "where"
+                raise IllegalArgument(
+                    field,
+                    getattr(one, field),
+                    "it is Spark's SQL: give derive= a function that does the same to a row",
+                )
+        self.bound = bind_all(pipeline, [(one.source, one.derived or one.source) for one in sources])
+        self._derive = [one.derive for one in sources]
+        self._commits: list[list[_Commit]] = [[] for _ in sources]
         self._state: pa.Table = self.bound.table_schemas[state.NAME].empty_table().drop_columns(["manifest"])
         self._partitions: Mapping[str, PartitionWatermark] = {}
+        self._inputs: Mapping[str, Millis] = {}
         self._results: list[pa.Table] = [self.bound.table_schemas[results.NAME].empty_table()]
         self._late: list[pa.Table] = [self.bound.table_schemas[late.NAME].empty_table()]
         self.rejected: list[dict[str, Any]] = []
@@ -96,38 +130,44 @@ class PipelineHarness:
         self.clock: Millis = 0
         self.epochs = 0
 
-    def commit(self, rows: Sequence[Row], at: datetime | Millis, complete: bool = True) -> None:
+    def commit(
+        self, rows: Sequence[Row], at: datetime | Millis, complete: bool = True, side: str | None = None
+    ) -> None:
         """Add a commit to the source.
 
         Args:
             rows: a mapping with every column of the source each.
             at: commit time; an int is epoch milliseconds.
             complete: False where the rest of the commit follows in the next call.
+            side: `left` or `right`, where there are two inputs.
         """
-        self._commits.append(_Commit(list(rows), _millis(at), complete))
+        self._commits[self._number(side)].append(_Commit(list(rows), _millis(at), complete))
 
     def run(self, parallelism: int = 1) -> None:
         """One epoch over everything that was committed since the last one, on so many shards."""
-        commits, self._commits = self._commits, []
-        event_time = self._event_time()
+        commits, self._commits = interleaved(self._commits), [[] for _ in self._commits]
+        times = self._event_times()
         usable: list[tuple[int, Millis, Row, Row]] = []
         steps = []
-        for index, commit in enumerate(commits):
+        for index, (number, commit) in enumerate(commits):
+            one = self.bound.inputs[number]
             largest: dict[str, Millis] = {}
-            for time, row, derived in self._judged(commit.rows, commit.time):
-                usable.append((index, time, row, derived))
-                by = self._partition(derived)
+            judged = self._judged(number, commit.rows, commit.time)
+            for time, row, derived in judged:
+                usable.append((index, time, *joint(self.bound, one, row, derived)))
+                by = partition_of(one, derived)
                 largest[by] = max(largest.get(by, time), time)
-            steps.append(event_time.step(largest, commit.time, commit.complete))
+            seen = seen_events(one, index, [(time, derived) for time, _, derived in judged]) if one.reads_events else ()
+            steps.append(times.step(number, largest, commit.time, commit.complete, seen))
         self._epoch(usable, steps, None, parallelism)
-        self._partitions = event_time.snapshot()
+        self._keep(times)
 
     def pass_time(self, to: datetime | Millis, parallelism: int = 1) -> None:
         """A clock epoch: all commits are read, and time goes on without data."""
-        event_time = self._event_time()
+        times = self._event_times()
         clock = max(self.clock, _millis(to))
-        self._epoch([], [CommitStep(clock, event_time.advance(clock))], None, parallelism)
-        self._partitions = event_time.snapshot()
+        self._epoch([], [CommitStep(clock, times.advance(clock))], None, parallelism)
+        self._keep(times)
 
     def backfill(
         self,
@@ -136,8 +176,9 @@ class PipelineHarness:
         end: datetime | Millis,
         now: datetime | Millis = 0,
         parallelism: int = 1,
+        right: Sequence[Row] = (),
     ) -> None:
-        """A run in event order over the rows of a table that lie in `[start, end)`.
+        """A run in event order over the rows of a table (of two, with `right`) that lie in `[start, end)`.
 
         Raises:
             IllegalArgument: an interval that does not begin where the one before ended.
@@ -149,8 +190,11 @@ class PipelineHarness:
                 "start", start, f"the run before ended at {self.watermark + order.lag} ms: go on there"
             )
         self.watermark = begin - order.lag
-        inside = [row for row in rows if (time := self._time(row)) is not None and begin <= time < until]
-        usable = [(0, *judged) for judged in self._judged(inside, None)]
+        usable: list[tuple[int, Millis, Row, Row]] = []
+        for number, (one, table) in enumerate(zip(self.bound.inputs, (rows, right), strict=False)):
+            inside = [row for row in table if (time := self._time(number, row)) is not None and begin <= time < until]
+            for time, row, derived in self._judged(number, inside, None):
+                usable.append((0, time, *joint(self.bound, one, row, derived)))
         self._epoch(usable, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
 
     def results(self) -> list[dict[str, Any]]:
@@ -174,21 +218,24 @@ class PipelineHarness:
         """Every row of table `state`, by key group."""
         return _rows(self._state)
 
-    def _event_time(self) -> EventTime:
-        return EventTime.restored(self.bound.pipeline.watermark, self.watermark, self.clock, self._partitions)
+    def _event_times(self) -> EventTimes:
+        return EventTimes.restored(self.bound.pipeline, self.watermark, self.clock, self._partitions, self._inputs)
 
-    def _partition(self, row: Row) -> str:
-        by = self.bound.pipeline.watermark_by
-        if by is None:
-            return ONLY_PARTITION
-        return "null" if row[by] is None else str(row[by])
+    def _keep(self, times: EventTimes) -> None:
+        self._partitions, self._inputs = times.partitions, times.watermarks
 
-    def _judged(self, rows: Sequence[Row], committed: Millis | None) -> list[tuple[Millis, Row, Row]]:
+    def _number(self, side: str | None) -> int:
+        sides = [one.side for one in self.bound.inputs]
+        if side not in sides:
+            raise IllegalArgument("side", side, f"say which input: {' or '.join(map(repr, sides))}")
+        return sides.index(side)
+
+    def _judged(self, number: int, rows: Sequence[Row], committed: Millis | None) -> list[tuple[Millis, Row, Row]]:
         """Time, source row and derived row of what can be used; the rest is counted, and kept if rejected."""
         usable = []
         for row in rows:
-            derived, time = self._derived(row), self._time(row)
-            found = status(self.bound, derived, time, committed)
+            derived, time = self._derived(number, row), self._time(number, row)
+            found = status(self.bound, derived, time, committed, self.bound.inputs[number])
             self.counters["filtered" if found == DROPPED else "rejected" if found != OK else "usable"] += 1
             if found == OK and time is not None and derived is not None:
                 usable.append((time, row, derived))
@@ -196,16 +243,13 @@ class PipelineHarness:
                 self.rejected.append({**row, "reason": found})
         return usable
 
-    def _derived(self, row: Row) -> Row | None:
-        return row if self._derive is None else self._derive(dict(row))
+    def _derived(self, number: int, row: Row) -> Row | None:
+        derive = self._derive[number]
+        return row if derive is None else derive(dict(row))
 
-    def _time(self, row: Row) -> Millis | None:
-        derived = self._derived(row)
-        return None if derived is None else event_millis(self.bound.pipeline.source, derived[self._timestamp])
-
-    @property
-    def _timestamp(self) -> str:
-        return self.bound.pipeline.source.timestamp
+    def _time(self, number: int, row: Row) -> Millis | None:
+        derived, source = self._derived(number, row), self.bound.inputs[number].input.source
+        return None if derived is None else event_millis(source, derived[source.timestamp])
 
     def _epoch(
         self,
@@ -269,7 +313,7 @@ class PipelineHarness:
 
     def _sorted(self, table: pa.Table) -> list[dict[str, Any]]:
         first = datetime(1, 1, 1, tzinfo=UTC)
-        by = [*self.bound.key.names, "window_start"]
+        by = [*self.bound.key.names, "window_start" if results.has_panes(table.schema) else "event_time"]
         return sorted(
             _rows(table),
             key=lambda row: [(row[name] is not None, row[name] or (first if name == by[-1] else "")) for name in by],

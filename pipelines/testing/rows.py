@@ -10,6 +10,9 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from pipelines.binding import BoundPipeline
+from pipelines.bound_input import BoundInput
+from pipelines.epoch.event_time import ONLY_PARTITION, SeenEvent
+from pipelines.joint import value_column
 from pipelines.pipeline import DeltaSource
 from pipelines.sources.columns import (
     COMMIT,
@@ -19,6 +22,7 @@ from pipelines.sources.columns import (
     LAST_TIME,
     OK,
     ROW,
+    SIDE,
     TIME,
     VALUE_PREFIX,
 )
@@ -49,12 +53,22 @@ def event_millis(source: DeltaSource, value: Any) -> Millis | None:
     )
 
 
-def status(bound: BoundPipeline, row: Row | None, time: Millis | None, committed: Millis | None) -> str:
-    """`ok`, `dropped`, or why the row is rejected; `committed` is None where no row can lie ahead."""
-    pipeline = bound.pipeline
+def status(
+    bound: BoundPipeline, row: Row | None, time: Millis | None, committed: Millis | None, one: BoundInput | None = None
+) -> str:
+    """`ok`, `dropped`, or why the row of an input (the first) is rejected.
+
+    Args:
+        bound: the pipeline.
+        row: after `columns=`; None where `where` drops it.
+        time: its event time.
+        committed: commit time; None where no row can lie ahead.
+        one: the input; None for the first.
+    """
+    pipeline, key = bound.pipeline, (one or bound.inputs[0]).input.key
     if row is None:
         return DROPPED
-    if pipeline.null_keys == "reject" and any(row[name] is None for name in pipeline.key):
+    if pipeline.null_keys == "reject" and any(row[name] is None for name in key):
         return rejects.NULL_KEY
     if time is None:
         return rejects.NULL_TIMESTAMP
@@ -63,6 +77,15 @@ def status(bound: BoundPipeline, row: Row | None, time: Millis | None, committed
     if committed is not None and time > committed + pipeline.max_ahead_millis:
         return rejects.AHEAD
     return OK
+
+
+def joint(bound: BoundPipeline, one: BoundInput, source: Row, derived: Row) -> tuple[Row, Row]:
+    """A source row and its derived row in the columns of both inputs; as they are where there is only one."""
+    if one.side is None:
+        return source, derived
+    keys = {name: derived[own] for name, own in zip(bound.key.names, one.input.key, strict=True)}
+    values = {value_column(one.side, name): derived[name] for name in one.used}
+    return {**keys, "side": one.side, one.side: source}, {**dict.fromkeys(bound.used), **keys, SIDE: one.side, **values}
 
 
 def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, Row]]) -> pa.Table:
@@ -77,3 +100,23 @@ def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, 
         for name in names:
             columns[f"{prefix}{name}"] = pa.array([row[name] for _, _, _, row in events], kinds[name])
     return pa.table(columns)
+
+
+def seen_events(one: BoundInput, commit: int, rows: Sequence[tuple[Millis, Row]]) -> list[SeenEvent]:
+    """Usable rows of a commit as a generator that sees every event gets them: by time, ties by their columns."""
+    names = one.derived.names if one.input.uses is None else list(one.input.uses)
+    ties = [name for name in names if not pa.types.is_nested(one.derived.field(name).type)]
+    ordered = sorted(
+        rows, key=lambda timed: (timed[0], [(timed[1][name] is not None, timed[1][name]) for name in ties])
+    )
+    return [
+        SeenEvent(commit, partition_of(one, row), time, {name: row[name] for name in names}) for time, row in ordered
+    ]
+
+
+def partition_of(one: BoundInput, row: Row) -> str:
+    """The source partition of a row."""
+    by = one.input.watermark_by
+    if by is None:
+        return ONLY_PARTITION
+    return "null" if row[by] is None else str(row[by])

@@ -21,7 +21,7 @@ from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Position
-from pipelines.stream import Stream, end_of_batch
+from pipelines.stream import Stream, ends_of_batch
 from pipelines.tables import results
 from tests.recovery.arrivals import STEPS
 from windowing.time import MIN_TIMESTAMP
@@ -58,16 +58,16 @@ def _no_look_at_the_transaction(planted: pytest.MonkeyPatch) -> None:
 def _checkpoint_is_trusted(planted: pytest.MonkeyPatch) -> None:
     """Begin where the newest batch ended that Spark's checkpoint calls done."""
 
-    def position(self: Stream) -> Position:
+    def positions(self: Stream) -> tuple[Position, ...]:
         folders = sorted((self.work / "checkpoints").glob("*"), key=lambda folder: folder.stat().st_mtime_ns)
         done = [
             (folder, max(int(batch.name) for batch in (folder / "commits").iterdir() if batch.name.isdigit()))
             for folder in folders
             if (folder / "commits").is_dir() and any(b.name.isdigit() for b in (folder / "commits").iterdir())
         ]
-        return end_of_batch(*done[-1]) if done else Position(version=-1)
+        return tuple(ends_of_batch(*done[-1]).values()) if done else (Position(version=-1),)
 
-    planted.setattr(Stream, "_position", position)
+    planted.setattr(Stream, "_positions", positions)
 
 
 def _files_read_are_forgotten(planted: pytest.MonkeyPatch) -> None:

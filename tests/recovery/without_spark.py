@@ -126,7 +126,7 @@ def plan_commits(
         parent=head,
         head=head,
         kind="stream",
-        positions=_position(source, commits[-1]),
+        positions=_position(source, commits, manifest),
         frames=cast("SliceFrames", found),
         counts=SliceCounts(usable=len(found.usable), rejected=rejected),
         steps=tuple(steps),
@@ -176,14 +176,15 @@ class Batches:
 
     stream: Stream
     source: Source
-    position: Position
+    positions: tuple[Position, ...]
     interval: object
 
     def __enter__(self) -> Batches:
         name = f"{self.stream.driver.pipeline.name}-{uuid.uuid4().hex}"
         self.checkpoint: Path = self.stream.work / "checkpoints" / name
-        if self.position.version >= 0:
-            seed_checkpoint(self.checkpoint, self.source.log.table_id, self.position)
+        (position,) = self.positions
+        if position.version >= 0:
+            seed_checkpoint(self.checkpoint, [(self.source.log.table_id, position)])
         return self
 
     def awaitTermination(self) -> bool:  # noqa: N802
@@ -191,7 +192,7 @@ class Batches:
         for name in ("offsets", "commits"):
             (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
         for number, (version, index) in enumerate(self._ends(), start=1):
-            offset = {"reservoirVersion": version, "index": index, "isStartingVersion": False}
+            offset = {"reservoirId": self.source.log.table_id, "reservoirVersion": version, "index": index}
             (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
             self.stream._take(self.checkpoint, number)
             (self.checkpoint / "commits" / str(number)).write_text("v1\n{}")
@@ -199,7 +200,7 @@ class Batches:
 
     def _ends(self) -> Iterator[tuple[int, int]]:
         """The last file of each batch as Delta names it; after a version's last file, the next version."""
-        begin, limit = self.position, int(self.stream.options.get("maxFilesPerTrigger", "1000"))
+        (begin,), limit = self.positions, int(self.stream.options.get("maxFilesPerTrigger", "1000"))
         files = [
             (commit.version, index) if index + 1 < len(commit.files) else (commit.version + 1, -1)
             for commit in self.source.log.commits(begin.version)

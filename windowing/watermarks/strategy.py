@@ -149,6 +149,11 @@ class WatermarkStrategy:
         """
         return replace(self, interval=non_negative_millis(interval, "interval"))
 
+    @property
+    def reads_events(self) -> bool:
+        """Whether its generators must see every event; of the built-in ones the largest timestamp tells all."""
+        return not isinstance(self.supplier, _BuiltIn)
+
     def create_generator(self, clock: Clock) -> WatermarkGenerator:
         """A new generator, with idleness if that was asked for.
 

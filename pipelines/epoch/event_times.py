@@ -1,0 +1,125 @@
+"""Event time of a pipeline: that of its only input, or the smaller of two, idle inputs left out.
+
+Source: Flink's two-input operators (`CombinedWatermarkStatus`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipelines.epoch.event_time import EventTime, SeenEvent
+from pipelines.epoch.steps import CommitStep
+from pipelines.pipeline import Pipeline
+from pipelines.snapshots.manifest import Manifest, PartitionWatermark
+from windowing.operators.two_inputs import SIDES
+from windowing.time import MIN_TIMESTAMP, Millis
+from windowing.watermarks.combined import CombinedWatermark
+
+
+@dataclass
+class EventTimes:
+    """The event time of each input, and what they combine to.
+
+    Args:
+        inputs: in order; they share one clock.
+        watermark: of the pipeline; never goes back.
+    """
+
+    inputs: Sequence[EventTime]
+    watermark: Millis
+
+    @classmethod
+    def restored(
+        cls,
+        pipeline: Pipeline,
+        watermark: Millis,
+        clock: Millis,
+        partitions: Mapping[str, PartitionWatermark],
+        inputs: Mapping[str, Millis],
+    ) -> EventTimes:
+        """Event time as a manifest has it.
+
+        Args:
+            pipeline: whose strategies make the generators.
+            watermark: of the pipeline.
+            clock: processing time.
+            partitions: of all inputs; where there are two, a name begins with its side.
+            inputs: watermark of each of two inputs; of one that is not there it is the pipeline's.
+        """
+        found = []
+        for one, side in zip(pipeline.inputs, SIDES, strict=False):
+            assert one.watermark is not None
+            if pipeline.right is None:
+                found.append(EventTime.restored(one.watermark, watermark, clock, partitions))
+                continue
+            own = {
+                name.removeprefix(f"{side}:"): known
+                for name, known in partitions.items()
+                if name.startswith(f"{side}:")
+            }
+            found.append(EventTime.restored(one.watermark, inputs.get(side, watermark), clock, own))
+        return cls(found, watermark)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
+        """Event time of a snapshot; before everything where there is none."""
+        if manifest is None:
+            return cls.restored(pipeline, MIN_TIMESTAMP, 0, {}, {})
+        return cls.restored(
+            pipeline, manifest.watermark, manifest.processing_time, manifest.partitions, manifest.inputs
+        )
+
+    def step(
+        self,
+        number: int,
+        largest: Mapping[str, Millis],
+        committed: Millis,
+        complete: bool = True,
+        events: Iterable[SeenEvent] = (),
+    ) -> CommitStep:
+        """Clock and watermark of a source commit of input `number`; see `EventTime.step`."""
+        step = self.inputs[number].step(largest, committed, complete, events)
+        if complete:
+            self.advance(step.clock)
+        return replace(step, watermark=self.watermark)
+
+    def end_together(
+        self, largest: Sequence[Mapping[str, Millis]], clock: Millis, events: Sequence[Iterable[SeenEvent]]
+    ) -> CommitStep:
+        """One step in which every input moves at once, as at a hand-over."""
+        for one, times, seen in zip(self.inputs, largest, events, strict=True):
+            one.step(times, clock, True, seen)
+        return CommitStep(clock, self.advance(clock))
+
+    def advance(self, clock: Millis) -> Millis:
+        """The clock goes on without data; the combined watermark."""
+        found = [one.advance(clock) for one in self.inputs]
+        if len(found) == 1:
+            self.watermark = found[0]
+            return self.watermark
+        combined = CombinedWatermark(range(len(found)))
+        combined.watermark = self.watermark
+        for number, one in enumerate(self.inputs):
+            combined[number].watermark, combined[number].idle = one.watermark, one.idle
+        combined.update()
+        self.watermark = combined.watermark
+        return self.watermark
+
+    @property
+    def partitions(self) -> dict[str, PartitionWatermark]:
+        """Every source partition, for the manifest."""
+        if len(self.inputs) == 1:
+            return self.inputs[0].snapshot()
+        return {
+            f"{side}:{name}": known
+            for side, one in zip(SIDES, self.inputs, strict=True)
+            for name, known in one.snapshot().items()
+        }
+
+    @property
+    def watermarks(self) -> dict[str, Millis]:
+        """The watermark of each of two inputs, for the manifest; nothing where there is one."""
+        if len(self.inputs) == 1:
+            return {}
+        return {side: one.watermark for side, one in zip(SIDES, self.inputs, strict=True)}

@@ -1,0 +1,169 @@
+"""A process function's tables: restored at another parallelism, compared, saved, erased, asked why, and checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from expectations.pinned import pin
+from pipelines import DeltaSource, Pipeline
+from pipelines.binding import bind
+from pipelines.errors import Refused
+from pipelines.lease import Lease
+from pipelines.report.run import read_run
+from pipelines.snapshots.compatibility import check_restorable, incompatibilities
+from pipelines.snapshots.contents import checksums, state_rows
+from pipelines.snapshots.diff import compare
+from pipelines.snapshots.forget import forget
+from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from pipelines.snapshots.waiting import open_windows
+from pipelines.tables import results
+from tests.lake import EVENTS, at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
+from windowing.state import ValueStateDescriptor
+from windowing.time import to_millis
+
+QUIET = 600_000
+
+
+class Quiet(KeyedProcessFunction):
+    """The sum of a user's values once the user was quiet for ten minutes."""
+
+    result_type = pa.struct([("total", pa.int64())])
+    total = ValueStateDescriptor("total", pa.int64())
+
+    def states(self) -> list[Any]:
+        return [self.total]
+
+    def process_element(self, value: dict[str, Any], ctx: Any) -> None:
+        state = ctx.get_state(self.total)
+        state.update((state.value() or 0) + value["value"])
+        ctx.timer_service().register_event_time_timer(ctx.timestamp + QUIET)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> list[dict[str, Any]]:
+        return [{"total": ctx.get_state(self.total).value()}]
+
+
+def quiet_pipeline(function: KeyedProcessFunction | None = None, **options: Any) -> Pipeline:
+    return Pipeline(
+        name="quiet",
+        source=DeltaSource("events", timestamp="at"),
+        key=("user",),
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)),
+        compute=KeyedProcess(function or Quiet()),
+        **options,
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> ByHand:
+    """Two epochs: both users are known, and ann was quiet once."""
+    made = ByHand(tmp_path, quiet_pipeline())
+    made.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:01"))
+    made.epoch(("ann", at("10:30"), 4), watermark=at("10:12"))
+    return made
+
+
+def told(made: ByHand) -> list[tuple[Any, ...]]:
+    rows = results.latest(made.rows("results"), ("user",)).to_pylist()
+    return sorted((row["user"], row["event_time"], row["total"]) for row in rows)
+
+
+def third(made: ByHand) -> list[tuple[Any, ...]]:
+    made.epoch(("cyd", at("10:40"), 8), watermark=at("11:00"))
+    return told(made)
+
+
+def test_results_are_rows_with_the_time_of_what_put_them_out(lake: ByHand) -> None:
+    assert told(lake) == [("ann", at("10:10"), 5)]
+    assert lake.rows("results").schema.names == [
+        "user", "event_time", "output", "timeline", "epoch", "emitted_at", "stale", "total",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 5])
+def test_a_restore_at_any_parallelism_goes_on_as_if_nothing_had_been(
+    lake: ByHand, tmp_path: Path, parallelism: int
+) -> None:
+    twin = ByHand(tmp_path / "twin", quiet_pipeline())
+    twin.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:01"))
+    twin.epoch(("ann", at("10:30"), 4), watermark=at("10:12"))
+    expected = third(twin)
+    lake.epoch(("bob", at("10:20"), 9), watermark=at("10:50"))
+    before = read_snapshot(lake.tables, 2)
+    assert before is not None
+    restore(lake.tables, before, 0)
+    lake.parallelism = parallelism
+    assert checksums(state_rows(lake.warehouse, lake.head())) == checksums(state_rows(lake.warehouse, before))
+    assert third(lake) == expected
+
+
+def test_a_difference_names_the_keys_whose_state_and_timers_changed(lake: ByHand) -> None:
+    first = read_snapshot(lake.tables, 1)
+    assert first is not None
+    found = compare(lake.warehouse, first, lake.head())
+    assert (found.came, found.went) == ([], [])
+    (change,) = found.changed
+    assert (change.after["user"], change.columns) == ("ann", ("user_state",))
+    assert [(timer.row["user"], timer.at) for timer in found.timers_went] == [("ann", to_millis(at("10:10")))]
+    assert [(timer.row["user"], timer.at) for timer in found.timers_came] == [("ann", to_millis(at("10:40")))]
+
+
+def test_a_savepoint_holds_state_and_timers(lake: ByHand) -> None:
+    create_savepoint(lake.tables, lake.head(), "now", 0)
+    saved = read_savepoint(lake.tables, "now")
+    assert checksums(state_rows(lake.warehouse, saved)) == checksums(state_rows(lake.warehouse, lake.head()))
+
+
+def test_a_forgotten_key_puts_out_nothing_any_more(lake: ByHand) -> None:
+    with Lease(lake.tables, "forget", lambda: 0):
+        forgotten = forget(lake.tables, lake.pipeline, ["ann"], 0)
+    assert (forgotten.rows["results"], forgotten.rows["state"]) == (1, 1)
+    assert [user for user, *_ in third(lake)] == ["bob", "cyd"]
+
+
+def test_why_tells_what_the_watermark_must_reach_for_a_key(lake: ByHand) -> None:
+    waiting = open_windows(lake.warehouse, lake.head(), 0, to_millis(at("12:00")))
+    by_user = {row.key["user"]: row for row in waiting}
+    assert by_user["bob"].next_event_time_timer == to_millis(at("10:15"))
+    assert by_user["bob"].missing == 3 * 60_000
+    assert by_user["bob"].reason.startswith("the watermark must reach 2024-03-01 10:15")
+
+
+def test_checks_and_report_hold_for_what_has_no_windows(lake: ByHand) -> None:
+    pinned = pin(lake.tables, lake.pipeline)
+    assert pinned.shape is None
+    assert len(pinned.windows) == len(pinned.fresh) == 1
+    assert (pinned.ledger["counted"] == pinned.ledger["found"]).all()
+    assert read_run(lake.tables).total("on_time") == 3
+
+
+class Renamed(Quiet):
+    """The same with a state that is kept as text."""
+
+    total = ValueStateDescriptor("total", pa.string())
+
+
+def test_a_state_of_another_type_is_told_before_a_run(lake: ByHand) -> None:
+    other = quiet_pipeline(Renamed())
+    (found,) = incompatibilities(bind(other, EVENTS, EVENTS), lake.head().manifest)
+    assert str(found) == "user state 'total' is int64 in the snapshot and string in the code"
+    windows = replace(quiet_pipeline(), key=("value",))
+    assert any(
+        found.field == "key column 'value'"
+        for found in incompatibilities(bind(windows, EVENTS, EVENTS), lake.head().manifest)
+    )
+
+
+def test_windows_do_not_go_on_from_a_functions_state(lake: ByHand) -> None:
+    sessions = bind(session_pipeline(), EVENTS, EVENTS)
+    with pytest.raises(Refused, match="namespace is key in the snapshot and time_window in the code"):
+        check_restorable(sessions, lake.head().manifest)
