@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.config import Config
+from pipelines.failures import told_as
 from pipelines.lease import Lease
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import Snapshot, read_snapshot
@@ -76,10 +77,13 @@ class Driver:
         from pipelines.epoch.operate import operate
 
         began = time.perf_counter()
-        outcomes = operate(self.spark, plan)
+        epoch = f"epoch {plan.epoch} of {self.pipeline.name}"
+        with told_as(f"{epoch} can't be computed", "Nothing of it is committed; mend that and run again"):
+            outcomes = operate(self.spark, plan)
         self.tell("operated")
         self.lease.check()
-        manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
+        with told_as(f"{epoch} can't be committed", "Mend that and run again: it goes on from the newest snapshot"):
+            manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
         self.tell("committed")
         self._publish(manifest)
         return manifest
@@ -89,7 +93,11 @@ class Driver:
 
         for table in PUBLISHED:
             self.lease.check()
-            publish_table(self.tables, manifest, table)
+            with told_as(
+                f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
+                "Its snapshot is good; mend that and run again: publishing goes on where it stopped",
+            ):
+                publish_table(self.tables, manifest, table)
             self.tell(f"published {table}")
 
 

@@ -127,7 +127,9 @@ class Lease:
         self._ended.set()
         self._renewal.join()
         if self._lost is None:
-            self._write(replace(self.row, expires_at=self._clock()))
+            # What can't be given back runs out by itself, and must not hide why the driver ends.
+            with suppress(OSError, DeltaError, Refused):
+                self._write(replace(self.row, expires_at=self._clock()))
 
     def check(self) -> None:
         """Stop before a commit if the lease went to another driver; one that only ran out is renewed."""

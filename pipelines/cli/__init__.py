@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pipelines.errors import OTHER, USAGE, TidegateError
+from pipelines.failures import in_words
 
 _COMMANDS = {
     "backfill": "pipelines.cli.backfill:backfill",
@@ -91,9 +92,7 @@ def run(arguments: list[str]) -> int:
             return _report(arguments, error, str(error), USAGE)
         if "--debug" in arguments:
             raise
-        # Some libraries put a backtrace of theirs below the message.
-        message = str(error).partition("\n")[0]
-        return _report(arguments, error, f"{type(error).__name__}: {message}. --debug shows more", OTHER)
+        return _report(arguments, error, f"{type(error).__name__}: {in_words(error)}. --debug shows more", OTHER)
     return 0
 
 

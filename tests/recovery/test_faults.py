@@ -1,0 +1,239 @@
+"""Disks that are full, folders that are none, files that rotted: the job stops with a clear error and an exit code.
+
+The last snapshot stays good, and once the fault is gone the next start ends as if nothing had happened. Every
+fault here hurts root, too.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipelines import cli
+from pipelines.errors import OTHER, REFUSED
+from pipelines.lease import LeaseRow
+from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.restore import restore
+from pipelines.storage import read_table
+from pipelines.tables import state
+from pipelines.tables.pipeline_tables import ALL
+from tests.lake import Lake
+from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, crash_after, differences, outcome, run, source_of
+from tests.recovery.without_spark import NoSpark
+
+pytestmark = pytest.mark.recovery
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A stream that stands before the epoch which ends a half-read commit, and what it comes to."""
+
+    lake: Lake
+    undisturbed: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    folder = tmp_path_factory.mktemp("faults")
+    source = source_of(folder / "source", commits=2)
+    undisturbed = copy_of(source, folder / "undisturbed")
+    run(NoSpark(), undisturbed)
+    lake = copy_of(source, folder / "begun")
+    crash_after(NoSpark(), lake, STEPS[-1], epoch=3)
+    return Begun(lake, outcome(undisturbed))
+
+
+@dataclass
+class Fault:
+    """Something that breaks after a step and can be mended.
+
+    Args:
+        happen: breaks it; what it returns mends it.
+    """
+
+    happen: Callable[[], Callable[[], None]]
+    mend: Callable[[], None] = lambda: None
+
+    def run_into(
+        self, lake: Lake, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> tuple[int, str]:
+        """Stream, the fault happening after a step; exit code and message of the command, and the fault is gone."""
+        broken: list[Callable[[], None]] = []
+
+        def tell(done: str) -> None:
+            if done == step and not broken:
+                broken.append(self.happen())
+
+        failure: Exception | None = None
+        try:
+            run(NoSpark(), lake, tell)
+        except Exception as error:
+            failure = error
+        finally:
+            for mend in broken:
+                mend()
+        assert failure is not None, "it went on as if nothing were"
+        return as_told(failure, monkeypatch, capsys)
+
+
+def as_told(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and words with which the command line reports an error."""
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    with monkeypatch.context() as planted:
+        planted.setattr(cli.cli, "main", fail)
+        code = cli.run([])
+    return code, capsys.readouterr().err.strip()
+
+
+def assert_told(step: str, message: str) -> None:
+    """The message says what can't be done to which epoch, and what to do."""
+    next_steps = {"planned": "computed", "operated": "committed", "committed": "published"}
+    if step in next_steps:
+        assert f"epoch 4 of hours can't be {next_steps[step]}" in message
+        assert "run again" in message
+
+
+def assert_sound(lake: Lake) -> None:
+    """The newest snapshot can be read with all its rows."""
+    tables = lake.tables(PIPELINE)
+    snapshot = read_snapshot(tables)
+    assert snapshot is not None
+    assert len(read_table(tables.warehouse, snapshot.handle)) == 1 + sum(file["num_records"] for file in snapshot.files)
+
+
+def start_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process streams to the end: the one that failed may not even have been able to give the lease back."""
+    with monkeypatch.context() as other_process:
+        other_process.setattr(LeaseRow, "is_alive", lambda self, now: False)
+        run(NoSpark(), lake)
+
+
+def no_file_can_grow() -> Callable[[], None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def file_for_folder(lake: Lake, table: str) -> Callable[[], Callable[[], None]]:
+    folder = Path(lake.path(f"{PIPELINE.name}/{table}"))
+    away = folder.with_name(f"{table}-away")
+
+    def happen() -> Callable[[], None]:
+        folder.rename(away)
+        folder.write_text("no folder")
+
+        def mend() -> None:
+            folder.unlink()
+            away.rename(folder)
+
+        return mend
+
+    return happen
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_files_that_can_not_grow_stop_the_job_and_harm_nothing(
+    begun: Begun, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = copy_of(begun.lake, tmp_path / "lake")
+    code, message = Fault(no_file_can_grow).run_into(lake, step, monkeypatch, capsys)
+    assert code == OTHER
+    assert "File too large" in message
+    assert_told(step, message)
+    assert_sound(lake)
+    start_again(lake, monkeypatch)
+    assert differences(outcome(lake), begun.undisturbed) == {}
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of its own, of 16 MB; skips where none may be mounted."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_full_disk_stops_the_job_and_harms_nothing(
+    begun: Begun, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        lake = copy_of(begun.lake, disk / "lake")
+
+        def fill_up() -> Callable[[], None]:
+            filler = disk / "filler"
+            with filler.open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(1 << 12)):
+                    pass
+            return filler.unlink
+
+        code, message = Fault(fill_up).run_into(lake, step, monkeypatch, capsys)
+        assert code == OTHER
+        assert "No space left on device" in message
+        assert_told(step, message)
+        assert_sound(lake)
+        start_again(lake, monkeypatch)
+        assert differences(outcome(lake), begun.undisturbed) == {}
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_a_file_in_place_of_a_tables_folder_stops_the_job_and_harms_nothing(
+    begun: Begun, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in STEPS:
+        lake = copy_of(begun.lake, tmp_path / step)
+        code, message = Fault(file_for_folder(lake, table)).run_into(lake, step, monkeypatch, capsys)
+        assert code in (OTHER, REFUSED)
+        assert table in message
+        assert_sound(lake)
+        start_again(lake, monkeypatch)
+        assert differences(outcome(lake), begun.undisturbed) == {}
+
+
+def test_a_state_file_that_rotted_stops_the_job_and_an_older_snapshot_goes_on(
+    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = copy_of(begun.lake, tmp_path / "lake")
+    tables = lake.tables(PIPELINE)
+    head = read_snapshot(tables)
+    assert head is not None
+    for found in head.files:
+        rot(Path(tables.path(state.NAME), found["path"]))
+    with pytest.raises(Exception) as stopped:  # noqa: PT011
+        run(NoSpark(), lake)
+    code, message = as_told(stopped.value, monkeypatch, capsys)
+    assert code == REFUSED
+    assert "can't be read" in message
+    assert "restore" in message
+    older = read_snapshot(tables, head.version - 1)
+    assert older is not None
+    restore(tables, older, lake.clock())
+    run(NoSpark(), lake)
+    found = outcome(lake, without=("epoch", "timeline"))
+    expected = copy_of(begun.lake, tmp_path / "undisturbed")
+    run(NoSpark(), expected)
+    told = differences(found, outcome(expected, without=("epoch", "timeline")))
+    assert set(told) <= {"epochs"}
+
+
+def rot(file: Path) -> None:
+    """One bit of the data falls over."""
+    whole = bytearray(file.read_bytes())
+    whole[40] ^= 1
+    file.write_bytes(whole)
