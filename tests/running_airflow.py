@@ -1,8 +1,9 @@
-"""One real Airflow for all tests of a run, over a project whose tables are there already. Needs no Spark to start."""
+"""One real Airflow for all tests of a run, over a project of several pipelines. Needs no Spark to start."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from pipelines.airflow.embedded import EmbeddedAirflow
 from tests.dags.project import write_project
-from tests.expectations.quality_lake import hour_lake, session_lake
+from tests.expectations.quality_lake import session_lake
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,30 +22,72 @@ from pipelines.airflow import project_dags
 globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 """
 
+BILLING = """from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+from pipelines.airflow.assets import final_windows_asset
+
+with DAG("billing", schedule=[final_windows_asset("daily")], is_paused_upon_creation=False):
+    EmptyOperator(task_id="bill")
+"""
+"""Somebody else's DAG, downstream of ours."""
+
+PROJECT = """
+[pipelines.daily]
+object = "visits:daily"
+start = 2024-03-01
+catchup = false
+retry_delay_seconds = 1
+
+[pipelines.live]
+object = "visits:live"
+start = 2024-03-01
+catchup = false
+stream_mode = "continuous"
+retry_delay_seconds = 1
+
+[spark]
+"spark.driver.memory" = "1g"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"""
+
+QUICK_TO_NOTICE = {
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "2",
+}
+"""A worker or a scheduler that was killed is found dead after ten seconds, not after five minutes."""
+
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer, and the DAGs of two pipelines whose tables hold two epochs.
+    """Airflow with a scheduler, a triggerer, and the DAGs of three pipelines.
 
-    Those of `sessions` are good; in `hours` a pane was planted that came twice.
+    The tables of `sessions` hold two good epochs; `daily` and `live` never ran.
     """
     folder = tmp_path_factory.mktemp("project")
-    planted = hour_lake()
-    planted.panes.append(dict(planted.panes[0]))
-    config = write_project(folder, session_lake(), planted, max_lag_minutes="90", catchup="false")
+    config = write_project(folder, session_lake(), max_lag_minutes="90", catchup="false", retry_delay_seconds="1")
+    config.write_text(config.read_text() + PROJECT)
+    shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)
     (folder / "dags").mkdir()
     (folder / "dags" / "tidegate_dags.py").write_text(DAG_FILE)
+    (folder / "dags" / "billing.py").write_text(BILLING)
     with EmbeddedAirflow(
         home=folder / "airflow",
         dags=folder / "dags",
         runs=folder / ".work" / "runs",
+        slots=3,
         triggerer=True,
         # The pipeline itself is one of the tests' modules.
         settings={
             "TIDEGATE_CONFIG": str(config),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+            **QUICK_TO_NOTICE,
         },
     ) as running:
-        kinds = ("backfill", "stream", "quality", "watch")
-        running.wait_for_dags([f"{name}__{kind}" for name in ("sessions", "hours") for kind in kinds])
+        kinds = ("backfill", "stream", "quality")
+        running.wait_for_dags([f"{name}__{kind}" for name in ("sessions", "daily", "live") for kind in kinds])
+        running.wait_for_dags(["sessions__watch", "billing"])
         yield running

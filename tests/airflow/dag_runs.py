@@ -1,0 +1,86 @@
+"""Runs of DAGs through Airflow's API: started with Params, waited for with a deadline, and looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.airflow.embedded import EmbeddedAirflow
+
+PATIENCE_SECONDS = 180.0
+_POLL_SECONDS = 0.5
+
+
+def wait_until(found: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
+    """What comes in time."""
+    deadline = time.monotonic() + patience
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"{what} did not come within {patience:.0f} s"
+        time.sleep(_POLL_SECONDS)
+    return value
+
+
+def airflow_command(airflow: EmbeddedAirflow, *arguments: str) -> str:
+    """Run `airflow` as a person would; what it prints."""
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def run() -> bool:
+        command = [sys.executable, "-m", "airflow", *arguments]
+        done.append(subprocess.run(command, env=airflow.environment(), capture_output=True, text=True, check=False))
+        # It writes into the database itself, and SQLite has one writer at a time.
+        return done[-1].returncode == 0 or "database is locked" not in done[-1].stderr
+
+    wait_until(run, f"the end of airflow {' '.join(arguments)}")
+    assert done[-1].returncode == 0, done[-1].stderr
+    return done[-1].stdout
+
+
+def unpause(airflow: EmbeddedAirflow, dag: str) -> None:
+    airflow.call("PATCH", f"dags/{dag}", json={"is_paused": False})
+
+
+def begin(airflow: EmbeddedAirflow, dag: str, **conf: Any) -> str:
+    """Trigger a run with these Params; its id."""
+    unpause(airflow, dag)
+    made = airflow.call("POST", f"dags/{dag}/dagRuns", json={"logical_date": None, "conf": conf})
+    return str(made["dag_run_id"])
+
+
+def end_of(airflow: EmbeddedAirflow, dag: str, run: str, patience: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    """A run when it has ended."""
+
+    def ended() -> dict[str, Any] | None:
+        found: dict[str, Any] = airflow.call("GET", f"dags/{dag}/dagRuns/{run}")
+        return found if found["state"] in ("success", "failed") else None
+
+    found: dict[str, Any] = wait_until(ended, f"the end of run {run} of {dag}", patience)
+    return found
+
+
+def run_of(airflow: EmbeddedAirflow, dag: str, **conf: Any) -> dict[str, Any]:
+    """A run of a DAG with these Params, when it has ended."""
+    return end_of(airflow, dag, begin(airflow, dag, **conf))
+
+
+def states(airflow: EmbeddedAirflow, run: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    """State and number of tries of each task."""
+    tasks = airflow.tasks_of(run["dag_id"], run["dag_run_id"])
+    return {task["task_id"]: (task["state"], task["try_number"]) for task in tasks}
+
+
+def events_of(airflow: EmbeddedAirflow, asset: str) -> list[dict[str, Any]]:
+    """Events of an asset, the oldest first."""
+    events = airflow.call("GET", "assets/events", params={"limit": 100, "order_by": "timestamp"})["asset_events"]
+    return [event for event in events if event["name"] == asset]
+
+
+def task_log(airflow: EmbeddedAirflow, run: dict[str, Any], task: str) -> str:
+    """What Airflow shows as the log of a task's last try."""
+    number = states(airflow, run)[task][1]
+    path = f"dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/logs/{number}"
+    content = airflow.call("GET", path, headers={"Accept": "application/json"})["content"]
+    return json.dumps(content, ensure_ascii=False)

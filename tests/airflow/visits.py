@@ -1,0 +1,23 @@
+"""The pipelines of the project that a real Airflow runs; the file is copied into it as its own module."""
+
+from datetime import timedelta
+
+from pipelines import DeltaSource, Pipeline
+from windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
+
+GAP = timedelta(minutes=30)
+
+
+def _visits(name: str) -> Pipeline:
+    """Visits of each user: events with less than half an hour between them."""
+    return Pipeline(
+        name=name,
+        source=DeltaSource(f"{name}_events", timestamp="at"),
+        key=("user",),
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)),
+        compute=Windows(EventTimeSessionWindows.with_gap(GAP), aggregate={"events": Count(), "total": Sum("value")}),
+    )
+
+
+daily = _visits("daily")
+live = _visits("live")

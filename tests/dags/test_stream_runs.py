@@ -1,0 +1,32 @@
+"""Through a real scheduler, without Spark: a stream that can't start says why, and nothing waits for it any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.airflow.embedded import EmbeddedAirflow
+from pipelines.config import load_config
+from pipelines.driver import system_clock
+from pipelines.lease import Lease
+from pipelines.standing import read_standing
+from pipelines.storage import warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.airflow.dag_runs import run_of, states, task_log
+
+pytestmark = pytest.mark.airflow
+
+
+def test_a_lease_that_is_held_is_tried_again_then_told_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
+    config = load_config(Path(airflow.settings["TIDEGATE_CONFIG"]))
+    before = read_standing(config.file, "sessions")
+    with Lease(PipelineTables(warehouse_of(config), "sessions"), "the test", system_clock):
+        run = run_of(airflow, "sessions__stream", mode="continuous")
+    found = states(airflow, run)
+    assert found["stream"] == ("failed", 2)
+    assert "(the test)" in task_log(airflow, run, "stream")
+    assert "exit code 4" in task_log(airflow, run, "stream")
+    assert found["first_epoch"][0] == "failed", "no epoch will come from a stream that has ended"
+    assert "task stream ended (failed)" in task_log(airflow, run, "first_epoch")
+    assert read_standing(config.file, "sessions") == before
