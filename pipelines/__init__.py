@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.pipeline import DeltaSource, Pipeline
+    from pipelines.pipeline import DeltaSource, Input, Pipeline
 
-__all__ = ["DeltaSource", "Pipeline"]
+__all__ = ["DeltaSource", "Input", "Pipeline"]
 
 
 def __getattr__(name: str) -> Any:

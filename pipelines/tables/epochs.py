@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         column("kind", pa.string(), "backfill, stream, clock, restore, forget or prune", False),
         column("interval_start", TIMESTAMP, "first event time of a backfill's interval"),
         column("interval_end", TIMESTAMP, "end of that interval, not included"),
-        column("source_version", pa.int64(), "newest version of the source that was read"),
+        column("source_version", pa.int64(), "newest version of the source (of two, the left one) that was read"),
         column("watermark", TIMESTAMP, "watermark after the epoch"),
         column("processing_time", TIMESTAMP, "clock of the epoch"),
         column("events_in", pa.int64(), "rows read", False),
