@@ -106,14 +106,20 @@ class _Rerun:
         if head is None:
             raise Refused(f"interval {describe(interval)}: nothing was run before")
         after: list[StaleInterval] = []
+        corrections: tuple[int, ...] = ()
         line = list(lineage(driver.tables, head.manifest))
         for entry in line:
             if entry.manifest["kind"] in QUIET:
+                # What a reopening put out belongs to the intervals before it.
+                corrections += (entry.manifest["epoch"],) if entry.manifest["kind"] == "reopen" else ()
                 continue
             ran = entry.manifest.get("interval")
             if ran is None:
                 break
-            after.append(StaleInterval(start=ran["start"], end=ran["end"], epochs=(entry.manifest["epoch"],)))
+            after.append(
+                StaleInterval(start=ran["start"], end=ran["end"], epochs=(entry.manifest["epoch"], *corrections))
+            )
+            corrections = ()
             if ran == interval.model_dump():
                 snapshot = read_snapshot(driver.tables, entry.version)
                 if snapshot is None:

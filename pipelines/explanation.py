@@ -129,13 +129,14 @@ def _order(compute: Compute) -> str:
     """Which results a backfill makes as the stream does (docs/guide/pipelines.md)."""
     if isinstance(compute, IntervalJoin):
         return "the set of elements decides: a backfill gives the stream's pairs, but for late rows"
-    reason = _sees_order(compute) if isinstance(compute, Windows) else "a process function"
+    reason = sees_order(compute) if isinstance(compute, Windows) else "a process function"
     if reason is None:
         return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"
     return f"the order of arrival shows ({reason}): runs agree that read the source's commits in order"
 
 
-def _sees_order(windows: Windows) -> str | None:
+def sees_order(windows: Windows) -> str | None:
+    """What of windows lets the order of arrival show in their results; None where nothing does."""
     trigger = windows.trigger.nested if isinstance(windows.trigger, PurgingTrigger) else windows.trigger
     if not windows.assigner.is_event_time:
         return "windows that do not end by event time"

@@ -1,4 +1,4 @@
-"""`tidegate late`: what came too late, and how much. Starts no JVM."""
+"""`tidegate late`: what came too late, how much, and how it is taken in after all. Only `reopen` starts a JVM."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 
 from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.driver import system_clock
+from pipelines.intervals import parse_moment
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.prune import prune as run
 from pipelines.storage import read_table
 from pipelines.tables import late as late_table
+from windowing.time import to_millis
 
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -31,7 +33,7 @@ def late() -> None:
 )
 @with_screen
 def summary(screen: Screen, pipeline: str, by: str | None) -> None:
-    """Count the late rows of PIPELINE by reason, with how late they were.
+    """Count the late rows of PIPELINE by reason, with how late they were and how many `late reopen` took in.
 
     The quantiles answer what an allowed lateness would have saved: with the one of p95, 95 % of these rows.
     """
@@ -43,15 +45,64 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
         raise click.BadParameter(f"no column {by!r}; there are {', '.join(rows.column_names)}", param_hint="--by")
     names = ["reason", *([by] if by not in (None, "reason") else [])]
     groups = [_measured(group, part) for group, part in _groups(rows, names)] if len(rows) else []
-    columns = [*names, "rows", "windows", *_QUANTILES, "largest", "first epoch", "last epoch"]
+    columns = [*names, "rows", "open", "windows", *_QUANTILES, "largest", "first epoch", "last epoch"]
+    waiting = sum(group["open"] for group in groups)
     screen.show(
-        {"pipeline": pipeline, "rows": len(rows), "groups": groups},
+        {"pipeline": pipeline, "rows": len(rows), "open": waiting, "groups": groups},
         table(
-            f"late rows of {pipeline}: {len(rows)} (seconds late)",
+            f"late rows of {pipeline}: {len(rows)}, of which {len(rows) - waiting} are reopened (seconds late)",
             columns,
             [[_shown(column, group[column]) for column in columns] for group in groups],
             columns[len(names) :],
         ),
+    )
+
+
+@late.command()
+@click.argument("pipeline")
+@click.option("--key", multiple=True, help="Only late rows of this key; once for each key column, in order.")
+@click.option("--start", help="Only those whose window begins at this time or after it; UTC without a zone.")
+@click.option("--end", help="And before this one.")
+@with_screen
+def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | None, end: str | None) -> None:
+    """Take late rows of PIPELINE into their windows after all: all of them, or those of a key or a span of time.
+
+    Just the windows they belong to are computed again from the source; what stood there is withdrawn and
+    the new panes are published, as one epoch. Sessions that such a row joins become one. The same rows are
+    not reopened twice.
+    """
+    from pipelines.reopen.selection import Selection, check_reopenable
+
+    config = screen.config()
+    value = config.pipeline(pipeline)
+    if key and len(key) != len(value.key):
+        raise click.BadParameter(f"the key has {len(value.key)} column(s), {', '.join(value.key)}", param_hint="--key")
+    selection = Selection(
+        key or None,
+        None if start is None else to_millis(parse_moment(start, "--start")),
+        None if end is None else to_millis(parse_moment(end, "--end")),
+    )
+    check_reopenable(value)
+    from pipelines.driver import drive
+    from pipelines.reopen.run import reopen as run_reopen
+
+    with (
+        screen.console.status(f"starting Spark for {pipeline}") as status,
+        drive(config, value, "late reopen") as driver,
+    ):
+        driver.tell = lambda step: status.update(f"{pipeline}: {step}")
+        manifest, rows = run_reopen(driver, selection)
+    if manifest is None:
+        screen.show(
+            {"pipeline": pipeline, "epoch": None, "rows": 0}, f"{pipeline} has no such late rows: nothing to do"
+        )
+        return
+    counters = manifest.counters
+    corrected = {"panes": counters["fired_late"], "withdrawn": counters["withdrawn"]}
+    screen.show(
+        {"pipeline": pipeline, "epoch": manifest.epoch, "rows": rows, **corrected},
+        f"{pipeline}: {rows} late rows reopened in epoch {manifest.epoch}; {corrected['withdrawn']} panes withdrawn, "
+        f"{corrected['panes']} put out",
     )
 
 
@@ -90,6 +141,7 @@ def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
     return {
         **group,
         "rows": len(rows),
+        "open": pc.sum(late_table.is_open(rows)).as_py() if late_table.REOPENED in rows.column_names else len(rows),
         "windows": len(windows),
         **dict(zip(_QUANTILES, quantiles, strict=True)),
         "largest": pc.max(lateness).as_py(),

@@ -7,7 +7,7 @@ unpublished. Recovery is the same code: publish what the newest manifest lists a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -76,7 +76,7 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
             f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed and its results are "
             f"lost: {way}, and run again"
         ) from error
-    files = list(work.files)
+    files = _returning(tables, manifest, table, handle, work)
     if table == epochs.NAME:
         files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
     removes, rewritten = _rewritten(tables, manifest, table, handle, work)
@@ -96,7 +96,7 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
 def _rewritten(
     tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish
 ) -> tuple[list[Any], list[DataFile]]:
-    """Files that hold rows which go away or become stale, and what comes in their place."""
+    """Files with rows that go away, become stale or are reopened, and what comes in their place."""
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
@@ -107,24 +107,47 @@ def _rewritten(
             forgotten = pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64()))
             goes = pc.or_(goes, forgotten)
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
-        if not pc.any(pc.or_(goes, becomes_stale)).as_py():
-            continue
         stale = pc.or_(rows["stale"], becomes_stale)
-        rows = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
-        rows = rows.filter(pc.invert(goes))
+        changed = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
+        changed = late.with_marks(changed, key, work)
+        if not pc.any(pc.or_(goes, becomes_stale)).as_py() and late.marks_of(changed) == late.marks_of(rows):
+            continue
+        changed = changed.filter(pc.invert(goes))
         removes.append(remove_action(file))
-        if len(rows):
-            adds.append(_write(tables, table, rows, manifest.epoch))
+        if len(changed):
+            adds.append(_write(tables, table, changed, manifest.epoch))
     return removes, adds
+
+
+def _returning(
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish
+) -> list[DataFile]:
+    """The files that a manifest lists; late rows that a line had reopened come back as such."""
+    if not work.reopened:
+        return list(work.files)
+    schema, path = arrow_schema(handle), tables.path(table)
+    key = key_columns(table, schema, tuple(manifest.schemas.key))
+    marked = [late.with_marks(tables.warehouse.read_files(path, [file.path], schema), key, work) for file in work.files]
+    return [_write(tables, table, rows, manifest.epoch) for rows in marked]
 
 
 def _touched(handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
     """Files that may hold rows of these epochs, by their statistics; all where keys are to be forgotten."""
-    wanted = [*work.remove_epochs, *work.stale_epochs]
-    for file in active_files(handle) if wanted or work.forget_keys else ():
-        first, last = file.get("min.epoch"), file.get("max.epoch")
-        if work.forget_keys or first is None or last is None or (first <= max(wanted) and last >= min(wanted)):
+    wanted = {*work.remove_epochs, *work.stale_epochs}
+    for file in active_files(handle) if wanted or work.forget_keys or work.reopened else ():
+        is_open = work.reopened and file.get("null_count.reopened") != 0
+        if work.forget_keys or is_open or _may_hold(file, "epoch", wanted) or _may_hold(file, "reopened", wanted):
             yield file
+
+
+def _may_hold(file: dict[str, Any], column: str, wanted: Collection[int]) -> bool:
+    first, last = file.get(f"min.{column}"), file.get(f"max.{column}")
+    if not wanted:
+        return False
+    if first is None or last is None:
+        # Where late rows are marked, the file is described.
+        return column == "epoch"
+    return bool(first <= max(wanted) and last >= min(wanted))
 
 
 def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties
 
 from pipelines.epoch.publish import key_columns, publish
-from pipelines.errors import Refused, UsageError
+from pipelines.errors import Refused
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.commit import commit_snapshot
 from pipelines.snapshots.head import Snapshot, require_snapshot
@@ -27,9 +26,8 @@ from pipelines.snapshots.savepoint import list_savepoints, read_savepoint
 from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import late, rejects, results, state
 from pipelines.tables.files import add_action, check_written, remove_action, write_file
-from pipelines.tables.key_groups import key_hashes, key_schema
+from pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from windowing.keys import signed64
 from windowing.state.rows import WINDOW
 from windowing.time import Millis
 
@@ -61,7 +59,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
     """
     head = require_snapshot(tables)
-    hash_ = _hash(head, key)
+    hash_ = hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
     _check_told(tables, pipeline, head)
     publish(tables, head.manifest)
     rows = _published_rows(tables, head, hash_)
@@ -74,23 +72,6 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         rows[f"savepoint {entry.name}"] = _forget_in_savepoint(tables, entry.name, hash_)
     vacuum(tables, Retention(snapshots=1, age=0), now)
     return Forgotten(manifest.epoch, rows)
-
-
-def _hash(head: Snapshot, key: Sequence[str]) -> int:
-    names = tuple(head.manifest.schemas.key)
-    if len(key) != len(names) or not names:
-        told = ", ".join(names) or "none"
-        raise UsageError(
-            f"the key of {head.manifest.pipeline} has the columns {told}: give one value for each, in order"
-        )
-    schema = key_schema(arrow_schema(head.handle), names)
-    values = []
-    for name, kind, text in zip(names, schema.types, key, strict=True):
-        try:
-            values.append(pa.scalar(text).cast(kind).as_py())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UsageError(f"{text!r} is no value of key column {name!r}, which has type {kind}") from error
-    return signed64(schema.hash_of(schema.key_of(values)))
 
 
 def _check_told(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:

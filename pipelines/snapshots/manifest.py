@@ -14,10 +14,10 @@ from pipelines.errors import Refused
 
 FORMAT_VERSION: Literal[1] = 1
 
-Kind = Literal["backfill", "stream", "clock", "restore", "forget", "prune"]
+Kind = Literal["backfill", "stream", "clock", "reopen", "restore", "forget", "prune"]
 
-QUIET: frozenset[Kind] = frozenset({"restore", "forget", "prune"})
-"""Kinds of epochs that read nothing: they stand between two others and belong to no interval."""
+QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune"})
+"""Kinds of epochs that read nothing new: they stand between two others and belong to no interval."""
 
 Line: TypeAlias = tuple[tuple[int, int], ...]
 """The epochs that a snapshot came from, itself included, as ranges `(first, last)` in order."""
@@ -57,21 +57,35 @@ class DataFile(_Value):
     stats: str
 
 
+class Reopening(_Value):
+    """Late rows that an epoch reopened: those found before it that no other had reopened.
+
+    `key` is a hash, None for every key. `start` and `end` bound the beginning of the windows that the rows
+    would have gone to.
+    """
+
+    epoch: int
+    key: int | None = None
+    start: int | None = None
+    end: int | None = None
+
+
 class Publish(_Value):
     """What one table gets: files to add, and rows that go away or become stale.
 
-    `forget_keys` are hashes, not the keys: those are to be found nowhere any more.
+    `forget_keys` are hashes, not the keys: those are to be found nowhere any more. `reopened` is of table late.
     """
 
     files: tuple[DataFile, ...] = ()
     remove_epochs: tuple[int, ...] = ()
     stale_epochs: tuple[int, ...] = ()
     forget_keys: tuple[int, ...] = ()
+    reopened: tuple[Reopening, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.files or self.remove_epochs or self.stale_epochs or self.forget_keys)
+        return not (self.files or self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened)
 
 
 class Shard(_Value):

@@ -106,6 +106,7 @@ def _manifest(
         {
             table: Publish(
                 files=files[table],
+                reopened=tuple(one for manifest in left for one in manifest.publish[table].reopened),
                 remove_epochs=() if keep_stale else since,
                 stale_epochs=since if keep_stale else (),
             )

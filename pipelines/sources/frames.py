@@ -69,7 +69,7 @@ class SourceFrames:
             Refused: an expression of `columns` or `where` can't be evaluated.
         """
         frame = self.snapshot(version)
-        derived = self._derive(frame)
+        derived = self.derived(frame)
         kept = derived
         if self._input.where is not None:
             kept = self._checked("where", partial(derived.where, self._input.where))
@@ -93,7 +93,7 @@ class SourceFrames:
                 ahead of; None where there is one commit and no row can lie ahead.
         """
         row = F.struct(*[F.col(f"`{name}`") for name in source.names]).alias(ROW)
-        derived = self._derive(frame.select("*", row, F.col("_metadata.file_name").alias(_FILE)))
+        derived = self.derived(frame.select("*", row, F.col("_metadata.file_name").alias(_FILE)))
         timed = derived.withColumn(TIME, event_millis(self._input.source, derived))
         if origins is None:
             return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_FILE)
@@ -122,7 +122,8 @@ class SourceFrames:
             status = F.when(F.coalesce(F.expr(self._input.where), F.lit(False)), status).otherwise(DROPPED)
         return status
 
-    def _derive(self, frame: DataFrame) -> DataFrame:
+    def derived(self, frame: DataFrame) -> DataFrame:
+        """Rows of the source with the columns of `columns=`."""
         for name, expression in self._input.columns.items():
             add = partial(frame.withColumn, name, F.expr(expression))
             frame = self._checked(f"columns[{name!r}]", add)

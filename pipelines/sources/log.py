@@ -7,7 +7,7 @@ the run with the version named.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -144,6 +144,23 @@ class SourceLog:
             )
             for file in active_files(table)
         ]
+
+    def versions_of(self, files: Sequence[SourceFile], until: int) -> dict[str, int | None]:
+        """By name, the version that added each file; None where the log does not tell any more.
+
+        A file that a compaction wrote holds rows of several versions, so it has none.
+        """
+        found: dict[str, int | None] = {file.name: None for file in files}
+        for version in range(until + 1):
+            try:
+                adds = [action["add"] for action in self._actions(version) if "add" in action]
+            except Refused:
+                continue
+            for add in adds:
+                name = unquote(add["path"]).rsplit("/", 1)[-1]
+                if name in found and add.get("dataChange", True):
+                    found[name] = version
+        return found
 
     def _check_append_only(self, version: int, actions: list[dict[str, Any]]) -> None:
         if not any("remove" in action and action["remove"].get("dataChange", True) for action in actions):

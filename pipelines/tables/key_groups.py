@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.errors import UsageError
 from windowing.keys import KeySchema, signed64
 
 
@@ -32,6 +33,24 @@ def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
 def key_schema(schema: pa.Schema, key: tuple[str, ...]) -> KeySchema:
     """The key columns of a table with their types."""
     return KeySchema(key, tuple(schema.field(name).type for name in key))
+
+
+def hash_of_texts(key: KeySchema, texts: Sequence[str]) -> int:
+    """Spark's hash of a key, its parts given as people write them; int64.
+
+    Raises:
+        UsageError: that is no key of these columns.
+    """
+    if len(texts) != len(key.names) or not key.names:
+        told = ", ".join(key.names) or "none"
+        raise UsageError(f"the key has the columns {told}: give one value for each, in order")
+    values = []
+    for name, kind, text in zip(key.names, key.types, texts, strict=True):
+        try:
+            values.append(pa.scalar(text).cast(kind).as_py())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UsageError(f"{text!r} is no value of key column {name!r}, which has type {kind}") from error
+    return signed64(key.hash_of(key.key_of(values)))
 
 
 def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], int], kind: pa.DataType) -> pa.Array:

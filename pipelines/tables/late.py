@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipelines.snapshots.manifest import Publish, Reopening
 from pipelines.tables.columns import TIMESTAMP, column, input_fields
+from pipelines.tables.key_groups import key_hashes
 
 NAME = "late"
+REOPENED = "reopened"
 
 TRAILING = (
     column("reason", pa.string(), "late, merged_window_late (its session had passed) or windows_passed", False),
@@ -17,9 +21,62 @@ TRAILING = (
     column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
     column("epoch", pa.int64(), "the epoch that found it", False),
     column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+    column(REOPENED, pa.int64(), "the epoch that took it in after all; null while no window holds it"),
 )
 
 
 def schema(source: pa.Schema) -> pa.Schema:
     """The input's columns, then what makes the row late."""
     return pa.schema([*input_fields(TRAILING, source), *TRAILING])
+
+
+def input_names(source: pa.Schema) -> dict[str, str]:
+    """What the table calls each column of the input."""
+    return dict(zip(source.names, (field.name for field in input_fields(TRAILING, source)), strict=True))
+
+
+def is_open(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows no window holds."""
+    return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))
+
+
+def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
+    """Which rows an epoch reopens.
+
+    Args:
+        rows: of table late.
+        key: what it calls the key columns.
+        reopening: which rows are meant.
+    """
+    meant = pc.and_(is_open(rows), pc.less(rows["epoch"], reopening.epoch))
+    if reopening.key is not None:
+        meant = pc.and_(meant, pc.equal(key_hashes(rows, key), reopening.key))
+    begins = rows["window_start"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    if reopening.start is not None:
+        meant = pc.and_(meant, pc.fill_null(pc.greater_equal(begins, reopening.start), False))
+    if reopening.end is not None:
+        meant = pc.and_(meant, pc.fill_null(pc.less(begins, reopening.end), False))
+    return meant
+
+
+def with_marks(rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
+    """Rows of a table, and of table late those as reopened that an epoch reopens, or open again where it is gone."""
+    if REOPENED not in rows.column_names:
+        return rows
+    marks = rows[REOPENED]
+    gone = pc.is_in(marks, value_set=pa.array([*work.remove_epochs, *work.stale_epochs], pa.int64()))
+    rows = _marked(rows, pc.if_else(gone, pa.scalar(None, pa.int64()), marks))
+    for reopening in work.reopened:
+        meant = is_meant(rows, key, reopening)
+        rows = _marked(rows, pc.if_else(meant, pa.scalar(reopening.epoch, pa.int64()), rows[REOPENED]))
+    return rows
+
+
+def marks_of(rows: pa.Table) -> pa.ChunkedArray | None:
+    """Which epoch reopened each row; None of another table."""
+    return rows[REOPENED] if REOPENED in rows.column_names else None
+
+
+def _marked(rows: pa.Table, marks: pa.ChunkedArray) -> pa.Table:
+    index = rows.schema.get_field_index(REOPENED)
+    return rows.set_column(index, rows.schema.field(index), marks)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import Refused
@@ -98,3 +98,21 @@ class PipelineTables:
                     configuration=_PROPERTIES,
                     storage_options=self.warehouse.options or None,
                 )
+
+    def widen(self, schemas: dict[str, pa.Schema]) -> bool:
+        """Give the tables the columns that they lack; whether there were any.
+
+        A file with a column that its table does not have would be committed, and the column never be read.
+        Added before an epoch is planned, they do no harm where its driver dies.
+        """
+        widened = False
+        for table, schema in schemas.items():
+            handle = self.open(table)
+            known = {field.name for field in handle.schema().fields}
+            fields = [field for field in Schema.from_arrow(schema).fields if field.name not in known]
+            if fields:
+                handle.alter.add_columns(
+                    fields, post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False)
+                )
+                widened = True
+        return widened

@@ -6,6 +6,7 @@ Process functions and joins put out rows that stand for themselves: no panes, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,6 +109,21 @@ def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     newest = numbered.group_by(by, use_threads=False).aggregate([("__row", "max")])["__row_max"]
     kept = ordered.take(newest)
     return kept.filter(pc.equal(kept["op"], "+"))
+
+
+def standing(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Every pane of a window that was not withdrawn, where each holds a part of its contents."""
+    rows = rows.filter(pc.invert(rows["stale"]))
+    panes, withdrawals = (rows.filter(pc.equal(rows["op"], op)) for op in "+-")
+    by = [*key, "window_id"]
+    last: dict[tuple[Any, ...], int] = {}
+    for row in withdrawals.select([*by, "pane"]).to_pylist():
+        window = tuple(row[name] for name in by)
+        last[window] = max(row["pane"], last.get(window, -1))
+    touched = pc.is_in(panes["window_id"], value_set=pa.array([window[-1] for window in last], pa.int64()))
+    doubtful = panes.filter(touched)
+    stands = [row["pane"] > last.get(tuple(row[name] for name in by), -1) for row in doubtful.to_pylist()]
+    return pa.concat_tables([panes.filter(pc.invert(touched)), doubtful.filter(pa.array(stands, pa.bool_()))])
 
 
 def final(rows: pa.Table, watermark: Millis) -> pa.Table:

@@ -27,7 +27,7 @@ def test_runs_shows_what_went_in_and_came_out_of_each_epoch(project: Project) ->
 
 def test_a_pipeline_that_never_ran_has_no_runs_and_no_late_rows(project: Project) -> None:
     assert project.data("runs", "sessions") == []
-    assert project.data("late", "summary", "sessions") == {"pipeline": "sessions", "rows": 0, "groups": []}
+    assert project.data("late", "summary", "sessions") == {"pipeline": "sessions", "rows": 0, "open": 0, "groups": []}
 
 
 def test_late_rows_are_counted_by_reason_with_how_late_they_were(project: Project) -> None:

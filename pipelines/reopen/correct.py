@@ -1,0 +1,236 @@
+"""Inside a task: stretches of keys computed again, held against what was published, and the panes that correct it.
+
+A correction takes back every pane that stands in its stretch, then puts out the new one as a late pane:
+what a late firing would have given. A stretch that reaches into an open session changes the state instead.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.epoch.outputs import LAST_REPRESENTABLE
+from pipelines.epoch.shard import ShardJob, run_operator
+from pipelines.errors import TidegateError
+from pipelines.reopen.stretches import END, START
+from pipelines.snapshots.manifest import Shard
+from pipelines.tables import results, state
+from windowing.keys import window_identity
+from windowing.panes import EmittedPane, Timing
+from windowing.state.rows import StateRow
+from windowing.time import MIN_TIMESTAMP, Millis, from_millis, show_millis, to_millis
+from windowing.windows import TimeWindow
+
+Row = dict[str, Any]
+
+TOLERANCE = 1e-9
+"""How far two doubles may lie apart, relatively, and still be one result."""
+
+
+@dataclass
+class _Stretch:
+    """A stretch of a key: what stands there, and what should."""
+
+    key: Any
+    start: Millis
+    end: Millis
+    standing: list[Row] = field(default_factory=list)
+    made: list[Row] = field(default_factory=list)
+    open_before: list[StateRow] = field(default_factory=list)
+    open_now: list[StateRow] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What a shard has to put out.
+
+    Args:
+        results: rows of table results.
+        state: all state rows of the shard where they changed, else None.
+        fired: panes among the results.
+        withdrawn: panes taken back.
+    """
+
+    results: pa.Table
+    state: pa.Table | None
+    fired: int
+    withdrawn: int
+
+
+def correct(
+    job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table, wanted: pa.Table, standing: pa.Table
+) -> Corrections:
+    """Compute the stretches of a shard again.
+
+    Args:
+        job: what every task of the epoch knows; its order is that of events, up to the watermark of the snapshot.
+        shard: the key groups.
+        events: every row that was read and lies in one of the stretches.
+        rows: the shard's state rows.
+        wanted: the stretches: of windows that merge, spans that hold whole sessions; else the windows.
+        standing: published panes in these stretches that were not withdrawn.
+
+    Raises:
+        TidegateError: the source has rows that neither a window nor the late table knows of.
+    """
+    stretches = _Stretches(job, wanted)
+    for row in standing.to_pylist():
+        stretches.at(row).standing.append(row)
+    again = run_operator(job, shard, events, rows.slice(0, 0))
+    for row in again.results().to_pylist():
+        if (stretch := stretches.find(row)) is not None:
+            stretch.made.append(row)
+    kept: list[StateRow] = []
+    if stretches.merging:
+        for known in job.state.from_table(rows):
+            stretch = stretches.of_state(known)
+            (kept if stretch is None else stretch.open_before).append(known)
+        for known in job.state.from_table(again.state().drop_columns([state.MANIFEST.name])):
+            if (stretch := stretches.of_state(known)) is not None:
+                stretch.open_now.append(known)
+    out: list[Row] = []
+    for stretch in stretches:
+        out += _corrected(job, stretch)
+    changed = any(stretch.open_before for stretch in stretches)
+    table = None
+    if changed:
+        kept += [row for stretch in stretches for row in stretch.open_now]
+        raw = job.state.to_table(kept, job.max_parallelism)
+        table = state.to_delta_rows(raw, job.schemas[state.NAME])
+    withdrawn = sum(row["op"] == "-" for row in out)
+    made = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
+    return Corrections(made, table, len(out) - withdrawn, withdrawn)
+
+
+class _Stretches:
+    """The stretches of a shard, found by key and time."""
+
+    def __init__(self, job: ShardJob, wanted: pa.Table) -> None:
+        self.merging = job.order is not None and job.order.lag > 1
+        self._job = job
+        self._of: dict[Any, list[_Stretch]] = defaultdict(list)
+        names = [*job.key.names, START, END]
+        for row in wanted.select(names).sort_by([(START, "ascending")]).to_pylist():
+            key = job.key.key_of([row[name] for name in job.key.names])
+            self._of[key].append(_Stretch(key, row[START], row[END]))
+        self._exact = {(own.key, own.start, own.end): own for own in self}
+
+    def __iter__(self) -> Iterator[_Stretch]:
+        return (stretch for own in self._of.values() for stretch in own)
+
+    def find(self, row: Row) -> _Stretch | None:
+        """The stretch of a result row; None where it is a window beside those that are wanted."""
+        key = self._job.key.key_of([row[name] for name in self._job.key.names])
+        return self._within(key, to_millis(row["window_start"]), to_millis(row["window_end"]))
+
+    def at(self, row: Row) -> _Stretch:
+        """The stretch of a result row that must have one."""
+        found = self.find(row)
+        assert found is not None, row
+        return found
+
+    def of_state(self, row: StateRow) -> _Stretch | None:
+        """The stretch of a state row, if its window lies in one."""
+        window = row.window
+        return self._within(row.key, *window) if isinstance(window, TimeWindow) else None
+
+    def _within(self, key: Any, start: Millis, end: Millis) -> _Stretch | None:
+        if not self.merging:
+            return self._exact.get((key, start, end))
+        own = self._of.get(key, [])
+        place = bisect_right(own, start, key=lambda stretch: stretch.start) - 1
+        if place < 0 or start >= own[place].end:
+            return None
+        if end > own[place].end:
+            raise TidegateError(
+                f"key {key!r}: the source has a session from {show_millis(start)} to {show_millis(end)} that reaches "
+                f"beyond all windows and late rows that are known, which end at {show_millis(own[place].end)}. Were "
+                "late rows pruned that were never reopened? Nothing was committed"
+            )
+        return own[place]
+
+
+def _corrected(job: ShardJob, stretch: _Stretch) -> Iterator[Row]:
+    """The rows that make what stands in a stretch what it should be; none where it is that already."""
+    if not stretch.open_before and _same(job, stretch.standing, stretch.made):
+        return
+    for row in _in_order(stretch.standing):
+        yield {**row, "op": "-", **_of_epoch(job)}
+    identity, pane = _goes_on_from(job, stretch)
+    for row in stretch.made:
+        changes: Row = {"pane": pane, "timing": Timing.LATE.value, **_of_epoch(job)}
+        if identity is not None:
+            changes["window_id"] = identity
+        yield {**row, **changes}
+    stretch.open_now = [_numbered(row, stretch, pane) for row in stretch.open_now]
+
+
+def _goes_on_from(job: ShardJob, stretch: _Stretch) -> tuple[int | None, int]:
+    """The window id that a corrected window keeps, None for its own, and the number of its pane."""
+    pane = max((row["pane"] + 1 for row in stretch.standing), default=0)
+    before = _fired_before(stretch)
+    if before is not None and isinstance(before.state_window, TimeWindow):
+        return window_identity(job.key.hash_of(stretch.key), *before.state_window), max(pane, before.pane)
+    return (_in_order(stretch.standing)[0]["window_id"] if stretch.standing else None), pane
+
+
+def _fired_before(stretch: _Stretch) -> StateRow | None:
+    """Of the open sessions before, the first that had fired: its identity stays."""
+    fired = [row for row in stretch.open_before if row.pane and isinstance(row.state_window, TimeWindow)]
+    return min(fired, key=lambda row: tuple(row.state_window or ()), default=None)
+
+
+def _numbered(row: StateRow, stretch: _Stretch, pane: int) -> StateRow:
+    """An open session as it goes on: under the identity and with the pane numbers that it had."""
+    before = _fired_before(stretch)
+    if before is None or row.state_window is None:
+        return row
+    identity = before.state_window
+    assert identity is not None
+    emitted = row.emitted and [EmittedPane(identity, one.window, pane, Timing.LATE, one.value) for one in row.emitted]
+    return replace(row, state_window=identity, pane=pane + (row.pane > 0), emitted=emitted)
+
+
+def _same(job: ShardJob, standing: Sequence[Row], made: Sequence[Row]) -> bool:
+    """Whether what stands is what was made: the same windows with the same results."""
+    names = [name for name in job.schemas[results.NAME].names if name not in results.RESERVED]
+    names += ["window_start", "window_end"]
+    if len(standing) != len(made):
+        return False
+    return all(
+        _equal(one[name], other[name])
+        for one, other in zip(_in_order(standing), _in_order(made), strict=True)
+        for name in names
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=TOLERANCE) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    return bool(one == other)
+
+
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["window_start"], row["window_end"], row["pane"]))
+
+
+def _of_epoch(job: ShardJob) -> Row:
+    """What a row of this epoch has, whatever it says."""
+    watermark = job.steps[-1].watermark
+    return {
+        "timeline": job.timeline,
+        "epoch": job.epoch,
+        "watermark": from_millis(watermark) if MIN_TIMESTAMP < watermark <= LAST_REPRESENTABLE else None,
+        "emitted_at": from_millis(job.now),
+        "stale": False,
+    }

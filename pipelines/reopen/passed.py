@@ -1,0 +1,123 @@
+"""Windows that an element missed although it was not late: others of its windows, which end later, took it.
+
+Only overlapping windows have that. No table tells it of a row, but the watermark that the row's version
+of the source was judged against does. Where that is not known (the log was cleaned up, or files were
+compacted), it is taken for the newest, which only means that more windows are compared.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import gcd
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.epoch.plan import Source
+from pipelines.reopen.stretches import END, START, windows_at
+from pipelines.snapshots.head import Snapshot
+from pipelines.sources.columns import COMMIT, OK, STATUS, TIME
+from pipelines.storage import read_table
+from pipelines.tables import epochs
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.compute import Windows
+from windowing.time import MIN_TIMESTAMP, Millis, to_millis
+
+_SLOT, _JUDGED_AT = "__slot", "__judged_at"
+
+
+class JudgedAt:
+    """Against which watermark the rows of each version of the source were judged, as table epochs tells it.
+
+    Exact for the first version that an epoch read, and not too small for the others.
+
+    Args:
+        made: rows of table epochs that are not stale.
+        newest: watermark of the snapshot.
+    """
+
+    def __init__(self, made: pa.Table, newest: Millis) -> None:
+        self._newest = newest
+        self._versions: list[int] = []
+        self._first: list[tuple[int, Millis, Millis]] = []
+        read, watermark = -1, MIN_TIMESTAMP
+        for row in made.sort_by("epoch").to_pylist():
+            after = newest if row["watermark"] is None else to_millis(row["watermark"])
+            if row["source_version"] is not None and row["source_version"] > read:
+                # In event order every row of a run is judged against where the run began.
+                rest = watermark if row["interval_start"] is not None else after
+                self._versions.append(row["source_version"])
+                self._first.append((read + 1, watermark, rest))
+                read = row["source_version"]
+            watermark = max(watermark, after)
+
+    def __call__(self, version: int | None) -> Millis:
+        """Epoch milliseconds; the smallest time where nothing was judged before."""
+        place = len(self._versions) if version is None else bisect_left(self._versions, version)
+        if place == len(self._versions):
+            return self._newest
+        first, exact, rest = self._first[place]
+        return exact if version == first else rest
+
+
+def judged_at(tables: PipelineTables, newest: Millis) -> JudgedAt:
+    """The watermarks that the versions of a pipeline's source were judged against."""
+    handle = tables.open(epochs.NAME)
+    columns = ["epoch", "source_version", "interval_start", "watermark"]
+    return JudgedAt(read_table(tables.warehouse, handle, columns, ~pc.field("stale")), newest)
+
+
+class Passed:
+    """Finds such windows with Spark.
+
+    Args:
+        spark: the session.
+        source: as it is now.
+        head: the snapshot that has read it.
+    """
+
+    def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
+        self._spark = spark
+        self._source = source
+        self._position = source.position_of(head.manifest)
+        self._judged_at = judged_at(tables, head.manifest.watermark)
+
+    def windows(self, windows: Windows) -> pa.Table:
+        """The windows, each once, with the key columns."""
+        key, lateness = self._source.bound.key, windows.lateness
+        slide, offset = getattr(windows.assigner, "slide", 1), getattr(windows.assigner, "offset", 0)
+        slot = gcd(slide, getattr(windows.assigner, "size", slide))
+        behind = self._rows().where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
+        # All times between two bounds of windows lie in the same windows.
+        number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")
+        names = [F.col(f"`{name}`") for name in key.names]
+        found = behind.groupBy(*names, number.alias(_SLOT)).agg(F.max(_JUDGED_AT).alias(_JUDGED_AT)).toArrow()
+        times = np.asarray(found[_SLOT].to_numpy(), np.int64) * slot + offset
+        missed = windows_at(windows, key, found, times, also=(_JUDGED_AT,))
+        passed = pc.less_equal(missed[END], pc.add(missed[_JUDGED_AT], 1 - lateness))
+        return (
+            missed.filter(passed)
+            .select([*key.names, START, END])
+            .cast(pa.schema([*(pa.field(*one) for one in zip(key.names, key.types, strict=True)), *_SPAN]))
+        )
+
+    def _rows(self) -> DataFrame:
+        """Every usable row of whole versions with the watermark it was judged against."""
+        source, position = self._source, self._position
+        files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
+        versions = source.log.versions_of(files, position.version)
+        marks = {file.name: self._judged_at(versions[file.name]) for file in files}
+        known = sorted(set(marks.values()))
+        origins = {file.name: (known.index(marks[file.name]), file.written) for file in files}
+        frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
+        judged = self._spark.createDataFrame(list(enumerate(known)), f"{COMMIT} int, {_JUDGED_AT} long")
+        usable = F.col(STATUS) == OK
+        if position.frontier is not None:
+            usable = usable & (F.col(TIME) < position.frontier)
+        return frame.where(usable).join(F.broadcast(judged), COMMIT)
+
+
+_SPAN = (pa.field(START, pa.int64()), pa.field(END, pa.int64()))

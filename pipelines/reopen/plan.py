@@ -1,0 +1,222 @@
+"""The plan of an epoch that reopens late rows: which stretches of which keys, and what stands there now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.binding import BoundPipeline
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
+from pipelines.epoch.shard import ShardOutcome
+from pipelines.epoch.steps import CommitStep, EventOrder
+from pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
+from pipelines.reopen.stretches import END, START, islands, millis_of, session_stretches, spans_of, windows_at
+from pipelines.snapshots.contents import state_rows
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import Reopening, Shard
+from pipelines.storage import read_table
+from pipelines.tables import late, results
+from pipelines.tables.key_groups import hash_of_texts, key_hashes
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.columnar.key_codes import encode_keys
+from windowing.compute import Windows
+from windowing.keys import KeySchema
+from windowing.panes import Accumulation
+from windowing.state.rows import WINDOW
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+
+_OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "epoch", "stale")
+"""What tells which panes stand, and where."""
+
+
+@dataclass(frozen=True)
+class ReopenPlan:
+    """What an epoch that reopens late rows does.
+
+    Args:
+        epoch: number, shards and clocks; it reads in event order up to the watermark of the head.
+        wanted: the stretches to compute again, with the key columns.
+        standing: published panes in them that were not withdrawn.
+        reopening: the late rows that are meant.
+        late_rows: how many they are.
+    """
+
+    epoch: EpochPlan
+    wanted: pa.Table
+    standing: pa.Table
+    reopening: Reopening
+    late_rows: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self.epoch.bound.key.names
+
+    @property
+    def spans(self) -> pa.Table:
+        """The spans of time whose rows are needed, of each key apart."""
+        return islands(self.epoch.bound.key, self.wanted).table()
+
+
+class ReadRows(Protocol):
+    """The rows of the source that a snapshot has read."""
+
+    def keyed(self, late_rows: pa.Table) -> pa.Table:
+        """Rows of table late with the key columns of the pipeline beside what they have."""
+
+    def passed(self, windows: Windows) -> pa.Table:
+        """Windows of rows that came behind the watermark and were taken by others of their windows."""
+
+    def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
+        """Compute the stretches of a plan again, in the shards that have any."""
+
+
+def plan_reopen(
+    tables: PipelineTables, bound: BoundPipeline, head: Snapshot, selection: Selection, rows: ReadRows, now: Millis
+) -> ReopenPlan:
+    """Plan an epoch that reopens late rows; there may be nothing for it to do.
+
+    Args:
+        tables: the pipeline's tables, published up to the head.
+        bound: the pipeline.
+        head: the snapshot to go on from.
+        selection: which late rows are meant.
+        rows: the rows of the source that the head has read.
+        now: the driver's clock.
+
+    Raises:
+        Refused: late rows of this pipeline can't be reopened.
+    """
+    epoch = _epoch(tables, bound, head, now)
+    windows, key = epoch.compute, bound.key
+    assert isinstance(windows, Windows)
+    hash_ = None if selection.key is None else hash_of_texts(key, selection.key)
+    reopening = Reopening(epoch=epoch.epoch, key=hash_, start=selection.start, end=selection.end)
+    found = read_table(tables.warehouse, tables.open(late.NAME))
+    found = rows.keyed(found.filter(late.is_open(found)))
+    meant = late.is_meant(found, key.names, reopening).combine_chunks()
+    handle = tables.open(results.NAME)
+    published = read_table(tables.warehouse, handle, [*key.names, *_OF_PANES], ~pc.field("stale"))
+    if hash_ is not None:
+        published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
+    published = _standing(published, key.names, windows)
+    if isinstance(windows.assigner, SESSIONS):
+        wanted = _stretches(tables, bound, head, reopening, found, meant, published)
+        places = islands(key, wanted, spans_of(published, key.names))
+        inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
+    else:
+        wanted = _windows(windows, bound, head, reopening, found.filter(meant), rows)
+        inside = _are_in(spans_of(published, key.names), wanted, key.names)
+    ids = published.filter(pa.array(inside))["window_id"].unique()
+    touched = read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids))
+    standing = _standing(touched, key.names, windows)
+    return ReopenPlan(epoch, wanted, standing, reopening, pc.sum(meant).as_py() or 0)
+
+
+def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Millis) -> EpochPlan:
+    manifest = head.manifest
+    order = EventOrder.of(check_reopenable(bound.pipeline))
+    return EpochPlan(
+        tables=tables,
+        bound=bound,
+        parent=head,
+        head=head,
+        kind="reopen",
+        order=order,
+        positions=dict(manifest.positions),
+        frames=SliceFrames(None, None, None),
+        counts=SliceCounts(),
+        steps=(CommitStep(clock_of(head), manifest.watermark),),
+        partitions=dict(manifest.partitions),
+        watermark_before=MIN_TIMESTAMP,
+        # Those of the head: its files are cut as they are.
+        shards=tuple(Shard(first=shard.first, last=shard.last) for shard in manifest.shards),
+        stale=manifest.stale,
+        started_at=now,
+    )
+
+
+def _windows(
+    windows: Windows, bound: BoundPipeline, head: Snapshot, reopening: Reopening, meant: pa.Table, rows: ReadRows
+) -> pa.Table:
+    """The windows of late rows, and of sliding ones those that a row missed that others took."""
+    watermark = head.manifest.watermark
+    judged_at = pc.fill_null(millis_of(meant["watermark"]), MAX_TIMESTAMP)
+    times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
+    wanted = windows_at(windows, bound.key, meant, times)
+    if overlap(windows):
+        missed = rows.passed(windows)
+        if reopening.key is not None:
+            missed = missed.filter(pc.equal(key_hashes(missed, bound.key.names), reopening.key))
+        if reopening.start is not None:
+            missed = missed.filter(pc.greater_equal(missed[START], reopening.start))
+        if reopening.end is not None:
+            missed = missed.filter(pc.less(missed[START], reopening.end))
+        names = [*bound.key.names, START, END]
+        wanted = pa.concat_tables([wanted.select(names), missed.select(names)])
+        wanted = wanted.group_by(names, use_threads=False).aggregate([])
+    # What is still open took all its rows.
+    return wanted.filter(pc.less_equal(wanted[END], watermark + 1 - windows.lateness))
+
+
+def overlap(windows: Windows) -> bool:
+    """Whether an element has several windows, of which it may miss some."""
+    size, slide = getattr(windows.assigner, "size", 0), getattr(windows.assigner, "slide", None)
+    return slide is not None and slide < size
+
+
+def _stretches(
+    tables: PipelineTables,
+    bound: BoundPipeline,
+    head: Snapshot,
+    reopening: Reopening,
+    found: pa.Table,
+    meant: pa.BooleanArray,
+    published: pa.Table,
+) -> pa.Table:
+    key = bound.key
+    bounded = found["window_start"].is_valid()
+    spans, selected = spans_of(found, key.names), meant.filter(bounded.combine_chunks())
+    rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
+    if reopening.key is not None:
+        rows = rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
+        own = pc.equal(key_hashes(spans, key.names), reopening.key)
+        spans, selected = spans.filter(own), selected.filter(own.combine_chunks())
+    opened, closed = spans_of(rows, key.names), spans_of(published, key.names)
+    # A pane of a session that grew since belongs to that session: they are one.
+    closed = closed.filter(pa.array(~_are_in(closed, _emitted(rows, key.names), key.names)))
+    bounds = (
+        MIN_TIMESTAMP if reopening.start is None else reopening.start,
+        MAX_TIMESTAMP if reopening.end is None else reopening.end - 1,
+    )
+    return session_stretches(
+        key, spans, selected.to_numpy(zero_copy_only=False).astype(np.bool_), [opened, closed], bounds
+    )
+
+
+def _emitted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """The panes that open sessions put out, as spans."""
+    emitted = rows["emitted"].combine_chunks()
+    owners = rows.take(pc.list_parent_indices(emitted))
+    panes = pc.list_flatten(emitted)
+    bounds = {START: pc.struct_field(panes, "window_start"), END: pc.struct_field(panes, "window_end")}
+    return pa.table({**{name: owners[name] for name in key}, **bounds})
+
+
+def _standing(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Table:
+    """What a correction takes back: the newest pane stands for those before it, unless each holds a part."""
+    if windows.accumulation is Accumulation.DISCARDING:
+        return results.standing(rows, key)
+    return results.latest(rows, key)
+
+
+def _are_in(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which spans are among others."""
+    names = (*key, START, END)
+    schema = KeySchema(names, tuple(spans.schema.field(name).type for name in names))
+    codes = encode_keys(schema, *(({name: part[name] for name in names}, len(part)) for part in (spans, others))).codes
+    return np.isin(codes[0], codes[1])

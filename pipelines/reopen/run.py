@@ -1,0 +1,120 @@
+"""An epoch that reopens late rows: plan, correct, commit, publish, as any other; and nothing where nothing differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from pipelines.driver import Driver
+from pipelines.epoch.commit import check_files
+from pipelines.epoch.plan import Source
+from pipelines.epoch.shard import ShardOutcome
+from pipelines.errors import Refused
+from pipelines.reopen.plan import ReopenPlan, plan_reopen
+from pipelines.reopen.selection import Selection, check_reopenable
+from pipelines.reopen.source_rows import SourceRows
+from pipelines.snapshots.commit import commit_snapshot
+from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
+from pipelines.snapshots.quiet import quiet_manifest
+from pipelines.storage import arrow_schema
+from pipelines.tables import late, results, state
+from pipelines.tables.pipeline_tables import PUBLISHED
+
+
+def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
+    """Take late rows into the windows they belong to; the epoch's manifest and how many rows they were.
+
+    There is no epoch, and None, where no late row is meant and every window is as it should be.
+
+    Args:
+        driver: holds the lease.
+        selection: which late rows.
+
+    Raises:
+        Refused: the pipeline has no snapshot, or its results depend on the order of arrival.
+    """
+    pipeline, tables = driver.pipeline, driver.tables
+    check_reopenable(pipeline)
+    head = driver.recover()
+    if head is None:
+        raise Refused(f"pipeline {pipeline.name!r} has no snapshot yet: run `tidegate stream {pipeline.name}` first")
+    source = Source.open(driver.spark, tables, pipeline)
+    rows = SourceRows(driver.spark, source, head, tables)
+    if tables.widen(source.bound.table_schemas):
+        head = read_snapshot(tables)
+        assert head is not None
+    began = perf_counter()
+    plan = plan_reopen(tables, source.bound, head, selection, rows, driver.clock())
+    driver.tell("planned")
+    outcomes = rows.correct(plan) if len(plan.wanted) else []
+    driver.tell("operated")
+    if not plan.late_rows and not any(outcome.changed or outcome.files for outcome in outcomes):
+        return None, 0
+    driver.lease.check()
+    manifest = commit_reopened(plan, outcomes, round(perf_counter() - began, 3))
+    driver.tell("committed")
+    driver.recover()
+    return manifest, plan.late_rows
+
+
+def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0) -> Manifest:
+    """Commit what was corrected, and with it which late rows are; the manifest.
+
+    Raises:
+        Refused: another driver committed since the plan was made, or a file is not where it was written.
+    """
+    epoch = plan.epoch
+    head = epoch.head
+    assert head is not None
+    done = {outcome.shard: outcome for outcome in outcomes}
+    shards = tuple(_shard(shard, done.get(number)) for number, shard in enumerate(head.manifest.shards))
+    files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
+    work = {table: Publish() for table in PUBLISHED}
+    work[results.NAME] = Publish(files=files)
+    work[late.NAME] = Publish(reopened=(plan.reopening,))
+    line = line_after(head.manifest, epoch.epoch)
+    manifest = quiet_manifest(
+        head.manifest, "reopen", epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards
+    )
+    counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in ("fired_late", "withdrawn")}
+    manifest = manifest.model_copy(
+        update={
+            "counters": {**manifest.counters, **counted},
+            "shards": tuple(_counted(shard, done.get(number)) for number, shard in enumerate(manifest.shards)),
+            "phases": {"job": seconds},
+            "run_id": epoch.run_id,
+        }
+    )
+    check_files(epoch.tables, manifest)
+    changed = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
+    kept = {
+        file["path"]
+        for file in head.files
+        if not any(file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first for shard in changed)
+    }
+    added = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
+    commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
+    return manifest
+
+
+def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
+    """A range of key groups as it stands after the epoch."""
+    if outcome is None or not outcome.changed:
+        return before
+    counters = {**before.counters, "open_windows": outcome.counters["open_windows"]}
+    return before.model_copy(
+        update={
+            "rows": outcome.rows,
+            "counters": counters,
+            "next_event_time_timer": outcome.next_event_time_timer,
+        }
+    )
+
+
+def _counted(shard: Shard, outcome: ShardOutcome | None) -> Shard:
+    """A range of key groups with what the epoch put out there."""
+    if outcome is None:
+        return shard
+    counted = {name: outcome.counters[name] for name in ("fired_late", "withdrawn")}
+    return shard.model_copy(update={"counters": {**shard.counters, **counted}})

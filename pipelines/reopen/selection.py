@@ -1,0 +1,58 @@
+"""Which late rows are reopened, and which pipelines can be: those whose windows depend on the set of their elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.errors import Refused, UsageError
+from pipelines.explanation import sees_order
+from pipelines.pipeline import Pipeline
+from windowing.assigners import DynamicEventTimeSessionWindows, EventTimeSessionWindows
+from windowing.columnar.assignment import assignment_of
+from windowing.compute import Windows
+from windowing.time import Millis
+
+SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Late rows by the window that they would have gone to; by default all of them.
+
+    Args:
+        key: texts of the key columns' values, in order; None for every key.
+        start: windows that begin at or after it, int64 epoch milliseconds.
+        end: and before it.
+
+    Raises:
+        UsageError: the span is empty.
+    """
+
+    key: tuple[str, ...] | None = None
+    start: Millis | None = None
+    end: Millis | None = None
+
+    def __post_init__(self) -> None:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise UsageError("no window begins in that span: give an --end after --start")
+
+
+def check_reopenable(pipeline: Pipeline) -> Windows:
+    """The windows of a pipeline whose late rows can be reopened.
+
+    Raises:
+        Refused: their results depend on the order of arrival, which is gone, or on an assigner of the user's own.
+    """
+    windows = pipeline.compute
+    if not isinstance(windows, Windows):
+        reason: str | None = f"{type(windows).__name__} instead of windows"
+    else:
+        reason = sees_order(windows)
+        if reason is None:
+            if isinstance(windows.assigner, SESSIONS) or assignment_of(windows.assigner) is not None:
+                return windows
+            reason = f"assigner {type(windows.assigner).__name__}, whose windows may depend on more than a time"
+    raise Refused(
+        f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so a window's elements alone "
+        "do not tell its result. Give its windows a longer allowed_lateness, or backfill it under another name"
+    )

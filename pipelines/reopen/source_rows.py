@@ -1,0 +1,133 @@
+"""The rows of the source that a snapshot has read, by Spark: what stretches are computed from."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.epoch.plan import Source
+from pipelines.epoch.plan_interval import origins_of
+from pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
+from pipelines.errors import Refused, TidegateError
+from pipelines.reopen.passed import Passed
+from pipelines.reopen.plan import ReopenPlan
+from pipelines.reopen.stretches import END, START
+from pipelines.reopen.task import ReopenJob
+from pipelines.snapshots.head import Snapshot
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, OK, SHARD, STATUS, TIME, VALUE_PREFIX
+from pipelines.tables.late import input_names
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.compute import Windows
+from windowing.keys import SPARK_SEED
+
+
+class SourceRows:
+    """What a snapshot has read of its source.
+
+    Args:
+        spark: the session.
+        source: as it is now.
+        head: the snapshot.
+        tables: the pipeline's.
+
+    Raises:
+        Refused: the version that was read can't be read any more.
+    """
+
+    def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
+        self._spark = spark
+        self._tables = tables
+        self._source = source
+        self._head = head
+        self._position = source.position_of(head.manifest)
+
+    def keyed(self, late_rows: pa.Table) -> pa.Table:
+        """Rows of table late with the key columns of the pipeline beside what they have."""
+        bound = self._source.bound
+        names = input_names(bound.source)
+        inputs = pa.table({name: late_rows[own] for name, own in names.items()})
+        if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
+            derived = self._source.frames.derived(self._spark.createDataFrame(inputs))
+            # One partition, so that rows come back in the order in which they went.
+            inputs = derived.coalesce(1).select(*[F.col(f"`{name}`") for name in bound.key.names]).toArrow()
+        for name, kind in zip(bound.key.names, bound.key.types, strict=True):
+            column = inputs[name].cast(kind) if name in inputs.column_names else pa.nulls(0, kind)
+            place = late_rows.schema.get_field_index(name)
+            late_rows = (
+                late_rows.append_column(name, column) if place < 0 else late_rows.set_column(place, name, column)
+            )
+        return late_rows
+
+    def passed(self, windows: Windows) -> pa.Table:
+        """Windows of rows that came behind the watermark and were taken by others of their windows."""
+        return Passed(self._spark, self._source, self._head, self._tables).windows(windows)
+
+    def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
+        """Compute the stretches of a plan again, one task for each shard that has any.
+
+        Raises:
+            TidegateError: a shard did not report.
+        """
+        job = ReopenJob.of(plan)
+        frame = self._events(plan).unionByName(self._markers(job), allowMissingColumns=True)
+        placed = frame.repartitionById(len(plan.epoch.shards), F.col(SHARD)).drop(SHARD)
+        reports = placed.mapInArrow(job.run_task, RESULT_SCHEMA).collect()
+        outcomes = [ShardOutcome.from_json(row["info"]) for row in reports]
+        if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
+            raise TidegateError(f"shards {sorted(job.files)} were to report, not all did. Nothing was committed")
+        return outcomes
+
+    @cached_property
+    def _rows(self) -> DataFrame:
+        """Every usable row that was read; files of a version that was read in part among them."""
+        source, position = self._source, self._position
+        parts = []
+        if position.version >= 0:
+            files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
+            frame = source.frames.snapshot(position.version)
+            parts.append(source.frames.judged(frame, source.bound.source, origins_of(source, files)))
+        if position.files:
+            commits = source.log.commits(position.version, position.version + 1)
+            begun = [file for commit in commits for file in commit.files[: position.files]]
+            frame = source.frames.files(position.version + 1, [file.action for file in begun])
+            origins = {file.name: (0, commits[0].time) for file in begun}
+            parts.append(source.frames.judged(frame, source.bound.source, origins))
+        if not parts:
+            raise Refused(f"pipeline {source.bound.pipeline.name!r} has read nothing yet: run `tidegate stream` first")
+        rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        usable = F.col(STATUS) == OK
+        return rows.where(usable if position.frontier is None else usable & (F.col(TIME) < position.frontier))
+
+    def _events(self, plan: ReopenPlan) -> DataFrame:
+        bound, spans = self._source.bound, plan.spans
+        renamed = spans.rename_columns([f"__span_{name}" for name in plan.key] + [START, END])
+        wanted = F.broadcast(self._spark.createDataFrame(renamed))
+        within: Column = (F.col(TIME) >= F.col(START)) & (F.col(TIME) < F.col(END))
+        for name in plan.key:
+            within = within & F.col(f"`{name}`").eqNullSafe(F.col(f"`__span_{name}`"))
+        groups = bound.pipeline.max_parallelism
+        names = [F.col(f"`{name}`") for name in plan.key]
+        key_group = F.pmod(F.xxhash64(*names) if names else F.lit(SPARK_SEED), F.lit(groups))
+        return self._rows.join(wanted, within).select(
+            _shard_of(plan, key_group).alias(SHARD),
+            F.col(TIME),
+            F.lit(0).alias(COMMIT),
+            *[F.col(f"`{name}`").alias(f"{KEY_PREFIX}{name}") for name in plan.key],
+            *[F.col(f"`{name}`").alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
+        )
+
+    def _markers(self, job: ReopenJob) -> DataFrame:
+        """Shards without an event run too: what stands there is to be taken back."""
+        rows = [(number, str(number)) for number in job.files]
+        return self._spark.createDataFrame(rows, f"{SHARD} int, {MARKER} string")
+
+
+def _shard_of(plan: ReopenPlan, key_group: Column) -> Column:
+    """The shard of a key group: those of the head, however they were cut."""
+    shard = F.lit(0)
+    for number, own in enumerate(plan.epoch.shards):
+        shard = F.when(key_group >= own.first, F.lit(number)).otherwise(shard)
+    return shard.cast("int")

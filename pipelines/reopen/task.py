@@ -1,0 +1,106 @@
+"""A shard with stretches to compute again: in a Spark task, or wherever its events are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.epoch.operate import job_of
+from pipelines.epoch.shard import ShardJob, ShardOutcome
+from pipelines.reopen.correct import correct
+from pipelines.reopen.plan import ReopenPlan
+from pipelines.sources.columns import MARKER
+from pipelines.tables import results, state
+from pipelines.tables.files import write_file
+from pipelines.tables.key_groups import key_groups
+from windowing.state.rows import WINDOW
+
+
+@dataclass(frozen=True)
+class ReopenJob:
+    """What every task of an epoch that reopens late rows needs to know; it travels to the executors.
+
+    Args:
+        shards: as for any epoch.
+        files: of each shard that has something to do, its state files.
+        wanted: the stretches of all shards.
+        standing: the published panes in them.
+    """
+
+    shards: ShardJob
+    files: dict[int, tuple[str, ...]]
+    wanted: pa.Table
+    standing: pa.Table
+
+    @classmethod
+    def of(cls, plan: ReopenPlan) -> ReopenJob:
+        """The job of a plan."""
+        epoch, groups = plan.epoch, set(_groups(plan, plan.wanted))
+        assert epoch.head is not None
+        files = {
+            number: tuple(
+                file["path"]
+                for file in epoch.head.files
+                if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
+            )
+            for number, shard in enumerate(epoch.shards)
+            if any(shard.first <= group <= shard.last for group in groups)
+        }
+        return cls(job_of(epoch), files, plan.wanted, plan.standing)
+
+    def run(self, number: int, events: pa.Table) -> ShardOutcome:
+        """Compute the stretches of one shard again, and write what corrects them."""
+        began = perf_counter()
+        job, shard = self.shards, self.shards.shards[number]
+
+        def own(rows: pa.Table) -> pa.Table:
+            groups = key_groups(rows, job.key.names, job.max_parallelism)
+            return rows.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
+
+        group = pc.field("key_group")
+        rows = job.warehouse.read_files(
+            job.paths[state.NAME],
+            self.files[number],
+            job.schemas[state.NAME],
+            where=(group >= shard.first) & (group <= shard.last),
+        ).drop_columns([state.MANIFEST.name])
+        made = correct(job, shard, events, rows, own(self.wanted), own(self.standing))
+        outcome = ShardOutcome(number, made.state is not None)
+        for table, out in ((results.NAME, made.results), (state.NAME, made.state)):
+            if out is not None and (
+                file := write_file(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out)
+            ):
+                outcome.files[table] = file
+        outcome.counters = {"fired_late": made.fired, "withdrawn": made.withdrawn}
+        if made.state is not None:
+            standing = made.state
+            is_open = pc.and_(pc.equal(standing["namespace"], WINDOW), standing["in_flight"])
+            outcome.rows = len(standing)
+            outcome.counters["open_windows"] = pc.sum(is_open).as_py() or 0
+            outcome.next_event_time_timer = pc.min(pc.list_flatten(standing["event_time_timers"])).as_py()
+        outcome.seconds = {"correct": perf_counter() - began}
+        return outcome
+
+    def run_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A Spark task: the events of a shard and the marker that names it; nothing where there is no marker."""
+        number: int | None = None
+        parts: list[pa.RecordBatch] = []
+        for batch in batches:
+            markers = batch.column(batch.schema.get_field_index(MARKER))
+            if markers.null_count < len(markers):
+                number = int(markers.drop_null()[0].as_py())
+                batch = batch.filter(markers.is_null())
+            parts.append(batch)
+        if number is None:
+            return
+        outcome = self.run(number, pa.Table.from_batches(parts).drop_columns([MARKER]))
+        yield pa.RecordBatch.from_pydict({"shard": pa.array([number], pa.int32()), "info": [outcome.to_json()]})
+
+
+def _groups(plan: ReopenPlan, rows: pa.Table) -> Sequence[int]:
+    groups: list[int] = key_groups(rows, plan.key, plan.epoch.bound.pipeline.max_parallelism).unique().to_pylist()
+    return groups
