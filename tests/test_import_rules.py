@@ -22,7 +22,7 @@ ALLOWED = {
     "pipelines": LIBRARY
     | {"windowing", "pyspark", "delta", "deltalake", "click", "dateutil", "pandas", "psutil", "pydantic", "rich"},
     "pipelines/flights": {"windowing", "pandas", "pyarrow", "deltalake"},
-    "pipelines/airflow": {"airflow", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
+    "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
     "pipelines/report": LIBRARY | {"windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
     "expectations": {"pipelines", "great_expectations", "click", "pandas", "pyarrow", "numpy"},
     "dags": {"pipelines"},

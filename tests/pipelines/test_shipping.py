@@ -1,0 +1,67 @@
+"""What executors of a cluster import: the driver's own code, in one file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from pipelines.shipping import own_modules, pack
+
+
+def project(folder: Path) -> dict[str, ModuleType]:
+    """A module, a package and a namespace of a project, and something that its environment brings; as if imported."""
+    files = {
+        "visits": "visits.py",
+        "clicks": "clicks/__init__.py",
+        "clicks.hourly": "clicks/hourly.py",
+        "shop.orders.daily": "shop/orders/daily.py",
+        "numpy": ".venv/lib/site-packages/numpy/__init__.py",
+    }
+    imported = {"builtin": ModuleType("builtin"), "pipelines": sys.modules["pipelines"]}
+    for name, path in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"NAME = {name!r}\n")
+        imported[name] = ModuleType(name)
+        imported[name].__file__ = str(file)
+    (folder / "clicks" / "lazily.py").write_text("NAME = 'lazily'\n")
+    (folder / "unused.py").touch()
+    return imported
+
+
+def test_what_the_project_imported_goes_along_with_tidegate_and_its_environment_does_not(
+    tmp_path: Path, monkeypatch: object
+) -> None:
+    imported = project(tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))  # type: ignore[attr-defined]
+    ours = Path(str(sys.modules["pipelines"].__file__)).parent
+    assert set(own_modules(imported, tmp_path)) == {
+        ours,
+        tmp_path / "visits.py",
+        tmp_path / "clicks",
+        tmp_path / "shop",
+    }
+
+
+def test_another_process_can_import_all_of_it_from_the_file(tmp_path: Path) -> None:
+    project(tmp_path)
+    tops = [tmp_path / "visits.py", tmp_path / "clicks", tmp_path / "shop"]
+    file = pack(tops, tmp_path / "shipped")
+    lines = [
+        f"import sys; sys.path.insert(0, {str(file)!r})",
+        "import visits, clicks.hourly, clicks.lazily, shop.orders.daily as daily",
+        "print(visits.NAME, clicks.hourly.NAME, clicks.lazily.NAME, daily.NAME)",
+    ]
+    done = subprocess.run([sys.executable, "-I", "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["visits", "clicks.hourly", "lazily", "shop.orders.daily"], done.stderr
+
+
+def test_the_same_code_is_the_same_file_and_other_code_another(tmp_path: Path) -> None:
+    project(tmp_path)
+    first = pack([tmp_path / "clicks"], tmp_path / "shipped")
+    (tmp_path / "clicks" / "hourly.py").touch()
+    assert pack([tmp_path / "clicks"], tmp_path / "shipped") == first
+    (tmp_path / "clicks" / "hourly.py").write_text("NAME = 'changed'\n")
+    assert pack([tmp_path / "clicks"], tmp_path / "shipped") != first
