@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,11 @@ from tests.dags.project import write_project
 
 @pytest.fixture
 def dags(tmp_path: Path) -> dict[str, DAG]:
-    return project_dags(write_project(tmp_path, max_lag_minutes="90", tags='["billing"]', pool='"spark"', retries="3"))
+    return project_dags(
+        write_project(
+            tmp_path, max_lag_minutes="90", tags='["billing"]', pool='"spark"', retries="3", retry_delay_seconds="5"
+        )
+    )
 
 
 def test_a_pipeline_has_four_dags_each_explained_tagged_and_paused_at_first(dags: dict[str, DAG]) -> None:
@@ -68,7 +73,7 @@ def test_every_task_has_the_retries_and_the_alarm_of_its_pipeline(dags: dict[str
         for task in dag.tasks:
             assert task.on_failure_callback
             if isinstance(task, TidegateOperator):
-                assert task.retries == 3
+                assert (task.retries, task.retry_delay) == (3, timedelta(seconds=5))
 
 
 def test_a_stream_is_replaced_only_after_its_successor_was_found_compatible(dags: dict[str, DAG]) -> None:
