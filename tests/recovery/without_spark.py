@@ -31,11 +31,10 @@ from pipelines.snapshots.manifest import Position
 from pipelines.sources.columns import MARKER, OK, ROW, STATUS
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
-from pipelines.storage import Warehouse
+from pipelines.storage import Warehouse, arrow_schema
 from pipelines.stream import Stream, seed_checkpoint
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.testing.rows import event_millis, events_table, status
-from tests.lake import EVENTS
 from tests.pipelines.by_hand import marker_of
 from windowing.time import MIN_TIMESTAMP, Millis
 
@@ -85,7 +84,8 @@ class Slice:
 
 def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> Source:
     path = tables.warehouse.path(pipeline.source.table)
-    bound = bind(pipeline, EVENTS, EVENTS)
+    columns = arrow_schema(tables.warehouse.open(path))
+    bound = bind(pipeline, columns, columns)
     return Source(SourceLog(tables.warehouse, path), cast("SourceFrames", Files(tables.warehouse, path, bound)), bound)
 
 

@@ -1,0 +1,185 @@
+"""In arrival order nothing but the source's commits and the clock decides: not epochs, stops, crashes or parallelism.
+
+Replays, streams in epochs of half a commit or of many, and streams that are stopped or crash at drawn points and go
+on at another parallelism: panes, late rows and state are the same, row for row.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import Pipeline
+from pipelines.flights.duty import aircraft_duty
+from pipelines.flights.hours import airport_hours
+from pipelines.flights.source import load_flights
+from pipelines.replay import replay
+from tests.lake import DAY0, Lake, Row, hourly_pipeline, session_pipeline
+from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run
+from tests.recovery.without_spark import NoSpark, standing_in
+from windowing import (
+    AfterCount,
+    AfterWatermark,
+    Count,
+    CountTrigger,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    Sum,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from windowing.time import to_millis
+
+pytestmark = pytest.mark.recovery
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+SUMS: dict[str, Any] = {"aggregate": {"events": Count(), "total": Sum("value")}}
+
+COMMITS = 8
+
+IDLENESS = WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE).with_idleness(90 * MINUTE)
+
+PIPELINES = {
+    "hours of each user, silent ones idle": hourly_pipeline(
+        watermark=IDLENESS, watermark_by="user", allowed_lateness=30 * MINUTE
+    ),
+    "sessions with lateness": session_pipeline(
+        10 * MINUTE, watermark=WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE), allowed_lateness=HOUR
+    ),
+    "sliding": hourly_pipeline(
+        compute=Windows(SlidingEventTimeWindows.of(HOUR, 25 * MINUTE), allowed_lateness=10 * MINUTE, **SUMS)
+    ),
+    "early and late firings by count": hourly_pipeline(
+        compute=Windows(
+            EventTimeSessionWindows.with_gap(10 * MINUTE),
+            AfterWatermark(early=AfterCount(3), late=AfterCount(2)),
+            allowed_lateness=HOUR,
+            **SUMS,
+        )
+    ),
+    "every fifth element": hourly_pipeline(
+        compute=Windows(TumblingEventTimeWindows.of(2 * HOUR), CountTrigger.of(5), **SUMS)
+    ),
+    "processing time": hourly_pipeline(compute=Windows(TumblingProcessingTimeWindows.of(50 * MINUTE), **SUMS)),
+}
+
+
+def arrive(lake: Lake) -> None:
+    """Commits, an hour apart, of two files: skewed, late, twice the same, of no use, and from users who fall silent."""
+    draw = random.Random(17)
+    for number in range(COMMITS):
+        end = DAY0 + (number + 1) * HOUR
+        users = ["often"] * 6 + ["ann", "bob"] + ["silent"] * (number < 3)
+        rows: list[Row] = [
+            (draw.choice(users), end - timedelta(seconds=draw.randrange(5400)), draw.randrange(100)) for _ in range(60)
+        ]
+        rows += [*rows[:4], *((user, end - 5 * HOUR, 1) for user in ("ann", "late")), (None, end, 1), ("ann", None, 1)]
+        draw.shuffle(rows)
+        lake.append_in_files(rows[:30], rows[30:])
+    commits_come_hourly(lake, "events")
+
+
+def commits_come_hourly(lake: Lake, table: str, apart: timedelta = HOUR) -> None:
+    """Give the commits of the source times of their own, and the driver a clock that stands at the last."""
+    for log in sorted(Path(lake.path(table), "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        for action in actions:
+            if "commitInfo" in action:
+                lake.clock.now = to_millis(DAY0 + int(log.stem) * apart)
+                action["commitInfo"]["timestamp"] = lake.clock.now
+        log.write_text("\n".join(map(json.dumps, actions)))
+
+
+def rows_of(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
+    """What the tables hold, without the numbers of epochs, which a cut moves."""
+    found = outcome(lake, pipeline, without=("epoch",))
+    return {table: rows for table, rows in found.items() if table != "epochs"}
+
+
+def stream(lake: Lake, pipeline: Pipeline, files: int) -> None:
+    run(NoSpark(), lake, pipeline=pipeline, options={"maxFilesPerTrigger": str(files)})  # type: ignore[arg-type]
+
+
+def replayed(lake: Lake, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
+    with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
+        list(replay(driver, commits_per_epoch))
+
+
+def stopped_and_crashed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
+    """Drawn epochs, steps to crash after, files an epoch and parallelism; then on to the end."""
+    for _ in range(3):
+        here = replace(pipeline, parallelism=draw.choice((1, 2, 3, 5)))
+        options = {"maxFilesPerTrigger": str(draw.choice((1, 2)))}
+        crash_after(NoSpark(), lake, draw.choice(STEPS), draw.choice((1, 2)), pipeline=here, options=options)
+    stream(lake, replace(pipeline, parallelism=draw.choice((1, 2, 3, 5))), draw.choice((1, 2, 3)))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(tmp_path_factory.mktemp("source") / "lake")
+    arrive(lake)
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "seeds"),
+    [
+        pytest.param(pipeline, seeds, id=f"{name}, {len(seeds)} drawn", marks=marks)
+        for name, pipeline in PIPELINES.items()
+        for seeds, marks in ((range(1), ()), (range(1, 20), pytest.mark.long))
+    ],
+)
+def test_neither_epochs_nor_stops_nor_parallelism_change_anything(
+    source: Lake, tmp_path: Path, pipeline: Pipeline, seeds: Sequence[int]
+) -> None:
+    assert_equal_however_run(source, tmp_path, pipeline, seeds)
+
+
+def assert_equal_however_run(source: Lake, folder: Path, pipeline: Pipeline, seeds: Sequence[int]) -> None:
+    at_once = copy_of(source, folder / "at_once")
+    replayed(at_once, pipeline, None)
+    expected = rows_of(at_once, pipeline)
+    assert expected["results"]
+    ways = {
+        "replayed by 3": lambda lake: replayed(lake, pipeline, 3),
+        "a file an epoch": lambda lake: stream(lake, pipeline, 1),
+    } | {
+        f"stopped, seed {seed}": lambda lake, seed=seed: stopped_and_crashed(lake, pipeline, random.Random(seed))
+        for seed in seeds
+    }
+    for way, go in ways.items():
+        lake = copy_of(source, folder / way.replace(" ", "_"))
+        go(lake)
+        assert differences(rows_of(lake, pipeline), expected) == {}, way
+
+
+def test_the_data_has_late_and_rejected_rows_and_idle_users(source: Lake, tmp_path: Path) -> None:
+    sessions, by_user = PIPELINES["sessions with lateness"], PIPELINES["hours of each user, silent ones idle"]
+    lake = copy_of(source, tmp_path / "lake")
+    for pipeline in (sessions, by_user):
+        replayed(lake, pipeline, None)
+    assert all(rows_of(lake, sessions)[table] for table in ("results", "late", "rejects"))
+    partitions = lake.snapshot(by_user).manifest.partitions
+    assert (partitions["silent"].idle, partitions["often"].idle) == (True, False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pipeline", [aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
+def test_a_month_of_flights_is_the_same_however_it_is_run(tmp_path: Path, pipeline: Pipeline) -> None:
+    """With a bound of two hours, so that many a flight comes late."""
+    source = Lake(tmp_path / "source")
+    load_flights(source.path("flights"), days=31)
+    commits_come_hourly(source, "flights", timedelta(days=1))
+    hasty = replace(
+        pipeline, watermark=WatermarkStrategy.for_bounded_out_of_orderness(2 * HOUR), max_ahead=timedelta(days=9999)
+    )
+    assert_equal_however_run(source, tmp_path, hasty, seeds=(1, 2, 3))
