@@ -109,7 +109,7 @@ def moment(value: datetime | None, like: datetime | None = None) -> str:
 
 def span(row: dict[str, Any]) -> str:
     """The window of a row; nothing for what belongs to a key alone."""
-    start, end = row["window_start"], row["window_end"]
+    start, end = row.get("window_start"), row.get("window_end")
     if row.get("namespace") == "key":
         return ""
     return "global" if start is None else f"{moment(start)} to {moment(end, start)}"

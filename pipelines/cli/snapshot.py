@@ -229,8 +229,12 @@ def _changes(change: Change) -> str:
     ) or ", ".join(change.columns)
 
 
+_WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
+"""What process functions and joins keep, by column."""
+
+
 def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Table:
-    contents = [name for name in (rows[0] if rows else {}) if name.startswith("acc_")]
+    contents = [name for name in (rows[0] if rows else {}) if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
     names = [*key, "window (UTC)", "timers", *(name.removeprefix("acc_") for name in contents), "panes", "key group"]
     return table(
         title,

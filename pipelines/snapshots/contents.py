@@ -14,6 +14,7 @@ from pipelines.snapshots.head import Snapshot
 from pipelines.storage import Warehouse, arrow_schema
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.state.rows import BUCKET, KEY
 
 _INTERNAL = {
     "side",
@@ -25,6 +26,9 @@ _INTERNAL = {
     "in_flight",
     "filled",
 }
+
+_OWN = {KEY: {"user_state"}, BUCKET: {"side"}}
+"""What is no detail where it is all that there is: a function's state, and whose element a join keeps."""
 
 
 def state_rows(warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None) -> pa.Table:
@@ -42,7 +46,8 @@ def state_rows(warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | 
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:
     """The state rows as people look at them: by key group, without columns that hold nothing."""
     rows = state_rows(tables.warehouse, snapshot, None if key_group is None else pc.field("key_group") == key_group)
-    rows = rows.drop_columns([name for name in rows.column_names if name in _INTERNAL])
+    hidden = _INTERNAL - _OWN.get(snapshot.manifest.schemas.namespace, set())
+    rows = rows.drop_columns([name for name in rows.column_names if name in hidden])
     empty = [name for name in rows.column_names if len(rows) and rows[name].null_count == len(rows)]
     order = [("key_group", "ascending"), ("window_start", "ascending")]
     return rows.drop_columns(empty).sort_by([item for item in order if item[0] not in empty])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from expectations.pinned import pin
-from pipelines import DeltaSource, Pipeline
 from pipelines.binding import bind
 from pipelines.errors import Refused
 from pipelines.lease import Lease
@@ -27,40 +25,9 @@ from pipelines.snapshots.waiting import open_windows
 from pipelines.tables import results
 from tests.lake import EVENTS, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
+from tests.pipelines.quiet import Quiet, quiet_pipeline
 from windowing.state import ValueStateDescriptor
 from windowing.time import to_millis
-
-QUIET = 600_000
-
-
-class Quiet(KeyedProcessFunction):
-    """The sum of a user's values once the user was quiet for ten minutes."""
-
-    result_type = pa.struct([("total", pa.int64())])
-    total = ValueStateDescriptor("total", pa.int64())
-
-    def states(self) -> list[Any]:
-        return [self.total]
-
-    def process_element(self, value: dict[str, Any], ctx: Any) -> None:
-        state = ctx.get_state(self.total)
-        state.update((state.value() or 0) + value["value"])
-        ctx.timer_service().register_event_time_timer(ctx.timestamp + QUIET)
-
-    def on_timer(self, timestamp: int, ctx: Any) -> list[dict[str, Any]]:
-        return [{"total": ctx.get_state(self.total).value()}]
-
-
-def quiet_pipeline(function: KeyedProcessFunction | None = None, **options: Any) -> Pipeline:
-    return Pipeline(
-        name="quiet",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
-        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)),
-        compute=KeyedProcess(function or Quiet()),
-        **options,
-    )
 
 
 @pytest.fixture
