@@ -88,6 +88,11 @@ class EventTime:
         known = self._partition(partition)
         known.pending = largest if known.pending is None else max(known.pending, largest)
 
+    def wait_for(self, partition: str) -> None:
+        """Count on a partition of which nothing came yet: it is idle once that was so for longer than the timeout."""
+        if partition not in self._partitions:
+            self._partition(partition).last_commit = self.clock
+
     def end_commit(self, clock: Millis, events: Iterable[SeenEvent] = ()) -> Millis:
         """A source commit is complete: what its rows say about event time; the aligned watermark.
 

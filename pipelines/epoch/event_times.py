@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipelines.epoch.event_time import EventTime, SeenEvent
+from pipelines.epoch.event_time import ONLY_PARTITION, EventTime, SeenEvent
 from pipelines.epoch.steps import CommitStep
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.manifest import Manifest, PartitionWatermark
@@ -24,10 +24,12 @@ class EventTimes:
     Args:
         inputs: in order; they share one clock.
         watermark: of the pipeline; never goes back.
+        whole: whether an input has no source partitions, so that it is waited for before anything of it came.
     """
 
     inputs: Sequence[EventTime]
     watermark: Millis
+    whole: Sequence[bool] = ()
 
     @classmethod
     def restored(
@@ -44,7 +46,7 @@ class EventTimes:
             pipeline: whose strategies make the generators.
             watermark: of the pipeline.
             clock: processing time.
-            partitions: of all inputs; where there are two, a name begins with its side.
+            partitions: of all inputs; where there are two, a name is its side, or begins with it and a colon.
             inputs: watermark of each of two inputs; of one that is not there it is the pipeline's.
         """
         found = []
@@ -54,12 +56,12 @@ class EventTimes:
                 found.append(EventTime.restored(one.watermark, watermark, clock, partitions))
                 continue
             own = {
-                name.removeprefix(f"{side}:"): known
+                name.removeprefix(side).removeprefix(":"): known
                 for name, known in partitions.items()
-                if name.startswith(f"{side}:")
+                if name == side or name.startswith(f"{side}:")
             }
             found.append(EventTime.restored(one.watermark, inputs.get(side, watermark), clock, own))
-        return cls(found, watermark)
+        return cls(found, watermark, [one.watermark_by is None for one in pipeline.inputs])
 
     @classmethod
     def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
@@ -98,6 +100,9 @@ class EventTimes:
         if len(found) == 1:
             self.watermark = found[0]
             return self.watermark
+        for one, is_whole in zip(self.inputs, self.whole, strict=True):
+            if is_whole:
+                one.wait_for(ONLY_PARTITION)
         combined = CombinedWatermark(range(len(found)))
         combined.watermark = self.watermark
         for number, one in enumerate(self.inputs):
@@ -112,7 +117,7 @@ class EventTimes:
         if len(self.inputs) == 1:
             return self.inputs[0].snapshot()
         return {
-            f"{side}:{name}": known
+            f"{side}:{name}" if name else side: known
             for side, one in zip(SIDES, self.inputs, strict=True)
             for name, known in one.snapshot().items()
         }

@@ -130,7 +130,7 @@ class PartitionWatermark(_Value):
 class Manifest(_Value):
     """One snapshot.
 
-    Of two inputs, `inputs` holds the watermark of each side and names of `partitions` begin with it.
+    Of two inputs, `inputs` holds the watermark of each side, and names of `partitions` are or begin with it.
     """
 
     format_version: Literal[1] = FORMAT_VERSION

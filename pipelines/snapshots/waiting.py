@@ -157,10 +157,15 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
             f"in a backfill that is the run of the interval from {show_millis(position.frontier)}, "
             f"`tidegate backfill {manifest.pipeline} --start ...`"
         )
+    for side in manifest.inputs:
+        if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
+            return f"nothing of the {side} source came yet, and that holds it back"
     holding = [standing for standing in partitions(manifest, now) if standing.holds]
     if not holding:
         return "every source partition is idle, so only new events move it"
     slowest = holding[0]
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
+    if slowest.name in manifest.inputs:
+        who = f"the {slowest.name} source"
     quiet = "" if slowest.quiet is None else f", quiet for {slowest.quiet // 1000} s"
     return f"{who} holds it back at {show_millis(slowest.watermark)}{quiet}"

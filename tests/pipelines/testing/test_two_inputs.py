@@ -28,7 +28,7 @@ from windowing.keys import KeySchema
 from windowing.operators.records import ElementResult, LateElement, SideOutput
 from windowing.state import ListStateDescriptor, ValueStateDescriptor
 from windowing.testing import OperatorHarness, co_process_harness, interval_join_harness
-from windowing.time import to_millis
+from windowing.time import MIN_TIMESTAMP, to_millis
 
 TIME = pa.timestamp("us", tz="UTC")
 ORDERS = pa.schema([("customer", pa.string()), ("ordered_at", TIME), ("order", pa.int64())])
@@ -233,6 +233,19 @@ def test_an_idle_input_holds_nobody_back() -> None:
     made.commit([order("ann", 30)], at=NOON + minutes(9), side="left")
     made.run()
     assert made.watermark == to_millis(NOON) - 1
+    made.pass_time(NOON + minutes(11))
+    assert made.watermark == to_millis(NOON + minutes(25)) - 1
+
+
+def test_an_input_of_which_nothing_ever_came_is_idle_after_its_timeout() -> None:
+    never = Input(
+        source=DeltaSource("payments", timestamp="at"), key=("payer",), watermark=bounded(0).with_idleness(minutes(10))
+    )
+    made = harness(right=never)
+    made.commit([order("ann", 30)], at=NOON, side="left")
+    made.run()
+    made.pass_time(NOON + minutes(10))
+    assert made.watermark == MIN_TIMESTAMP
     made.pass_time(NOON + minutes(11))
     assert made.watermark == to_millis(NOON + minutes(25)) - 1
 
