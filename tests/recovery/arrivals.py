@@ -13,7 +13,7 @@ import pytest
 
 from pipelines import Pipeline, stream
 from pipelines.stream import Stream
-from tests.lake import DAY0, Lake, Row, hourly_pipeline
+from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def source_of(folder: Path, commits: int) -> Lake:
 
 
 def copy_of(lake: Lake, folder: Path) -> Lake:
-    """The same lake at another place, with the same clock: what happens to one is not seen by the other."""
+    """The same lake at another place, with a clock of its own: neither sees what happens to the other."""
     shutil.copytree(lake.folder, folder)
-    return Lake(folder, lake.clock)
+    return Lake(folder, Clock(lake.clock.now))
 
 
 def run(

@@ -1,0 +1,229 @@
+"""A stream goes on: from any snapshot of it, after a month, from a savepoint, and whatever Spark's checkpoint says.
+
+What it can't go on from is refused by name, and the tables stay as they were.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from pipelines import Pipeline
+from pipelines.errors import Refused
+from pipelines.lease import Lease
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.tables.pipeline_tables import ALL
+from tests.lake import Lake
+from tests.recovery.arrivals import (
+    PIPELINE,
+    STEPS,
+    commit_to,
+    copy_of,
+    crash_after,
+    differences,
+    outcome,
+    run,
+    source_of,
+)
+from tests.recovery.without_spark import NoSpark
+
+pytestmark = pytest.mark.recovery
+
+DAY = 86_400_000
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The same stream: not begun, in the middle (a commit is read by half), and at its end."""
+
+    source: Lake
+    begun: Lake
+    ended: Lake
+
+    @property
+    def rows(self) -> dict[str, list[str]]:
+        return rows_of(self.ended)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("runs")
+    source = source_of(folder / "source", commits=2)
+    begun, ended = copy_of(source, folder / "begun"), copy_of(source, folder / "ended")
+    crash_after(NoSpark(), begun, STEPS[-1], epoch=3)
+    run(NoSpark(), ended)
+    return Runs(source, begun, ended)
+
+
+def rows_of(lake: Lake) -> dict[str, list[str]]:
+    """What the tables hold, without the numbers of epochs, which a restore moves."""
+    found = outcome(lake, without=("epoch", "timeline"))
+    return {table: rows for table, rows in found.items() if table != "epochs"}
+
+
+def go_back(lake: Lake, target: str) -> None:
+    tables = lake.tables(PIPELINE)
+    with Lease(tables, "restore", lake.clock):
+        restore(tables, find_snapshot(tables, target), lake.clock())
+
+
+def test_every_snapshot_of_a_run_goes_on_to_the_same_end(runs: Runs, tmp_path: Path) -> None:
+    lake = copy_of(runs.ended, tmp_path / "lake")
+    epochs = [entry.manifest["epoch"] for entry in list_snapshots(lake.tables(PIPELINE))]
+    assert epochs == [5, 4, 3, 2, 1]
+    for epoch in epochs[1:]:
+        go_back(lake, str(epoch))
+        run(NoSpark(), lake)
+        assert differences(rows_of(lake), runs.rows) == {}, f"from epoch {epoch}"
+
+
+def shorten_log(path: str) -> None:
+    """What a clean-up of expired logs leaves: a checkpoint at the head and no entry before it."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    for entry in Path(path, "_delta_log").glob("*.json"):
+        if entry.stem.isdigit() and int(entry.stem) < table.version():
+            entry.unlink()
+
+
+def vacuum_with_no_hours(path: str) -> None:
+    DeltaTable(path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+def test_after_a_pause_of_31_days_and_a_clean_up_of_all_logs_it_goes_on(runs: Runs, tmp_path: Path) -> None:
+    """The manifest is a row of the state: neither its version nor the log's metadata is needed to find it."""
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    lake.clock.now += 31 * DAY
+    for table in ALL:
+        path = lake.path(f"{PIPELINE.name}/{table}")
+        for entry in Path(path, "_delta_log").iterdir():
+            os.utime(entry, (1, 1))
+        DeltaTable(path).optimize.compact()
+        vacuum_with_no_hours(path)
+        shorten_log(path)
+    run(NoSpark(), lake)
+    found = rows_of(lake)
+    assert differences(found, {**runs.rows, "position": found["position"]}) == {}, "but for the clock, which went on"
+
+
+def test_a_savepoint_goes_on_after_everything_else_was_cleaned_up(runs: Runs, tmp_path: Path) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    tables = lake.tables(PIPELINE)
+    create_savepoint(tables, lake.snapshot(PIPELINE), "half-way", lake.clock())
+    run(NoSpark(), lake)
+    with Lease(tables, "vacuum", lake.clock):
+        vacuum(tables, Retention(1, timedelta(0)), lake.clock() + DAY)
+    for table in ALL:
+        vacuum_with_no_hours(tables.path(table))
+        shorten_log(tables.path(table))
+    go_back(lake, "savepoint:half-way")
+    run(NoSpark(), lake)
+    assert differences(rows_of(lake), runs.rows) == {}
+
+
+def _gone(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+
+
+def _older(checkpoint: Path) -> None:
+    for batch in (checkpoint / "offsets").iterdir():
+        batch.write_text('v1\n{}\n{"reservoirVersion": 1, "index": -1, "isStartingVersion": false}')
+
+
+def _newer(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "9").write_text(
+        'v1\n{}\n{"reservoirVersion": 900, "index": -1, "isStartingVersion": false}'
+    )
+    (checkpoint / "commits" / "9").write_text("v1\n{}")
+
+
+def _scribble(checkpoint: Path) -> None:
+    for batch in (checkpoint / "offsets").iterdir():
+        batch.write_text("no JSON")
+
+
+@pytest.mark.parametrize("change", [_gone, _older, _newer, _scribble], ids=lambda change: change.__name__.strip("_"))
+def test_a_checkpoint_that_a_crash_left_is_never_trusted(
+    runs: Runs, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    crash_after(NoSpark(), lake, "committed")
+    (left, *_) = sorted((lake.config.work_folder / "checkpoints").iterdir())
+    change(left)
+    run(NoSpark(), lake)
+    assert differences(outcome(lake), outcome(runs.ended)) == {}
+
+
+def compacted_away(lake: Lake) -> None:
+    DeltaTable(lake.path("events")).optimize.compact()
+    vacuum_with_no_hours(lake.path("events"))
+
+
+def put_back(lake: Lake) -> None:
+    DeltaTable(lake.path("events")).restore(0)
+
+
+def made_anew(lake: Lake) -> None:
+    shutil.rmtree(lake.path("events"))
+    for number in range(1, 4):
+        commit_to(lake, number)
+
+
+def deleted_from(lake: Lake) -> None:
+    DeltaTable(lake.path("events")).delete("value < 50")
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (compacted_away, r"file\(s\) of version 2 are gone .*: they were compacted and vacuumed before"),
+        (lambda lake: shorten_log(lake.path("events")), "the log of version 2 is gone"),
+        (deleted_from, r"not append-only: version 4 \(DELETE\)"),
+        (put_back, r"not append-only: version 4 \(RESTORE\)"),
+        (made_anew, "was replaced: it has another id"),
+    ],
+    ids=["vacuumed", "log cleaned up", "deleted from", "put back", "made anew"],
+)
+def test_a_source_that_is_not_what_it_was_stops_the_stream_with_what_happened_named(
+    runs: Runs, tmp_path: Path, harm: Callable[[Lake], Any], told: str
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    before = outcome(lake)
+    harm(lake)
+    with pytest.raises(Refused, match=told):
+        run(NoSpark(), lake)
+    assert outcome(lake) == before
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "told"),
+    [
+        (replace(PIPELINE, max_parallelism=16), "max_parallelism is 8 in the snapshot and 16 in the code"),
+        (replace(PIPELINE, key=("value",)), "key column 'user' is string in the snapshot and absent in the code"),
+        (
+            replace(PIPELINE, key=("user", "value")),
+            "key column 'value' is absent in the snapshot and int64 in the code",
+        ),
+    ],
+    ids=["max_parallelism", "another key", "a longer key"],
+)
+def test_code_that_can_not_go_on_is_refused_with_the_field_named(
+    runs: Runs, tmp_path: Path, pipeline: Pipeline, told: str
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    before = outcome(lake)
+    with pytest.raises(Refused, match=told):
+        run(NoSpark(), lake, pipeline=pipeline)
+    assert outcome(lake) == before
