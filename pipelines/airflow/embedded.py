@@ -121,6 +121,8 @@ class EmbeddedAirflow:
     def kill_worker(self, task_instance: str) -> None:
         """End the executor's process that runs a task instance, and its children, at once.
 
+        A command that it started has a session of its own and goes on.
+
         Raises:
             TidegateError: none is at work on it.
         """
@@ -129,8 +131,10 @@ class EmbeddedAirflow:
         busy = [worker for worker in scheduler.children() if task_instance in " ".join(worker.cmdline())]
         if not busy:
             raise TidegateError(f"no worker runs task instance {task_instance}")
+        session = {member.pid for member in process.members(_leader(self._processes["scheduler"]))}
         for member in [member for worker in busy for member in (worker, *worker.children(recursive=True))]:
-            process.send_signal(member, signal.SIGKILL)
+            if member.pid in session:
+                process.send_signal(member, signal.SIGKILL)
 
     @property
     def commands(self) -> list[process.ProcessHandle]:
