@@ -41,6 +41,7 @@ class SourceFrames:
         self._path = path
         self._pipeline = pipeline
         self._input = pipeline.inputs[0] if one is None else one
+        self._field = "" if self._input == pipeline.inputs[0] else "right."
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
@@ -133,7 +134,9 @@ class SourceFrames:
         try:
             return act()
         except AnalysisException as error:
-            raise Refused(f"{field} of pipeline {self._pipeline.name!r}: {str(error).splitlines()[0]}") from error
+            raise Refused(
+                f"{self._field}{field} of pipeline {self._pipeline.name!r}: {str(error).splitlines()[0]}"
+            ) from error
 
 
 def event_millis(source: DeltaSource, frame: DataFrame) -> Column:

@@ -200,6 +200,26 @@ def test_state_rows_are_typed_and_hold_timers_of_both_domains() -> None:
     assert kept["user_state"]["recent"] == [{"value": 7, "at": to_millis(NOON)}]
 
 
+def test_without_a_key_all_elements_share_state_and_timers() -> None:
+    harness = PipelineHarness(pipeline(key=()), SOURCE)
+    harness.commit([row("ann", 0, 2), row("bob", 1, 3)], at=NOON)
+    harness.run(parallelism=3)
+    harness.run()
+    assert [made["total"] for made in harness.results()] == [5]
+    assert len(harness.state()) == 1
+
+
+def test_a_key_of_several_columns_is_a_tuple_and_null_is_a_key_if_it_may_be() -> None:
+    harness = PipelineHarness(pipeline(key=("user", "amount"), null_keys="keep"), SOURCE)
+    harness.commit([row("ann", 0, 5), row("ann", 1, 10), {**row("", 2, 5), "user": None}], at=NOON)
+    harness.run(parallelism=2)
+    assert sorted((made["user"] or "", made["amount"], made["total"]) for made in harness.results()) == [
+        ("", 5, 5),
+        ("ann", 5, 5),
+        ("ann", 10, 10),
+    ]
+
+
 class Broken(KeyedProcessFunction):
     """Puts out whatever it is told to."""
 
