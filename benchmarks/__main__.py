@@ -47,6 +47,12 @@ PROGRAMS = {
         ("--rounds=3",),
     ),
     "scaling": Program("How cost grows", "scaling", ("--quick", "epochs", "open", "hot")),
+    "long_stream": Program(
+        "A stream for long: lag, memory and files in the end beside the middle",
+        "long_stream",
+        ("--seconds=60", "--interval=1s"),
+        ("--seconds=1800",),
+    ),
     "kernels": Program(
         "In one process: the columnar operator, the NumPy floor and the row operator",
         "kernels",

@@ -92,38 +92,40 @@ def feed(events: str, rate: int, seconds: float) -> None:
     """Commit a second's events each second: skewed keys, up to five seconds out of order."""
     began = time.time()
     for second in range(int(seconds)):
-        rng = np.random.default_rng(second)
-        moments = (time.time() - rng.random(rate) * 5) * 1_000_000
-        table = pa.table(
-            {
-                "key": names((rng.random(rate) ** 2 * KEYS).astype(np.int64)),
-                "at": pa.array(moments.astype(np.int64)).cast(pa.timestamp("us", tz="UTC")),
-                "value": pa.array(rng.integers(0, 100, rate)),
-            }
-        )
-        write_deltalake(events, table, mode="append")
+        commit(events, rate, second)
         time.sleep(max(0.0, began + second + 1 - time.time()))
 
 
+def commit(events: str, count: int, seed: int) -> None:
+    """One commit of events of the last five seconds."""
+    rng = np.random.default_rng(seed)
+    moments = (time.time() - rng.random(count) * 5) * 1_000_000
+    table = pa.table(
+        {
+            "key": names((rng.random(count) ** 2 * KEYS).astype(np.int64)),
+            "at": pa.array(moments.astype(np.int64)).cast(pa.timestamp("us", tz="UTC")),
+            "value": pa.array(rng.integers(0, 100, count)),
+        }
+    )
+    write_deltalake(events, table, mode="append")
+
+
 def watch(tables: PipelineTables, process: subprocess.Popen[bytes], seconds: float) -> list[Look]:
-    """Look once a second, from the first snapshot on."""
+    """Look once a second."""
     looks: list[Look] = []
-    began: float | None = None
-    while process.poll() is None and (began is None or time.time() - began < seconds):
-        time.sleep(1)
+    began = time.time()
+    while process.poll() is None and (now := time.time()) - began < seconds:
         snapshot = read_snapshot(tables)
-        if snapshot is None:
-            continue
-        now = time.time()
-        began = now if began is None else began
-        looks.append(
-            Look(
-                at=now - began,
-                lag=now - snapshot.manifest.processing_time / 1000,
-                memory=_memory(process.pid),
-                files=sum(len(files) for table in ALL for _, _, files in os.walk(tables.path(table))),
+        if snapshot is not None:
+            looks.append(
+                Look(
+                    at=now - began,
+                    lag=now - snapshot.manifest.processing_time / 1000,
+                    memory=_memory(process.pid),
+                    files=sum(len(files) for table in ALL for _, _, files in os.walk(tables.path(table))),
+                )
             )
-        )
+        time.sleep(1)
     return looks
 
 
@@ -157,11 +159,8 @@ def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look
     """Feed and stream for so long in a folder; what was seen."""
     (folder / "tidegate.toml").write_text(_PROJECT)
     tables = PipelineTables(Warehouse(str(folder / "warehouse")), NAME)
-    spawn = multiprocessing.get_context("spawn")
-    feeder = spawn.Process(target=feed, args=(str(folder / "warehouse" / "events"), rate, seconds + 60), daemon=True)
-    feeder.start()
-    while not (folder / "warehouse" / "events" / "_delta_log").exists():
-        time.sleep(0.1)
+    events = tables.warehouse.path(PIPELINE.source.table)
+    commit(events, count=1, seed=0)
     with (folder / "stream.log").open("wb") as log:
         stream = subprocess.Popen(
             [
@@ -171,12 +170,18 @@ def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-        try:
-            looks = watch(tables, stream, seconds)
-        finally:
+    feeder = multiprocessing.get_context("spawn").Process(target=feed, args=(events, rate, seconds + 60), daemon=True)
+    try:
+        # Spark's start is no part of it, and nothing shall pile up meanwhile.
+        while read_snapshot(tables) is None and stream.poll() is None:
+            time.sleep(0.5)
+        feeder.start()
+        looks = watch(tables, stream, seconds)
+    finally:
+        if feeder.pid:
             feeder.terminate()
-            stream.send_signal(signal.SIGTERM)
-            code = stream.wait(120)
+        stream.send_signal(signal.SIGTERM)
+        code = stream.wait(120)
     if code:
         raise RuntimeError(f"the stream ended with exit code {code}: {(folder / 'stream.log').read_text()[-2000:]}")
     return looks
