@@ -154,18 +154,15 @@ def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
 
 def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks: Sequence[Millis]) -> SliceFrames:
     """Rows that lie at or behind the watermark before their commit may be late, and carry all columns."""
-    usable = F.col(STATUS) == OK
-    may_be_late, some = F.lit(False), False
-    lateness = bound.lateness
-    for index, smallest in found.smallest.items() if lateness is not None else ():
-        bound_for_late = watermarks[index] - (lateness or 0)
-        if smallest <= bound_for_late:
-            may_be_late = may_be_late | ((F.col(COMMIT) == index) & (F.col(TIME) <= bound_for_late))
-            some = True
+    usable, may_be_late = F.col(STATUS) == OK, F.lit(False)
+    limits = {} if bound.lateness is None else {index: watermarks[index] - bound.lateness for index in found.smallest}
+    reached = {index: limit for index, limit in limits.items() if found.smallest[index] <= limit}
+    for index, limit in reached.items():
+        may_be_late = may_be_late | ((F.col(COMMIT) == index) & (F.col(TIME) <= limit))
     rejected = any(status not in (OK, DROPPED) for status in found.counts)
     return SliceFrames(
         safe=frame.where(usable & ~may_be_late) if found.counts.get(OK) else None,
-        candidates=frame.where(usable & may_be_late) if some else None,
+        candidates=frame.where(usable & may_be_late) if reached else None,
         unusable=frame.where(~F.col(STATUS).isin(OK, DROPPED)) if rejected else None,
     )
 

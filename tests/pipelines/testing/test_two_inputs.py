@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.binding import bind
+from pipelines.epoch.publish import key_columns
 from pipelines.errors import Refused
 from pipelines.pipeline import DeltaSource, Input, Pipeline
 from pipelines.testing import PipelineHarness, SourceColumns
@@ -350,6 +352,24 @@ def test_what_can_not_be_is_refused_when_the_pipeline_is_made(change: dict[str, 
 def test_columns_of_the_second_source_that_do_not_fit_are_refused(right: pa.Schema, message: str) -> None:
     with pytest.raises(Refused, match=message):
         bind(pipeline(), ORDERS, ORDERS, (right, right))
+
+
+def test_late_and_rejected_rows_can_be_told_by_their_key() -> None:
+    """So that a key can be forgotten and counted in them, whatever the second source calls it."""
+    schemas = bind(pipeline(), ORDERS, ORDERS, (PAYMENTS, PAYMENTS)).table_schemas
+    for table in ("late", "rejects"):
+        assert schemas[table].names[:4] == ["customer", "side", "left", "right"]
+        assert key_columns(table, schemas[table], ("customer",)) == ("customer",)
+    assert schemas["late"].field("right").type.field("order").type == pa.string()
+
+
+def test_a_change_of_the_second_input_is_another_fingerprint() -> None:
+    def fingerprint(**change: Any) -> str:
+        right = replace(Input(source=DeltaSource("payments", timestamp="at"), key=("payer",)), **change)
+        return bind(pipeline(right=right), ORDERS, ORDERS, (PAYMENTS, PAYMENTS)).fingerprint
+
+    assert fingerprint() == fingerprint()
+    assert len({fingerprint(), fingerprint(where="paid > 0"), fingerprint(uses=("paid",))}) == 3
 
 
 def test_a_key_column_may_not_be_named_like_a_side() -> None:
