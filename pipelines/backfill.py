@@ -15,6 +15,7 @@ from pipelines.epoch.plan import Source
 from pipelines.epoch.plan_interval import changed_rows, plan_interval
 from pipelines.errors import Refused
 from pipelines.intervals import describe
+from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, SnapshotEntry, lineage, read_snapshot
 from pipelines.snapshots.manifest import QUIET, Interval, Manifest, StaleInterval
 from windowing.time import show_millis
@@ -58,8 +59,8 @@ def backfill(driver: Driver, intervals: Iterable[Interval], and_following: bool 
 
 
 def _run(driver: Driver, interval: Interval) -> IntervalRun:
-    head = read_snapshot(driver.tables)
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
     parent = head
     replaced: tuple[StaleInterval, ...] = ()

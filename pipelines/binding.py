@@ -28,6 +28,7 @@ from windowing.operators import co_process, interval_join, keyed_process
 from windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from windowing.operators.window.snapshot import state_schema
 from windowing.panes import PanePolicy
+from windowing.state.migration import StateFormat
 from windowing.state.rows import StateSchema
 from windowing.time import Millis
 from windowing.triggers import EventTimeTrigger
@@ -116,6 +117,7 @@ class BoundPipeline:
             contents=_texts(self.state.contents),
             trigger_state=_texts(self.state.trigger_state),
             user_state=_texts(self.state.user_state),
+            result={name: kind or "" for name, kind in StateFormat.of(self.state).result.items()},
         )
 
     @property
@@ -132,7 +134,7 @@ class BoundPipeline:
             pipeline.source.zone,
             pipeline.source.unit,
             pipeline.max_ahead_millis,
-            self.schemas.model_dump(),
+            self.schemas.model_dump(exclude={"result", "version"}),
             *pipeline.inputs[1:],
         )
 

@@ -114,6 +114,7 @@ class Pipeline:
         max_parallelism: number of key groups, fixed for the pipeline's life.
         parallelism: number of shards; None takes one for each core.
         checkpoint_interval: the longest time between snapshots while only clocks move.
+        dropped: aggregates and states that older snapshots have and this code has not: they are left behind.
 
     Raises:
         IllegalArgument: a value that can't be; the error names the field.
@@ -134,6 +135,7 @@ class Pipeline:
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
     parallelism: int | None = None
     checkpoint_interval: Duration = timedelta(minutes=1)
+    dropped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -147,6 +149,9 @@ class Pipeline:
         if not isinstance(self.compute, Compute):
             raise IllegalArgument("compute", self.compute, f"give one of {', '.join(_COMPUTES)}")
         object.__setattr__(self, "key", _checked_key("key", self.key))
+        if isinstance(self.dropped, str):  # type: ignore[unreachable]
+            raise IllegalArgument("dropped", self.dropped, f"give a tuple of names: ({self.dropped!r},)")
+        object.__setattr__(self, "dropped", tuple(self.dropped))
         self._check_inputs()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)

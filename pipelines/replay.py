@@ -13,6 +13,7 @@ from pipelines.driver import Driver
 from pipelines.epoch.plan import Source
 from pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from pipelines.errors import Refused
+from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.interleave import interleaved
@@ -30,6 +31,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
     """
     driver.recover()
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    ready(driver.tables, source.bound, read_snapshot(driver.tables))
     positions = [_position(driver, one.table) for one in source.inputs]
     logs = [one.log.commits(position.version) for one, position in zip(source.inputs, positions, strict=True)]
     commits = interleaved(logs)

@@ -28,6 +28,7 @@ from pipelines.epoch.plan_clock import plan_clock
 from pipelines.epoch.plan_commits import ReadCommit, plan_commits
 from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.errors import TidegateError
+from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.interleave import interleaved
@@ -103,11 +104,17 @@ class Stream:
 
     def _begin(self) -> tuple[Position, ...]:
         """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
-        head = self._head = self.driver.recover()
+        self.driver.recover()
+        head = self._head = self._ready()
         if head is not None and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(self._source(), driver.tables, head, driver.clock(), driver.shards))
         return self._positions()
+
+    def _ready(self) -> Snapshot | None:
+        """The head, with tables that have every column of the code."""
+        tables = self.driver.tables
+        return ready(tables, self._source().bound, read_snapshot(tables))
 
     def _query(self, source: Source, positions: tuple[Position, ...], interval: timedelta | None) -> _Running:
         return _Running(self, source, positions, interval)

@@ -185,14 +185,16 @@ def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None
 @click.argument("target", default="latest")
 @with_screen
 def check(screen: Screen, pipeline: str, target: str) -> None:
-    """Tell whether the code of PIPELINE, as it is now, can go on from a snapshot. Ends with 3 if it can't.
+    """Tell whether the code of PIPELINE, as it is now, can go on from a snapshot, and what the next run migrates.
+
+    Ends with 3 if it can't, with each field that differs.
 
     TARGET is latest (the default), an epoch's number, or savepoint:NAME. Starts Spark only where the
     pipeline derives columns, whose types Spark alone knows.
     """
     from pipelines.binding import bind_to_source
     from pipelines.errors import Refused
-    from pipelines.snapshots.compatibility import incompatibilities
+    from pipelines.snapshots.compatibility import compare
     from pipelines.snapshots.find import find_snapshot
 
     config = screen.config()
@@ -200,13 +202,10 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     tables = screen.tables(pipeline)
     manifest = find_snapshot(tables, target).manifest
     bound = bind_to_source(config, value)
-    found = incompatibilities(bound, manifest)
-    if found:
-        reasons = "; ".join(map(str, found))
-        raise Refused(
-            f"the code of {pipeline} can't go on from epoch {manifest.epoch}: {reasons}. Take the change back, or give "
-            "the pipeline another name and backfill it"
-        )
+    found = compare(bound, manifest)
+    if found.incompatibilities:
+        reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in found.incompatibilities)
+        raise Refused(f"the code of {pipeline} can't go on from epoch {manifest.epoch}: {reasons}")
     same = bound.fingerprint == manifest.fingerprint
     told = (
         "the code computes the same"
@@ -214,9 +213,16 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
         else "the code computes something else from here on: open windows keep what they hold, and a backfill runs "
         "intervals again that it is given again"
     )
+    migrates = f"; the next epoch migrates the state: {', '.join(found.migrations)}" if found.migrations else ""
     screen.show(
-        {"pipeline": pipeline, "epoch": manifest.epoch, "compatible": True, "same_code": same},
-        f"{pipeline} can go on from epoch {manifest.epoch}: {told}",
+        {
+            "pipeline": pipeline,
+            "epoch": manifest.epoch,
+            "compatible": True,
+            "same_code": same,
+            "migrations": found.migrations,
+        },
+        f"{pipeline} can go on from epoch {manifest.epoch}: {told}{migrates}",
     )
 
 

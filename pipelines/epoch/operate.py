@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import RESULT_SCHEMA, ShardJob, ShardOutcome, run_shard
 from pipelines.errors import TidegateError
+from pipelines.snapshots.compatibility import left_behind, migration_of
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
 from pipelines.tables import rejects
 from pipelines.tables.columns import to_delta
@@ -72,6 +73,8 @@ def job_of(plan: EpochPlan) -> ShardJob:
         epoch=plan.epoch,
         timeline=plan.timeline,
         now=plan.started_at,
+        found=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
+        dropped=left_behind(bound.pipeline),
     )
 
 
@@ -119,7 +122,9 @@ def _markers(spark: SparkSession, plan: EpochPlan) -> DataFrame:
 
 
 def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:
-    """Whether every shard must write its state anew, because a file holds rows of several shards."""
+    """Whether every shard must write its state anew: rows are migrated, or a file holds those of several shards."""
+    if plan.parent is not None and migration_of(plan.bound, plan.parent.manifest) is not None:
+        return True
     return any(
         not any(shard.first <= file["min.key_group"] and file["max.key_group"] <= shard.last for shard in plan.shards)
         for file in files

@@ -25,6 +25,7 @@ from windowing.columnar.plan import choose_operator
 from windowing.compute import Compute, Windows
 from windowing.keys import KeySchema
 from windowing.panes import PanePolicy
+from windowing.state.migration import StateFormat, migrated
 from windowing.state.rows import StateSchema
 from windowing.time import Millis
 
@@ -33,7 +34,10 @@ RESULT_SCHEMA = "shard int, info string"
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What every task of an epoch needs to know; it travels to the executors."""
+    """What every task of an epoch needs to know; it travels to the executors.
+
+    `found` is the format of the state rows where they have to be migrated.
+    """
 
     warehouse: Warehouse
     paths: Mapping[str, str]
@@ -53,6 +57,8 @@ class ShardJob:
     epoch: int
     timeline: int
     now: Millis
+    found: StateFormat | None = None
+    dropped: frozenset[str] = frozenset()
 
     @property
     def windows(self) -> Windows:
@@ -156,14 +162,17 @@ def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) 
 
 
 def _state_rows(job: ShardJob, shard: Shard, files: Sequence[str]) -> pa.Table:
-    groups = pc.field("key_group")
+    groups, schema = pc.field("key_group"), job.schemas[state.NAME]
+    added = {name for name, _ in job.state.contents} - set(
+        job.found.contents if job.found is not None else schema.names
+    )
     rows = job.warehouse.read_files(
         job.paths[state.NAME],
         files,
-        job.schemas[state.NAME],
+        pa.schema([field for field in schema if field.name not in added]),
         where=(groups >= shard.first) & (groups <= shard.last),
-    )
-    return rows.drop_columns(["manifest"])
+    ).drop_columns([state.MANIFEST.name])
+    return rows if job.found is None else migrated(rows, job.found, job.state, job.dropped)
 
 
 def _collect(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, dict[str, Any] | None]:

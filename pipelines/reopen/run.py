@@ -14,7 +14,7 @@ from pipelines.reopen.plan import ReopenPlan, plan_reopen
 from pipelines.reopen.selection import Selection, check_reopenable
 from pipelines.reopen.source_rows import SourceRows
 from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.head import read_snapshot
+from pipelines.snapshots.compatibility import migration_of, ready
 from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.storage import arrow_schema
@@ -40,10 +40,13 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     if head is None:
         raise Refused(f"pipeline {pipeline.name!r} has no snapshot yet: run `tidegate stream {pipeline.name}` first")
     source = Source.open(driver.spark, tables, pipeline)
+    head = ready(tables, source.bound, head) or head
+    if migration_of(source.bound, head.manifest) is not None:
+        raise Refused(
+            f"the state of pipeline {pipeline.name!r} is to be migrated first, for its code has changed: run "
+            f"`tidegate stream {pipeline.name} --available-now`, then reopen"
+        )
     rows = SourceRows(driver.spark, source, head, tables)
-    if tables.widen(source.bound.table_schemas):
-        head = read_snapshot(tables)
-        assert head is not None
     began = perf_counter()
     plan = plan_reopen(tables, source.bound, head, selection, rows, driver.clock())
     driver.tell("planned")

@@ -1,4 +1,4 @@
-"""Whether new code can go on from a snapshot: what a restore is checked against, field by field."""
+"""Whether new code can go on from a snapshot, field by field: as it is, after a migration, or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from pipelines.binding import BoundPipeline
 from pipelines.errors import Refused
-from pipelines.snapshots.manifest import Manifest
+from pipelines.pipeline import Pipeline
+from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.snapshots.manifest import Manifest, Schemas
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.state.migration import StateFormat, differences, taken_over, way_out
+from windowing.state.rows import FORMAT_VERSION
+
+_ANEW = "Give the pipeline another name and backfill it, or take the change back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,43 +24,119 @@ class Incompatibility:
         field: in words.
         then: what the snapshot has; None where it has nothing.
         now: what the code has.
+        way_out: what can be done.
     """
 
     field: str
     then: object
     now: object
+    way_out: str = _ANEW
 
     def __str__(self) -> str:
         return f"{self.field} is {_shown(self.then)} in the snapshot and {_shown(self.now)} in the code"
 
 
-def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
-    """Every field that keeps the code from going on from a snapshot; none where it can."""
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """What lies between a snapshot and the code.
+
+    Args:
+        migrations: what the next epoch changes in the state, in words; empty where it is taken as it is.
+        incompatibilities: what keeps the code from going on; empty where nothing does.
+    """
+
+    migrations: tuple[str, ...]
+    incompatibilities: tuple[Incompatibility, ...]
+
+
+def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
+    """Every field in which a snapshot and the code differ, and whether it can be taken over."""
     now, then = bound.schemas, manifest.schemas
-    compared: list[tuple[str, object, object]] = [
+    whole: list[tuple[str, object, object]] = [
         (f"key column {name!r}", then.key.get(name), now.key.get(name)) for name in {**then.key, **now.key}
     ]
-    compared.append(("order of the key columns", list(then.key), list(now.key)))
-    compared.append(("namespace", then.namespace, now.namespace))
-    compared.append(("max_parallelism", manifest.max_parallelism, bound.pipeline.max_parallelism))
-    for field in ("contents", "trigger_state", "user_state"):
-        old, new = getattr(then, field), getattr(now, field)
-        compared += [(f"{field.replace('_', ' ')} {name!r}", old.get(name), new.get(name)) for name in {**old, **new}]
-    return [Incompatibility(field, old, new) for field, old, new in compared if old != new]
+    whole.append(("order of the key columns", list(then.key), list(now.key)))
+    whole.append(("namespace", then.namespace, now.namespace))
+    whole.append(("max_parallelism", manifest.max_parallelism, bound.pipeline.max_parallelism))
+    refused = [Incompatibility(field, old, new) for field, old, new in whole if old != new]
+    if not 1 <= then.version <= FORMAT_VERSION:
+        reads = f"1 to {FORMAT_VERSION}"
+        refused.append(Incompatibility("version of the state rows", then.version, reads, "Install a newer tidegate"))
+    found, expected = format_of(then, bound), StateFormat.of(bound.state)
+    migrations = []
+    for difference in differences(found, expected):
+        if difference.field.startswith("key") or difference.field == "namespace":
+            continue
+        change = taken_over(difference, found, expected, left_behind(bound.pipeline))
+        if change is None:
+            way = f"{_way_out(difference.expected, way_out(difference))}. Or: {_ANEW[0].lower()}{_ANEW[1:]}"
+            refused.append(Incompatibility(*difference, way))
+        elif change:
+            migrations.append(change)
+    return Compatibility(tuple(migrations), tuple(refused))
+
+
+def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
+    """Every field that keeps the code from going on from a snapshot; none where it can."""
+    return list(compare(bound, manifest).incompatibilities)
+
+
+def migration_of(bound: BoundPipeline, manifest: Manifest) -> StateFormat | None:
+    """The format that state rows have to be migrated from; None where they are as the code has them."""
+    return format_of(manifest.schemas, bound) if compare(bound, manifest).migrations else None
+
+
+def format_of(schemas: Schemas, bound: BoundPipeline) -> StateFormat:
+    """What the state rows of a snapshot are, as windowing compares them."""
+    return StateFormat(
+        key=dict(schemas.key),
+        namespace=bound.state.namespace,
+        contents=_types(schemas.contents),
+        trigger_state=_types(schemas.trigger_state),
+        user_state=_types(schemas.user_state),
+        result=_types(schemas.result),
+        version=schemas.version,
+    )
+
+
+def left_behind(pipeline: Pipeline) -> frozenset[str]:
+    """The contents and states that a pipeline names as dropped; an aggregate's contents have a prefix."""
+    return frozenset(pipeline.dropped) | {f"acc_{name}" for name in pipeline.dropped}
 
 
 def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
-    """Refuse a snapshot that this pipeline can't go on from.
+    """Refuse a snapshot that this pipeline can't go on from, migrated or not.
 
     Raises:
         Refused: key, contents, trigger state, user state or max_parallelism differ; the message names
             the field, both values and the way out.
     """
-    for difference in incompatibilities(bound, manifest):
+    for difference in compare(bound, manifest).incompatibilities:
         raise Refused(
             f"pipeline {manifest.pipeline!r} can't go on from epoch {manifest.epoch}: {difference}. "
-            "Give the pipeline another name and backfill it, or take the change back"
+            f"{difference.way_out}"
         )
+
+
+def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -> Snapshot | None:
+    """The head, with the tables given the columns that the code needs; before an epoch is planned.
+
+    Raises:
+        Refused: the code can't go on from it, or a column has another type.
+    """
+    if head is not None:
+        check_restorable(bound, head.manifest)
+    if tables.exist and tables.widen(bound.table_schemas):
+        return read_snapshot(tables)
+    return head
+
+
+def _way_out(expected: object, told: str) -> str:
+    return "name it in dropped=(...) of the pipeline, or keep computing it" if expected is None else told
+
+
+def _types(texts: dict[str, str]) -> dict[str, str | None]:
+    return {name: None if text == "None" else text for name, text in texts.items()}
 
 
 def _shown(value: object) -> object:

@@ -108,13 +108,18 @@ class StaleInterval(_Value):
 
 
 class Schemas(_Value):
-    """What a restore is checked against, one text for each field."""
+    """What a restore is checked against, one text for each field.
+
+    `result` has the columns that withdrawals repeat, and is empty where none are; `version` is of the state rows.
+    """
 
     key: dict[str, str]
     namespace: str
     contents: dict[str, str]
     trigger_state: dict[str, str] = {}
     user_state: dict[str, str] = {}
+    result: dict[str, str] = {}
+    version: int = 1
 
 
 class PartitionWatermark(_Value):

@@ -7,10 +7,12 @@ its commits wrong without an error (column mapping, deletion vectors) are refuse
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties, Schema
+from deltalake import DeltaTable, Field, PostCommitHookProperties, Schema
 from deltalake.exceptions import DeltaError
+from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from pipelines.errors import Refused
 from pipelines.storage import Warehouse
@@ -34,6 +36,8 @@ _PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 3650 days",
     "delta.checkpointInterval": "50",
 }
+
+DeltaType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType | VariantType
 
 
 @dataclass(frozen=True)
@@ -104,15 +108,47 @@ class PipelineTables:
 
         A file with a column that its table does not have would be committed, and the column never be read.
         Added before an epoch is planned, they do no harm where its driver dies.
+
+        Raises:
+            Refused: a column has another type.
         """
         widened = False
         for table, schema in schemas.items():
+            if not self.warehouse.exists(self.path(table)):
+                continue
             handle = self.open(table)
-            known = {field.name for field in handle.schema().fields}
-            fields = [field for field in Schema.from_arrow(schema).fields if field.name not in known]
-            if fields:
-                handle.alter.add_columns(
-                    fields, post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False)
-                )
+            known = {field.name: field for field in handle.schema().fields}
+            added = []
+            for field in Schema.from_arrow(schema).fields:
+                was = known.get(field.name)
+                kind = field.type if was is None else _with_fields_of(was.type, field.type)
+                if kind is None:
+                    raise Refused(
+                        f"column {field.name!r} of table {self.path(table)} is {was and was.type}, and the code has "
+                        f"{field.type}: give it another name, or the pipeline, and backfill it"
+                    )
+                if was is None or kind != was.type:
+                    added.append(Field(field.name, kind, nullable=True, metadata=field.metadata))
+            if added:
+                hooks = PostCommitHookProperties(cleanup_expired_logs=False)
+                handle.alter.add_columns(added, post_commithook_properties=hooks)
                 widened = True
         return widened
+
+
+def _with_fields_of(known: DeltaType, wanted: DeltaType) -> DeltaType | None:
+    """A type that holds what both hold; None where there is none. Structs, in lists too, may have more fields."""
+    if isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
+        element = _with_fields_of(known.element_type, wanted.element_type)
+        return None if element is None else known if element == known.element_type else ArrayType(element)
+    if not (isinstance(known, StructType) and isinstance(wanted, StructType)):
+        return known if known == wanted else None
+    fields = {field.name: field for field in known.fields}
+    for field in wanted.fields:
+        was = fields.get(field.name)
+        kind = field.type if was is None else _with_fields_of(was.type, field.type)
+        if kind is None:
+            return None
+        if was is None or kind != was.type:
+            fields[field.name] = Field(field.name, kind, nullable=True)
+    return known if list(fields.values()) == known.fields else StructType(list(fields.values()))

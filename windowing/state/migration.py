@@ -100,6 +100,29 @@ def differences(found: StateFormat, expected: StateFormat) -> Iterator[Differenc
         yield from _different("result", found.result, expected.result)
 
 
+def taken_over(
+    difference: Difference, found: StateFormat, expected: StateFormat, drop: Collection[str] = ()
+) -> str | None:
+    """How a difference is taken over, in words, empty where it follows from another; None where it can't be.
+
+    Args:
+        difference: one of those between the formats.
+        found: the format of a snapshot.
+        expected: that of a configuration.
+        drop: contents and states that may be left behind.
+    """
+    name = _name(difference).removeprefix("acc_")
+    if difference.found is not None:
+        if difference.expected is not None or not _is_dropped(difference, drop):
+            return None
+        return "" if difference.field.startswith("result") else f"{name!r} is left behind"
+    if difference.field.startswith(("trigger state", "user state")):
+        return f"state {name!r} begins empty"
+    if _is_added_aggregate(difference, found):
+        return f"{name!r} is null for windows that are open now"
+    return "" if f"acc_{name}" in expected.contents else None
+
+
 def migrated(rows: pa.Table, found: StateFormat, schema: StateSchema, drop: Collection[str] = ()) -> pa.Table:
     """Rows as this configuration reads them: through the steps of their version, then column by column.
 
@@ -118,16 +141,10 @@ def migrated(rows: pa.Table, found: StateFormat, schema: StateSchema, drop: Coll
     rows = _stepped(rows, found.version)
     expected = StateFormat.of(schema)
     for difference in differences(found, expected):
-        if difference.found is not None and difference.expected is None and _is_dropped(difference, drop):
-            continue
-        if difference.found is None and difference.field.startswith(("trigger state", "user state")):
-            continue
-        if difference.found is None and _is_added_aggregate(difference, found):
+        if taken_over(difference, found, expected, drop) is None:
+            raise IncompatibleSnapshot(*difference, way_out(difference))
+        if difference.found is None and difference.field.startswith("contents"):
             rows = _with_missing(rows, _name(difference), dict(schema.contents)[_name(difference)])
-            continue
-        if difference.found is None and f"acc_{_name(difference)}" in expected.contents:
-            continue
-        raise IncompatibleSnapshot(*difference, _way_out(difference))
     return _with_results(rows, schema.result) if found.result != expected.result else rows
 
 
@@ -192,7 +209,8 @@ def _name(difference: Difference) -> str:
     return difference.field.split("'")[1] if "'" in difference.field else difference.field
 
 
-def _way_out(difference: Difference) -> str:
+def way_out(difference: Difference) -> str:
+    """What can be done about a difference that can't be taken over."""
     if difference.field.startswith(("contents", "trigger state", "user state")) and difference.expected is None:
         return f"Name {_name(difference)!r} among what may be dropped, or keep computing it"
     if difference.field.startswith("key"):
