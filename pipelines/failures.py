@@ -15,6 +15,7 @@ from pipelines.errors import TidegateError
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = "↳"
 _TRACEBACK = "Traceback (most recent call last):"
+_LOST_TASK = re.compile(r"(Python worker exited unexpectedly[^\n]*)")
 _LONGEST = 500
 
 
@@ -71,6 +72,8 @@ def _raised_in_task(text: str) -> tuple[str, str] | None:
 
 
 def _first_line(text: str) -> str:
+    if task := _LOST_TASK.search(text):
+        return f"{task[1].strip().rstrip(':').rstrip()} (killed, or out of memory?)"
     lines = [line.strip() for line in _COLOURS.sub("", text).splitlines() if line.strip()]
     causes = [line.removeprefix(_CAUSE).strip() for line in lines[1:] if line.startswith(_CAUSE)]
     return ": ".join([*lines[:1], *causes]).rstrip(".")[:_LONGEST]

@@ -25,7 +25,7 @@ class Upkeep:
     """
 
     retention: Retention
-    epochs: int = 50
+    epochs: int = 20
 
     def after(self, tables: PipelineTables, epoch: int, now: Millis) -> bool:
         """Do it if it is time; whether it was. The caller holds the lease and has published the epoch.

@@ -9,11 +9,11 @@ import pytest
 
 from pipelines.epoch.commit import commit
 from pipelines.epoch.publish import publish, publish_table
-from pipelines.errors import Refused, UsageError
+from pipelines.errors import FilesMissing, Refused, UsageError
 from pipelines.snapshots import restore as step
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.snapshots.manifest import Manifest, fork_of, line_after
+from pipelines.snapshots.manifest import Manifest, Publish, fork_of, line_after
 from pipelines.snapshots.restore import restore
 from pipelines.snapshots.savepoint import create_savepoint
 from pipelines.tables.pipeline_tables import PUBLISHED
@@ -134,6 +134,36 @@ def test_a_restore_that_died_before_it_was_published_is_rolled_forward(
     publish(by_hand.tables, head)
     assert sessions(by_hand) == {}
     assert sorted(by_hand.rows("epochs")["epoch"].to_pylist()) == [1, 4]
+
+
+def test_removals_that_the_manifest_does_not_list_are_forgotten_in_a_crash(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: rows would be removed after the commit, by whoever made it."""
+    hours(by_hand, 8, 9, 10)
+    manifest = step._manifest
+
+    def unlisted(*arguments: object) -> Manifest:
+        made = manifest(*arguments)  # type: ignore[arg-type]
+        return made.model_copy(update={"publish": {table: Publish() for table in made.publish}})
+
+    monkeypatch.setattr(step, "_manifest", unlisted)
+    back_to(by_hand, "1")
+    publish(by_hand.tables, by_hand.head().manifest)
+    assert sessions(by_hand) != {}
+
+
+def test_a_restore_before_an_epoch_that_can_not_be_published_any_more_goes_on(by_hand: ByHand) -> None:
+    """Its files were vacuumed by somebody: nothing can publish it, and nothing of it is to stay."""
+    hours(by_hand, 8, 9)
+    lost = by_hand.committed(by_hand.planned([("ann", at("10:00"), 10)], at("10:00")))
+    for file in lost.publish["results"].files:
+        Path(by_hand.tables.path("results"), file.path).unlink()
+    with pytest.raises(FilesMissing, match="publishing epoch 3 is impossible"):
+        back_to(by_hand, "3")
+    back_to(by_hand, "2")
+    hours(by_hand, 10)
+    assert sessions(by_hand) == {8: False, 9: False}
 
 
 def test_a_restore_first_publishes_what_a_crash_left_unpublished(by_hand: ByHand) -> None:

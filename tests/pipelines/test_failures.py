@@ -1,0 +1,82 @@
+"""What libraries tell over many lines, in the one line that matters."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from pipelines.errors import FilesMissing, Refused, TidegateError
+from pipelines.failures import in_words, told_as
+
+
+class PythonException(Exception):
+    """As Spark gives it."""
+
+
+PythonException.__module__ = "pyspark.errors.exceptions.captured"
+
+
+def in_task(raised: str) -> PythonException:
+    return PythonException(
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "shard.py", line 12, in run\n    raise this\n' + raised
+    )
+
+
+LOST = PythonException(
+    "An error occurred while calling o131.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
+    "stage failure: Task 1 in stage 2.0 failed 1 times, most recent failure: Lost task 1.0 in stage 2.0 (TID 5) (host "
+    "executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): \n\n\tat org"
+)
+
+DISK = OSError(
+    "Generic LocalFileSystem error\n  \x1b[31m↳\x1b[0m Unable to copy data to file\n  \x1b[31m↳\x1b[0m No space left "
+    "on device (os error 28)\n\nbacktrace"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (DISK, "Generic LocalFileSystem error: Unable to copy data to file: No space left on device (os error 28)"),
+        (in_task("OSError: [Errno 28] No space left on device"), "OSError: [Errno 28] No space left on device"),
+        (
+            in_task("pipelines.errors.Refused: a file can't be read: it is damaged."),
+            "a file can't be read: it is damaged",
+        ),
+        (in_task("MemoryError"), "MemoryError"),
+        (LOST, "Python worker exited unexpectedly (crashed) (killed, or out of memory?)"),
+        (DeltaError("Invalid log.\nmore\nand more"), "Invalid log"),
+        (ConnectionRefusedError(), "ConnectionRefusedError"),
+    ],
+    ids=["system", "deltalake", "task", "ours in a task", "without words", "lost task", "first line", "silent"],
+)
+def test_an_error_in_one_line(error: Exception, words: str) -> None:
+    assert in_words(error) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (DISK, TidegateError),
+        (in_task("ValueError: bad"), TidegateError),
+        (in_task("pipelines.errors.Refused: no"), Refused),
+        (in_task("pipelines.errors.FilesMissing: gone"), FilesMissing),
+    ],
+)
+def test_what_is_from_beneath_is_told_with_what_could_not_be_done_and_how_things_stand(
+    error: Exception, kind: type[TidegateError]
+) -> None:
+    with pytest.raises(TidegateError, match=r"^epoch 7 can't be committed: .*\. Run again$") as told:  # noqa: SIM117
+        with told_as("epoch 7 can't be committed", "Run again"):
+            raise error
+    assert type(told.value) is kind
+    assert told.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [Refused("ours"), ZeroDivisionError("a bug")])
+def test_errors_of_ours_and_bugs_pass_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error), match=f"^{error}$"):  # noqa: SIM117
+        with told_as("it can't be", "Run again"):
+            raise error
