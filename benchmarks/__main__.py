@@ -50,8 +50,7 @@ PROGRAMS = {
     "long_stream": Program(
         "A stream for long: lag, memory and files in the end beside the middle",
         "long_stream",
-        ("--seconds=60", "--interval=1s"),
-        ("--seconds=1800",),
+        full=("--seconds=1800",),
     ),
     "kernels": Program(
         "In one process: the columnar operator, the NumPy floor and the row operator",

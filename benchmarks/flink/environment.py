@@ -14,7 +14,8 @@ from typing import Any
 from pipelines.errors import UsageError
 
 FLINK = "2.3.0"
-_PYTHON = "3.11"
+_PYTHON = sys.executable if sys.version_info < (3, 13) else "3.12"
+"""This interpreter, but for versions that Flink's package is not made for."""
 ENVIRONMENT = "TIDEGATE_FLINK"
 """Names the folder of an environment with Flink that is there already."""
 
@@ -45,7 +46,7 @@ def flink_python() -> Path:
         if done.returncode:
             words = done.stderr.strip().splitlines() or ["no message"]
             raise UsageError(
-                f"Flink {FLINK} can't be installed: {words[-1]}. It needs Python {_PYTHON} and access to PyPI once; "
+                f"Flink {FLINK} can't be installed: {words[-1]}. It needs Python 3.12 or older, and PyPI once; "
                 f"or name the folder of an environment that has it in {ENVIRONMENT}"
             )
     (folder / "made").touch()
