@@ -21,6 +21,7 @@ from windowing.time import Duration, Millis, millis, non_negative_millis, positi
 from windowing.watermarks import WatermarkStrategy
 
 TimeUnit = Literal["s", "ms"]
+Reader = Literal["auto", "spark"]
 
 _COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
 
@@ -34,15 +35,17 @@ class DeltaSource:
         timestamp: column of the event time: TIMESTAMP, TIMESTAMP_NTZ with `zone`, or an integer with `unit`.
         zone: time zone of a TIMESTAMP_NTZ column, such as "America/New_York".
         unit: what an integer column counts since the epoch: "s" or "ms".
+        reader: "auto" lets the tasks read the files of a plain table by Arrow, "spark" has Spark read every table.
 
     Raises:
-        IllegalArgument: an empty name, an unknown zone or unit.
+        IllegalArgument: an empty name, an unknown zone, unit or reader.
     """
 
     table: str
     timestamp: str
     zone: str | None = None
     unit: TimeUnit | None = None
+    reader: Reader = "auto"
 
     def __post_init__(self) -> None:
         for name in ("table", "timestamp"):
@@ -56,6 +59,8 @@ class DeltaSource:
                 raise IllegalArgument("source.zone", self.zone, "give a zone such as 'Europe/Berlin'") from error
         if self.unit not in (None, "s", "ms"):
             raise IllegalArgument("source.unit", self.unit, "give 's' or 'ms'")
+        if self.reader not in ("auto", "spark"):
+            raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.epoch.outputs import LAST_REPRESENTABLE
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
+from pipelines.epoch.source_rows import source_rows
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from pipelines.tables import late, results, state
 from pipelines.tables.columns import TIMESTAMP
 from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
@@ -59,9 +60,8 @@ class ColumnarShard:
         known |= {name: moments(found[name]) for name in ("watermark", "window_start", "window_end")}
         if len(found):
             known["lateness_ms"] = pc.subtract(found["watermark"], self._events[TIME].take(rows))
-            source = self._events[ROW].take(rows).combine_chunks()
-            ours = len(late.TRAILING)
-            for field, values in zip(list(schema)[:-ours], source.flatten(), strict=True):
+            source = source_rows(self._events, self._job.files, rows)
+            for field, values in zip(list(schema)[: -len(late.TRAILING)], source, strict=True):
                 known[field.name] = values.cast(field.type)
         return self._table(schema, known, len(found))
 
@@ -122,7 +122,7 @@ def _elements(job: ShardJob, events: pa.Table) -> Elements:
     keys = zip(job.key.names, job.key.types, strict=True)
     used = zip(job.used, job.value_types, strict=True)
     return Elements(
-        {name: _column(events, f"{KEY_PREFIX}{name}", kind) for name, kind in keys},
+        {name: _key(events, f"{KEY_PREFIX}{name}", kind) for name, kind in keys},
         _integers(events, TIME),
         _integers(events, COMMIT),
         {name: _column(events, f"{VALUE_PREFIX}{name}", kind) for name, kind in used},
@@ -135,6 +135,13 @@ def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
         return pa.array([], kind)
     column = events[name].combine_chunks()
     return column if column.type == kind else column.cast(kind)
+
+
+def _key(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """A key column; dictionaries stay what they are, since keys are put into one anyway."""
+    if name in events.column_names and pa.types.is_dictionary(events.schema.field(name).type):
+        return events[name]
+    return _column(events, name, kind)
 
 
 def _integers(events: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -17,9 +17,6 @@ from pipelines.snapshots.manifest import PartitionWatermark
 from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.watermarks import WatermarkGenerator, WatermarkStrategy
 
-ONLY_PARTITION = ""
-"""Name of the one partition of a source without `watermark_by`."""
-
 
 class SeenEvent(NamedTuple):
     """An event as a generator of one's own sees it; `time` in int64 epoch milliseconds."""

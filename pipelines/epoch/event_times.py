@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipelines.epoch.event_time import ONLY_PARTITION, EventTime, SeenEvent
+from pipelines.epoch.event_time import EventTime, SeenEvent
 from pipelines.epoch.steps import CommitStep
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.manifest import Manifest, PartitionWatermark
+from pipelines.sources.columns import ONLY_PARTITION
 from windowing.operators.two_inputs import SIDES
 from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.watermarks.combined import CombinedWatermark

@@ -1,29 +1,37 @@
 """Step 2 of an epoch: one Spark job moves the events to their shards, where the operator runs.
 
-The shards to be run are in the data, one marker row each: a slice that the optimiser proves empty
-would otherwise run no task, and no timer would fire.
+Events come to a shard in one of two ways. Few enough files are read by every shard, which keeps its
+own rows: one stage, and nothing moves. Else they are packed by shard where they are read, and the packs
+are shuffled. The shards to be run are in the data, one marker row each: a slice that the optimiser
+proves empty would otherwise run no task, and no timer would fire.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.epoch.exchange import PACKED, unpacked
 from pipelines.epoch.plan import EpochPlan
-from pipelines.epoch.shard import RESULT_SCHEMA, ShardJob, ShardOutcome, run_shard
+from pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardJob, ShardOutcome, run_shard
 from pipelines.errors import TidegateError
 from pipelines.snapshots.compatibility import left_behind, migration_of
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, PACK, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
+from pipelines.sources.file_slice import FileSlice
 from pipelines.tables import rejects
 from pipelines.tables.columns import to_delta
 from pipelines.tables.files import write_file
-from windowing.keys import SPARK_SEED
+
+_SHARDS_THAT_READ = 3
+"""Reading a row three times costs about what reading and moving it once does (docs/decisions/0016)."""
+_ROWS_READ_AGAIN = 2_000_000
+"""How many rows a core may read in vain before that costs more than the further stage of an exchange."""
+_TASKS_PER_CORE = 4
 
 
 def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
@@ -34,13 +42,7 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
     """
     job = job_of(plan)
     began = perf_counter()
-    frame = _events(spark, plan).unionByName(_markers(spark, plan), allowMissingColumns=True)
-    placed = frame.repartitionById(len(plan.shards), F.col(SHARD)).drop(SHARD)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_shard(job, batches)
-
-    reports = placed.mapInArrow(run, RESULT_SCHEMA)
+    reports = _exchanged(spark, plan, job) if _must_exchange(spark, plan) else _in_place(spark, plan, job)
     if plan.frames.unusable is not None:
         reports = reports.unionByName(_rejected(job, plan.frames.unusable))
     outcomes = [ShardOutcome.from_json(row["info"]) for row in reports.collect()]
@@ -48,6 +50,86 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
     for outcome in outcomes:
         outcome.seconds["job"] = perf_counter() - began
     return outcomes
+
+
+def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
+    """Whether moving the events costs less than having every shard read all of them."""
+    frames = plan.frames
+    if frames.safe is not None or frames.candidates is not None:
+        return True
+    shards, cores = len(plan.shards), spark.sparkContext.defaultParallelism
+    return plan.counts.usable * max(0, shards - _SHARDS_THAT_READ) / cores > _ROWS_READ_AGAIN
+
+
+def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
+    """Each shard reads the files of the slice, if there are any, and keeps its own events."""
+    markers = markers_of(plan)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for shard in batch.column(0).to_pylist():
+                yield run_shard(job, markers[shard], lambda: job.read(shard))  # noqa: B023 - called at once
+
+    return spark.range(0, len(plan.shards), 1, len(plan.shards)).mapInArrow(run, RESULT_SCHEMA)
+
+
+def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
+    """The events are packed where they are read, and the packs moved to their shards."""
+    markers = [(marker.shard, marker.to_json()) for marker in markers_of(plan)]
+    frame = spark.createDataFrame(markers, f"{SHARD} int, {MARKER} string")
+    for packs in _packs(spark, plan, job):
+        frame = frame.unionByName(packs, allowMissingColumns=True)
+    placed = frame.repartitionById(len(plan.shards), F.col(SHARD)).drop(SHARD)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        marker, packs = _collected(batches)
+        if marker is not None:
+            yield run_shard(job, marker, lambda: unpacked(packs))
+
+    return placed.mapInArrow(run, RESULT_SCHEMA)
+
+
+def _packs(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> list[DataFrame]:
+    """The events by shard: of files as the tasks read them, else of Spark's frames."""
+    placing = job.placing
+    files = job.files
+    if files is not None:
+        tasks = _tasks(files, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from placing.packs(files.events(tasks[task]))
+
+        return [spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, PACKED)]
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return placing.packs(pa.Table.from_batches([batch]) for batch in batches if len(batch))
+
+    return [frame.mapInArrow(pack, PACKED) for frame in _events(plan)]
+
+
+def _tasks(files: FileSlice, most: int) -> list[list[int]]:
+    """The parts of a slice in at most so many heaps of about the same number of rows."""
+    heaps: list[list[int]] = [[] for _ in range(min(most, len(files.parts)))]
+    heights = [0] * len(heaps)
+    for number, part in sorted(enumerate(files.parts), key=lambda item: -(item[1].rows or 0)):
+        lowest = heights.index(min(heights))
+        heaps[lowest].append(number)
+        heights[lowest] += part.rows or 1
+    return heaps
+
+
+def _collected(batches: Iterator[pa.RecordBatch]) -> tuple[Marker | None, list[pa.Buffer]]:
+    """The marker and the packs of one shard."""
+    marker: Marker | None = None
+    packs: list[pa.Buffer] = []
+    for batch in batches:
+        for text in batch.column(MARKER).drop_null().to_pylist():
+            marker = Marker.from_json(text)
+        if PACK in batch.schema.names:
+            packs += [pack.as_buffer() for pack in batch.column(PACK).drop_null()]
+    return marker, packs
 
 
 def job_of(plan: EpochPlan) -> ShardJob:
@@ -65,6 +147,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         value_types=tuple(to_delta(bound.derived.field(name).type) for name in bound.used),
         state=bound.state,
         shards=plan.shards,
+        files=plan.frames.files,
         max_parallelism=bound.pipeline.max_parallelism,
         order=plan.order,
         steps=plan.steps,
@@ -78,47 +161,36 @@ def job_of(plan: EpochPlan) -> ShardJob:
     )
 
 
-def _events(spark: SparkSession, plan: EpochPlan) -> DataFrame:
+def _events(plan: EpochPlan) -> list[DataFrame]:
     """The usable rows with the columns that tasks need; only those that may be late carry all columns."""
     bound = plan.bound
     columns = [
-        _shard_of(plan).alias(SHARD),
         F.col(TIME),
         F.col(COMMIT),
         *[F.col(f"`{name}`").alias(f"{KEY_PREFIX}{name}") for name in bound.key.names],
         *[F.col(f"`{name}`").alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
     ]
     frames = plan.frames
-    parts = []
-    if frames.safe is not None:
-        parts.append(frames.safe.select(*columns))
-    if frames.candidates is not None:
-        parts.append(frames.candidates.select(*columns, F.col(ROW)))
-    if not parts:
-        return spark.createDataFrame([], f"{SHARD} int")
-    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
+    safe = [] if frames.safe is None else [frames.safe.select(*columns)]
+    return safe if frames.candidates is None else [*safe, frames.candidates.select(*columns, F.col(ROW))]
 
 
-def _shard_of(plan: EpochPlan) -> Column:
-    bound, groups = plan.bound, plan.bound.pipeline.max_parallelism
-    names = [F.col(f"`{name}`") for name in bound.key.names]
-    key_hash = F.xxhash64(*names) if names else F.lit(SPARK_SEED)
-    key_group = F.pmod(key_hash, F.lit(groups))
-    return F.floor(key_group * F.lit(len(plan.shards)) / F.lit(groups)).cast("int")
-
-
-def _markers(spark: SparkSession, plan: EpochPlan) -> DataFrame:
+def markers_of(plan: EpochPlan) -> list[Marker]:
+    """What each task learns of its shard."""
     files = plan.parent.files if plan.parent is not None else ()
     rewrite = must_rewrite(plan, files)
-    rows = []
-    for index, shard in enumerate(plan.shards):
-        own = [
-            file["path"]
-            for file in files
-            if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
-        ]
-        rows.append((index, json.dumps({"shard": index, "files": own, "rewrite": rewrite})))
-    return spark.createDataFrame(rows, f"{SHARD} int, {MARKER} string")
+    return [
+        Marker(
+            index,
+            tuple(
+                file["path"]
+                for file in files
+                if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
+            ),
+            rewrite,
+        )
+        for index, shard in enumerate(plan.shards)
+    ]
 
 
 def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipelines.epoch.element_rows import element_columns
-from pipelines.sources.columns import ROW
+from pipelines.epoch.source_rows import source_rows
 from pipelines.tables import late, results
 from pipelines.tables.columns import TIMESTAMP
 from windowing.compute import Windows
@@ -108,9 +108,8 @@ class Outputs:
             "window_end": _moments(_bound(record.window, 1) for record in records),
         }
         if records:
-            rows = self._events.take(self._late_rows)[ROW].combine_chunks()
-            ours = len(late.TRAILING)
-            for field, values in zip(list(schema)[:-ours], rows.flatten(), strict=True):
+            rows = source_rows(self._events, self._job.files, self._late_rows)
+            for field, values in zip(list(schema)[: -len(late.TRAILING)], rows, strict=True):
                 columns[field.name] = values.cast(field.type)
         return self._table(schema, columns, len(records))
 

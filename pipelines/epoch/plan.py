@@ -21,8 +21,10 @@ from pipelines.pipeline import Pipeline
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Interval, Kind, Manifest, PartitionWatermark, Position, Shard, StaleInterval
+from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
+from pipelines.sources.plain import slice_of, why_through_spark
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Compute, Windows
 from windowing.keys import key_group_range
@@ -37,11 +39,13 @@ class SliceFrames:
         safe: rows that can't be late: only the columns in use are read and shuffled.
         candidates: rows that may be late, which carry all columns along; None if there can be none.
         unusable: rows for the rejects table, with all columns; None if there are none.
+        files: all usable rows, where the tasks read the source's files themselves.
     """
 
     safe: DataFrame | None
     candidates: DataFrame | None
     unusable: DataFrame | None
+    files: FileSlice | None = None
 
     @classmethod
     def together(cls, parts: Sequence[SliceFrames]) -> SliceFrames:
@@ -50,6 +54,7 @@ class SliceFrames:
             together(part.safe for part in parts),
             together(part.candidates for part in parts),
             together(part.unusable for part in parts),
+            parts[0].files,
         )
 
 
@@ -202,6 +207,13 @@ class Source:
             right = None if self.right is None else replace(self.right, log=logs[1])
             return replace(self, log=logs[0], right=right)
         return self._bound(self.bound.pipeline, logs, [one.frames for one in self.inputs])
+
+    @cached_property
+    def files(self) -> FileSlice | None:
+        """A slice of the source without any file yet, if the tasks can read its files themselves."""
+        if why_through_spark(self.bound, self.log) is not None:
+            return None
+        return slice_of(self.bound, self.log)
 
     def position_of(self, manifest: Manifest) -> Position:
         """How far a snapshot has read this input, once it is sure that it can go on with this code and table.

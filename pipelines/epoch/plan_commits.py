@@ -6,22 +6,25 @@ before its own commit, so it does not matter how the commits are cut into epochs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.binding import BoundPipeline
-from pipelines.bound_input import BoundInput
 from pipelines.epoch.event_times import EventTimes
+from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
 from pipelines.epoch.joint_frames import joint_frame, together
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
 from pipelines.epoch.seen_events import SeenEvents, partition_of
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME
+from pipelines.sources.file_measure import measure_files
+from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.log import SourceCommit, SourceFile
+from pipelines.sources.measures import Measures
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import MIN_TIMESTAMP, Millis
 
@@ -43,33 +46,6 @@ class ReadCommit:
     end: int
     complete: bool
     number: int = 0
-
-
-@dataclass
-class Measures:
-    """What one cheap aggregate tells of a slice: counts, and the times of each commit by source partition."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    largest: dict[int, dict[str, Millis]] = field(default_factory=dict)
-    smallest: dict[int, Millis] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, parts: Sequence[tuple[BoundInput, DataFrame]]) -> Measures:
-        """Count the judged rows of inputs; no two share a commit."""
-        grouped = together(
-            frame.groupBy(COMMIT, STATUS, partition_of(one).alias("partition")).agg(
-                F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
-            )
-            for one, frame in parts
-        )
-        found = cls()
-        for row in () if grouped is None else grouped.collect():
-            found.counts[row[STATUS]] = found.counts.get(row[STATUS], 0) + row["rows"]
-            if row[STATUS] == OK:
-                commit = row[COMMIT]
-                found.largest.setdefault(commit, {})[row["partition"]] = row["largest"]
-                found.smallest[commit] = min(found.smallest.get(commit, row["smallest"]), row["smallest"])
-        return found
 
 
 def plan_commits(
@@ -97,13 +73,10 @@ def plan_commits(
             one.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
     read = [one for one in source.inputs if any(commit.number == one.number for commit in commits)]
-    frames = [_judged(one, commits) for one in read]
-    found = Measures.of([(one.input, frame) for one, frame in zip(read, frames, strict=True)])
-    seen = {
-        one.number: SeenEvents(frame, one.input)
-        for one, frame in zip(read, frames, strict=True)
-        if one.input.reads_events
-    }
+    files = None if source.files is None else of_commits(source.files, commits)
+    frames = [] if files is not None else [(one, _judged(one, commits)) for one in read]
+    found = measure(frames) if files is None else measure_files(files, source.input.input.watermark_by)
+    seen = {one.number: SeenEvents(frame, one.input) for one, frame in frames if one.input.reads_events}
     times = EventTimes.of(pipeline, manifest)
     steps = tuple(
         times.step(
@@ -115,8 +88,7 @@ def plan_commits(
         )
         for index, commit in enumerate(commits)
     )
-    frame = together(joint_frame(bound, one.input, frame) for one, frame in zip(read, frames, strict=True))
-    assert frame is not None
+    late = may_be_late(found, [before, *(step.watermark for step in steps)], bound.lateness)
     return EpochPlan(
         tables=tables,
         bound=bound,
@@ -126,12 +98,8 @@ def plan_commits(
         positions={
             table: position for one in source.inputs for table, position in _position(one, commits, manifest).items()
         },
-        frames=_slices(frame, bound, found, [before, *(step.watermark for step in steps)]),
-        counts=SliceCounts(
-            usable=found.counts.get(OK, 0),
-            dropped=found.counts.get(DROPPED, 0),
-            rejected={status: rows for status, rows in found.counts.items() if status not in (OK, DROPPED)},
-        ),
+        frames=_slices(bound, frames, found, late) if files is None else _of_files(source, commits, files, found, late),
+        counts=SliceCounts(found.usable, found.counts.get(DROPPED, 0), found.rejected),
         steps=steps,
         partitions=times.partitions,
         input_watermarks=times.watermarks,
@@ -140,6 +108,20 @@ def plan_commits(
         stale=() if manifest is None else manifest.stale,
         started_at=now,
     )
+
+
+def measure(frames: Sequence[tuple[Source, DataFrame]]) -> Measures:
+    """Count the judged rows of inputs, no two of which share a commit: one cheap aggregate."""
+    grouped = together(
+        frame.groupBy(COMMIT, STATUS, partition_of(one.input).alias("partition")).agg(
+            F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
+        )
+        for one, frame in frames
+    )
+    found = Measures()
+    for row in () if grouped is None else grouped.collect():
+        found.add(row[COMMIT], row[STATUS], row["rows"], row["partition"], row["smallest"], row["largest"])
+    return found
 
 
 def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
@@ -152,18 +134,35 @@ def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
     )
 
 
-def _slices(frame: DataFrame, bound: BoundPipeline, found: Measures, watermarks: Sequence[Millis]) -> SliceFrames:
+def _slices(
+    bound: BoundPipeline, frames: Sequence[tuple[Source, DataFrame]], found: Measures, late: Mapping[int, Millis]
+) -> SliceFrames:
     """Rows that lie at or behind the watermark before their commit may be late, and carry all columns."""
+    frame = together(joint_frame(bound, one.input, frame) for one, frame in frames)
+    assert frame is not None
     usable, may_be_late = F.col(STATUS) == OK, F.lit(False)
-    limits = {} if bound.lateness is None else {index: watermarks[index] - bound.lateness for index in found.smallest}
-    reached = {index: limit for index, limit in limits.items() if found.smallest[index] <= limit}
-    for index, limit in reached.items():
-        may_be_late = may_be_late | ((F.col(COMMIT) == index) & (F.col(TIME) <= limit))
-    rejected = any(status not in (OK, DROPPED) for status in found.counts)
+    for index, time in late.items():
+        may_be_late = may_be_late | ((F.col(COMMIT) == index) & (F.col(TIME) <= time))
     return SliceFrames(
-        safe=frame.where(usable & ~may_be_late) if found.counts.get(OK) else None,
-        candidates=frame.where(usable & may_be_late) if reached else None,
-        unusable=frame.where(~F.col(STATUS).isin(OK, DROPPED)) if rejected else None,
+        safe=frame.where(usable & ~may_be_late) if found.usable else None,
+        candidates=frame.where(usable & may_be_late) if late else None,
+        unusable=unusable_rows(frame) if found.rejected else None,
+    )
+
+
+def _of_files(
+    source: Source,
+    commits: Sequence[ReadCommit],
+    files: FileSlice,
+    found: Measures,
+    late: Mapping[int, Millis],
+) -> SliceFrames:
+    """The same, where the tasks read the files themselves; Spark reads only what is rejected."""
+    return SliceFrames(
+        safe=None,
+        candidates=None,
+        unusable=unusable_rows(_judged(source, commits)) if found.rejected else None,
+        files=replace(files, traced=bool(late)) if found.usable else None,
     )
 
 

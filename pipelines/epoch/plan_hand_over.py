@@ -7,19 +7,25 @@ watermark is the strategy's own; the stream goes on with version V + 1. No row i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.epoch.event_time import SeenEvent
 from pipelines.epoch.event_times import EventTimes
+from pipelines.epoch.file_slices import of_rest
 from pipelines.epoch.joint_frames import joint_frame, together
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
-from pipelines.epoch.plan_commits import Measures
+from pipelines.epoch.plan_commits import measure
 from pipelines.epoch.plan_interval import origins_of
 from pipelines.epoch.seen_events import SeenEvents
 from pipelines.errors import Refused
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
+from pipelines.sources.file_measure import measure_files
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis, show_millis
 
@@ -46,18 +52,22 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
             f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
         )
     times, clock = EventTimes.restored(pipeline, manifest.watermark, clock_of(head), {}, {}), clock_of(head)
-    rests = [_rest(one, manifest) for one in source.inputs]
-    found = [Measures.of([(one.input, rest)]) for one, rest in zip(source.inputs, rests, strict=True)]
-    seen = [
-        SeenEvents(rest, one.input).of(0) if one.input.reads_events else ()
-        for one, rest in zip(source.inputs, rests, strict=True)
-    ]
+    seen: list[Iterable[SeenEvent]] = [() for _ in source.inputs]
+    if source.files is not None:
+        files = of_rest(source, source.files, source.position_of(manifest))
+        found = [measure_files(files, source.input.input.watermark_by, with_rejects=False)]
+        frames = SliceFrames(None, None, None, replace(files, traced=False) if found[0].usable else None)
+    else:
+        rests = [(one, _rest(one, manifest)) for one in source.inputs]
+        found = [measure([rest]) for rest in rests]
+        seen = [SeenEvents(rest, one.input).of(0) if one.input.reads_events else () for one, rest in rests]
+        usable = [
+            joint_frame(bound, one.input, rest).where(F.col(STATUS) == OK)
+            for (one, rest), measured in zip(rests, found, strict=True)
+            if measured.usable
+        ]
+        frames = SliceFrames(together(usable), None, None)
     step = times.end_together([measured.largest.get(0, {}) for measured in found], clock, seen)
-    usable = [
-        joint_frame(bound, one.input, rest).where(F.col(STATUS) == OK)
-        for one, rest, measured in zip(source.inputs, rests, found, strict=True)
-        if measured.counts.get(OK)
-    ]
     return EpochPlan(
         tables=tables,
         bound=bound,
@@ -69,9 +79,9 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
             for one in source.inputs
             for table, position in one.position(manifest.position_in(one.table).version).items()
         },
-        frames=SliceFrames(together(usable), None, None),
+        frames=frames,
         counts=SliceCounts(
-            usable=sum(measured.counts.get(OK, 0) for measured in found),
+            usable=sum(measured.usable for measured in found),
             dropped=sum(measured.counts.get(DROPPED, 0) for measured in found),
         ),
         steps=(step,),

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.epoch.file_slices import of_interval
 from pipelines.epoch.joint_frames import joint_frame
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
 from pipelines.epoch.steps import CommitStep, EventOrder
@@ -53,7 +54,9 @@ def plan_interval(
     sliced = []
     for one in source.inputs:
         recent = None if parent is None else one.log.commits(one.position_of(parent.manifest).version)
-        sliced.append(_slice(one, interval, recent))
+        sliced.append(
+            _slice(one, interval, recent) if one.files is None else of_interval(one, one.files, interval, recent)
+        )
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.compute)
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]

@@ -11,7 +11,8 @@ from pipelines.epoch.operators import make_operator
 from pipelines.epoch.outputs import Outputs
 from pipelines.epoch.steps import EventOrder
 from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, SIDE, TIME, VALUE_PREFIX
+from pipelines.sources.columns import COMMIT, FILE, KEY_PREFIX, PLACE, ROW, SIDE, TIME, VALUE_PREFIX
+from pipelines.sources.file_slice import plain
 from pipelines.tables import state
 from windowing.keys import KeyGroupRange
 from windowing.operators.event_order import advance
@@ -120,7 +121,9 @@ class RowShard:
 
 def _ordered(events: pa.Table) -> pa.Table:
     """Events by commit and time, ties by the columns in use, so that no order of arrival shows."""
-    ties = [name for name in events.schema.names if name not in (ROW, TIME, COMMIT) and _sortable(events, name)]
+    events = pa.table([plain(column) for column in events.columns], names=events.schema.names)
+    placed = (ROW, FILE, PLACE, TIME, COMMIT)
+    ties = [name for name in events.schema.names if name not in placed and _sortable(events, name)]
     return events.sort_by([(name, "ascending") for name in (COMMIT, TIME, *ties)])
 
 

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.bound_input import BoundInput
-from pipelines.epoch.event_time import ONLY_PARTITION, SeenEvent
-from pipelines.sources.columns import COMMIT, OK, STATUS, TIME
+from pipelines.epoch.event_time import SeenEvent
+from pipelines.sources.columns import COMMIT, OK, ONLY_PARTITION, STATUS, TIME
 
 _PARTITION = "__partition"
 

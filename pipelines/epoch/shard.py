@@ -7,17 +7,19 @@ collects them. The driver learns about the files from the one row that a task yi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.epoch.exchange import Placing
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.snapshots.manifest import DataFile, Shard
-from pipelines.sources.columns import COMMIT, MARKER, TIME
+from pipelines.sources.columns import COMMIT, TIME
+from pipelines.sources.file_slice import FileSlice
 from pipelines.storage import Warehouse
 from pipelines.tables import late, results, state
 from pipelines.tables.files import write_file
@@ -59,6 +61,16 @@ class ShardJob:
     now: Millis
     found: StateFormat | None = None
     dropped: frozenset[str] = frozenset()
+    files: FileSlice | None = None
+
+    @property
+    def placing(self) -> Placing:
+        """Which shard each key belongs to."""
+        return Placing(self.key, self.shards, self.max_parallelism)
+
+    def read(self, shard: int) -> pa.Table | None:
+        """The events of a shard out of the files of the slice; None where there are no files or no rows."""
+        return None if self.files is None else self.placing.own(self.files.events(), shard)
 
     @property
     def windows(self) -> Windows:
@@ -116,24 +128,54 @@ class ShardRun(Protocol):
         """What was counted, by name."""
 
 
-def run_shard(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the shard that the marker row among the batches names; nothing where there is no marker."""
+@dataclass(frozen=True)
+class Marker:
+    """What one task learns of its shard.
+
+    Args:
+        shard: its number.
+        files: where its state is.
+        rewrite: whether its state must be written anew though nothing changed.
+    """
+
+    shard: int
+    files: tuple[str, ...]
+    rewrite: bool
+
+    def to_json(self) -> str:
+        """The text that travels to the task."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Marker:
+        """What a text says."""
+        raw = json.loads(text)
+        return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"])
+
+
+def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | None]) -> pa.RecordBatch:
+    """Run a shard; one row that tells the driver what was done.
+
+    Args:
+        job: what every task of the epoch knows.
+        marker: which shard it is.
+        receive: gives its events, None for none.
+    """
     began = perf_counter()
-    events, marker = _collect(batches)
-    if marker is None:
-        return
+    shard = job.shards[marker.shard]
+    received_events = receive()
+    events = pa.table({COMMIT: [], TIME: []}) if received_events is None else received_events
     received = perf_counter()
-    shard = job.shards[marker["shard"]]
-    rows = _state_rows(job, shard, marker["files"])
+    rows = _state_rows(job, shard, marker.files)
     restored = perf_counter()
     run = run_operator(job, shard, events, rows)
     operated = perf_counter()
     counters = run.counters()
-    changed = bool(counters["elements"] or counters["timers_fired"] or marker["rewrite"])
-    outcome = ShardOutcome(marker["shard"], changed)
+    changed = bool(counters["elements"] or counters["timers_fired"] or marker.rewrite)
+    outcome = ShardOutcome(marker.shard, changed)
     if changed:
         for table, made in ((results.NAME, run.results()), (late.NAME, run.late()), (state.NAME, run.state())):
-            prefix = f"{table}-{job.epoch:06d}-{marker['shard']:05d}"
+            prefix = f"{table}-{job.epoch:06d}-{marker.shard:05d}"
             if file := write_file(job.warehouse, job.paths[table], prefix, made):
                 outcome.files[table] = file
     outcome.counters = counters
@@ -146,7 +188,7 @@ def run_shard(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
         "operate": operated - restored,
         "write": perf_counter() - operated,
     }
-    yield pa.RecordBatch.from_pydict({"shard": pa.array([marker["shard"]], pa.int32()), "info": [outcome.to_json()]})
+    return pa.RecordBatch.from_pydict({"shard": pa.array([marker.shard], pa.int32()), "info": [outcome.to_json()]})
 
 
 def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) -> ShardRun:
@@ -173,19 +215,3 @@ def _state_rows(job: ShardJob, shard: Shard, files: Sequence[str]) -> pa.Table:
         where=(groups >= shard.first) & (groups <= shard.last),
     ).drop_columns([state.MANIFEST.name])
     return rows if job.found is None else migrated(rows, job.found, job.state, job.dropped)
-
-
-def _collect(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, dict[str, Any] | None]:
-    """All events of the shard, and its marker."""
-    marker: dict[str, Any] | None = None
-    parts: list[pa.RecordBatch] = []
-    for batch in batches:
-        markers = batch.column(batch.schema.get_field_index(MARKER))
-        if markers.null_count < len(markers):
-            marker = json.loads(markers.drop_null()[0].as_py())
-            batch = batch.filter(markers.is_null())
-        if len(batch):
-            parts.append(batch)
-    if not parts:
-        return pa.table({COMMIT: [], TIME: []}), marker
-    return pa.Table.from_batches(parts).drop_columns([MARKER]), marker

@@ -29,12 +29,16 @@ class SourceFile:
         written: when it was written, int64 epoch milliseconds; stays when the log is cleaned up.
         action: its add action as JSON; empty for files that are only known from a snapshot.
         newest: the largest event time in it where the log tells, int64 epoch milliseconds.
+        oldest: the smallest.
+        rows: how many rows it has, where the log tells.
     """
 
     path: str
     written: Millis
     action: str = ""
     newest: Millis | None = None
+    oldest: Millis | None = None
+    rows: int | None = None
 
     @property
     def name(self) -> str:
@@ -61,8 +65,8 @@ class SourceLog:
     """The log of one source table."""
 
     def __init__(self, warehouse: Warehouse, path: str) -> None:
-        self._warehouse = warehouse
-        self._path = path
+        self.warehouse = warehouse
+        self.path = path
         self._filesystem, root = warehouse.filesystem(path)
         self._log = f"{root}/_delta_log" if root else "_delta_log"
         try:
@@ -79,7 +83,23 @@ class SourceLog:
 
     def now(self) -> SourceLog:
         """The log as it is now."""
-        return SourceLog(self._warehouse, self._path)
+        return SourceLog(self.warehouse, self.path)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Columns that are kept in the log instead of in the files."""
+        return list(self._table.metadata().partition_columns)
+
+    @property
+    def reader_features(self) -> frozenset[str]:
+        """Features of the table that a reader must know, by Delta's names; column mapping only where it is on."""
+        protocol, mapping = self._table.protocol(), "columnMapping"
+        features = set(protocol.reader_features or ())
+        if protocol.min_reader_version >= 2:
+            features.add(mapping)
+        if self._table.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
+            features.discard(mapping)
+        return frozenset(features)
 
     def check(self, position: Position) -> None:
         """Make sure that a position was taken in this table, and not in another one of its name.
@@ -89,13 +109,13 @@ class SourceLog:
         """
         if (position.table_id or self.table_id) != self.table_id:
             raise Refused(
-                f"source table {self._path} was replaced: it has another id ({self.table_id}) than the one that was "
+                f"source table {self.path} was replaced: it has another id ({self.table_id}) than the one that was "
                 f"read up to version {position.version} ({position.table_id}). Put the old table back, or start a new "
                 "pipeline with a backfill of this one"
             )
         if position.version > self.head:
             raise Refused(
-                f"source table {self._path} is at version {self.head}, and was read up to version {position.version}: "
+                f"source table {self.path} is at version {self.head}, and was read up to version {position.version}: "
                 "it was put back to an older state. Put the newer one back, or start a new pipeline with a backfill"
             )
 
@@ -110,7 +130,9 @@ class SourceLog:
             actions = list(self._actions(version))
             self._check_append_only(version, actions)
             files = tuple(
-                SourceFile(unquote(add["path"]), add["modificationTime"], json.dumps({"add": add}))
+                SourceFile(
+                    unquote(add["path"]), add["modificationTime"], json.dumps({"add": add}), rows=_number_of_rows(add)
+                )
                 for action in actions
                 if (add := action.get("add")) and add.get("dataChange", True)
             )
@@ -128,19 +150,20 @@ class SourceLog:
         table = self._table
         if version is not None and version != self.head:
             try:
-                table = self._warehouse.open(self._path, version)
+                table = self.warehouse.open(self.path, version)
             except DeltaError as error:
                 raise Refused(
-                    f"source table {self._path} can't be read at version {version} any more ({error}): its log was "
+                    f"source table {self.path} can't be read at version {version} any more ({error}): its log was "
                     "cleaned up. Start a new pipeline with a backfill of the table as it is now"
                 ) from error
-            files = tuple(SourceFile(unquote(file["path"]), 0) for file in active_files(table))
-            self._check_present(version, files)
+            self._check_present(version, tuple(SourceFile(unquote(file["path"]), 0) for file in active_files(table)))
         return [
             SourceFile(
                 unquote(file["path"]),
                 to_millis(written) if hasattr(written := file["modification_time"], "year") else int(written),
                 newest=_known_millis(file.get(f"max.{timestamp}")),
+                oldest=_known_millis(file.get(f"min.{timestamp}")),
+                rows=file.get("num_records"),
             )
             for file in active_files(table)
         ]
@@ -167,16 +190,16 @@ class SourceLog:
             return
         operation = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)
         raise Refused(
-            f"source table {self._path} is not append-only: version {version} ({operation or 'unknown operation'}) "
+            f"source table {self.path} is not append-only: version {version} ({operation or 'unknown operation'}) "
             "removed or changed rows that may have been read. Write corrections as new rows, or start a new pipeline "
             "with a backfill of the table as it is now"
         )
 
     def _check_present(self, version: int, files: tuple[SourceFile, ...]) -> None:
-        sizes = self._warehouse.sizes(self._path, [file.path for file in files])
+        sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise Refused(
-                f"source table {self._path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): "
+                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): "
                 "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a backfill "
                 "of the table as it is now, and keep the source's files for longer than the pipeline may pause"
             )
@@ -189,7 +212,7 @@ class SourceLog:
                         yield json.loads(line)
         except FileNotFoundError as error:
             raise Refused(
-                f"source table {self._path}: the log of version {version} is gone (cleaned up, or the table was "
+                f"source table {self.path}: the log of version {version} is gone (cleaned up, or the table was "
                 "replaced), so what it added can't be told from other rows. Start a new pipeline with a backfill of "
                 "the table as it is now"
             ) from error
@@ -202,6 +225,12 @@ def _commit_time(actions: list[dict[str, Any]]) -> Millis:
         if time := info.get("inCommitTimestamp") or info.get("timestamp"):
             return int(time)
     return max((action["add"]["modificationTime"] for action in actions if "add" in action), default=0)
+
+
+def _number_of_rows(add: dict[str, Any]) -> int | None:
+    """As the statistics of an add action tell."""
+    rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
+    return None if rows is None else int(rows)
 
 
 def _known_millis(value: Any) -> Millis | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines.binding import BoundPipeline
 from pipelines.bound_input import BoundInput
-from pipelines.epoch.event_time import ONLY_PARTITION, SeenEvent
+from pipelines.epoch.event_time import SeenEvent
 from pipelines.joint import value_column
 from pipelines.pipeline import DeltaSource
 from pipelines.sources.columns import (
@@ -21,6 +21,7 @@ from pipelines.sources.columns import (
     KEY_PREFIX,
     LAST_TIME,
     OK,
+    ONLY_PARTITION,
     ROW,
     SIDE,
     TIME,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,14 +15,14 @@ import pyarrow as pa
 from pipelines import Pipeline
 from pipelines.binding import bind
 from pipelines.epoch.commit import commit
-from pipelines.epoch.operate import job_of, must_rewrite
+from pipelines.epoch.operate import job_of, markers_of
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, cut_shards
 from pipelines.epoch.publish import publish
 from pipelines.epoch.shard import ShardOutcome, run_shard
 from pipelines.epoch.steps import CommitStep
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Interval, Manifest, PartitionWatermark, Position, StaleInterval
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, ROW, TIME, VALUE_PREFIX
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
 from pipelines.storage import Warehouse, read_table
 from pipelines.tables.pipeline_tables import PipelineTables
 from tests.lake import EVENTS, session_pipeline
@@ -122,15 +122,6 @@ class ByHand:
         return commit(planned.plan, outcomes, {})
 
 
-def marker_of(plan: EpochPlan, shard: int) -> str:
-    """The marker row of a shard, which tells its task what state to read."""
-    groups, files = plan.shards[shard], plan.parent.files if plan.parent is not None else ()
-    own = [
-        file["path"] for file in files if file["min.key_group"] <= groups.last and file["max.key_group"] >= groups.first
-    ]
-    return json.dumps({"shard": shard, "files": own, "rewrite": must_rewrite(plan, files)})
-
-
 @dataclass(frozen=True)
 class HandPlan:
     """A plan and the rows that Spark would have read for it."""
@@ -143,12 +134,11 @@ class HandPlan:
         job = job_of(self.plan)
         return [
             ShardOutcome.from_json(report["info"])
-            for shard in range(len(self.plan.shards))
-            for batch in run_shard(job, self._batches(shard))
-            for report in batch.to_pylist()
+            for marker in markers_of(self.plan)
+            for report in run_shard(job, marker, partial(self._events, marker.shard)).to_pylist()
         ]
 
-    def _batches(self, shard: int) -> Iterator[pa.RecordBatch]:
+    def _events(self, shard: int) -> pa.Table | None:
         groups = self.plan.shards[shard]
         key, parallelism = self.plan.bound.key, self.plan.bound.pipeline.max_parallelism
         rows = [dict(zip(EVENTS.names, row, strict=True)) for row in self.rows]
@@ -159,13 +149,11 @@ class HandPlan:
             if groups.first <= key.key_group_of(value, parallelism) <= groups.last
         ]
         columns: dict[str, pa.Array] = {
-            TIME: pa.array([to_millis(row["at"]) for row in own] + [None], pa.int64()),
-            COMMIT: pa.array([0] * len(own) + [None], pa.int32()),
+            TIME: pa.array([to_millis(row["at"]) for row in own], pa.int64()),
+            COMMIT: pa.array([0] * len(own), pa.int32()),
         }
         for prefix, names in ((KEY_PREFIX, key.names), (VALUE_PREFIX, self.plan.bound.used)):
             for name in names:
-                values = [row[name] for row in own]
-                columns[f"{prefix}{name}"] = pa.array([*values, None], EVENTS.field(name).type)
-        columns[ROW] = pa.array([*own, None], pa.struct(list(EVENTS)))
-        columns[MARKER] = pa.array([None] * len(own) + [marker_of(self.plan, shard)], pa.string())
-        yield pa.RecordBatch.from_pydict(columns)
+                columns[f"{prefix}{name}"] = pa.array([row[name] for row in own], EVENTS.field(name).type)
+        columns[ROW] = pa.array(own, pa.struct(list(EVENTS)))
+        return pa.table(columns)

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -22,20 +23,19 @@ import pytest
 from pipelines import Pipeline, replay, stream
 from pipelines.binding import BoundPipeline, bind
 from pipelines.epoch import operate as operate_step
-from pipelines.epoch.event_time import ONLY_PARTITION, EventTime
+from pipelines.epoch.event_time import EventTime
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
 from pipelines.epoch.plan_commits import ReadCommit, _position
 from pipelines.epoch.shard import ShardOutcome, run_shard
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Position
-from pipelines.sources.columns import MARKER, OK, ROW, STATUS
+from pipelines.sources.columns import OK, ONLY_PARTITION, ROW, STATUS
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
 from pipelines.storage import Warehouse, arrow_schema
 from pipelines.stream import Stream, seed_checkpoint
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.testing.rows import event_millis, events_table, status
-from tests.pipelines.by_hand import marker_of
 from windowing.time import MIN_TIMESTAMP, Millis
 
 
@@ -80,6 +80,7 @@ class Slice:
 
     usable: list[tuple[int, Millis, dict[str, Any], dict[str, Any]]]
     rejected: list[tuple[dict[str, Any], str]]
+    files: None = None
 
 
 def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> Source:
@@ -142,7 +143,9 @@ def operate(spark: object, plan: EpochPlan) -> list[ShardOutcome]:
     """Run every shard, as its task would, and write what is rejected."""
     job = operate_step.job_of(plan)
     found = cast("Slice", plan.frames) if isinstance(plan.frames, Slice) else Slice([], [])
-    reports = [report for shard in range(len(plan.shards)) for report in run_shard(job, _batches(plan, found, shard))]
+    reports = [
+        run_shard(job, marker, partial(_events, plan, found, marker.shard)) for marker in operate_step.markers_of(plan)
+    ]
     if found.rejected:
         rows = [row for row, _ in found.rejected]
         columns = {
@@ -155,7 +158,7 @@ def operate(spark: object, plan: EpochPlan) -> list[ShardOutcome]:
     return outcomes
 
 
-def _batches(plan: EpochPlan, found: Slice, shard: int) -> Iterator[pa.RecordBatch]:
+def _events(plan: EpochPlan, found: Slice, shard: int) -> pa.Table | None:
     groups, key = plan.shards[shard], plan.bound.key
     own = [
         event
@@ -164,10 +167,7 @@ def _batches(plan: EpochPlan, found: Slice, shard: int) -> Iterator[pa.RecordBat
         <= key.key_group_of(key.key_of([event[3][name] for name in key.names]), plan.bound.pipeline.max_parallelism)
         <= groups.last
     ]
-    if own:
-        events = events_table(plan.bound, own)
-        yield from events.append_column(MARKER, pa.nulls(len(own), pa.string())).to_batches()
-    yield pa.RecordBatch.from_pydict({MARKER: [marker_of(plan, shard)]})
+    return events_table(plan.bound, own) if own else None
 
 
 @dataclass

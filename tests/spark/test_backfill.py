@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 import pytest
 
+from pipelines import DeltaSource
 from pipelines.epoch.plan import Source
 from pipelines.epoch.plan_interval import plan_interval
 from pipelines.errors import LeaseHeld, Refused
@@ -200,10 +201,13 @@ def test_a_stagger_is_drawn_once_and_holds_over_runs_and_shards(spark: SparkSess
     assert starts == {offset}
 
 
-def test_a_day_reads_only_the_files_that_may_hold_it(spark: SparkSession, lake: Lake) -> None:
+@pytest.mark.parametrize("reader", ["auto", "spark"])
+def test_a_day_reads_only_the_files_that_may_hold_it(
+    spark: SparkSession, lake: Lake, reader: Literal["auto", "spark"]
+) -> None:
     for number in range(4):
         lake.append(("a", at("10:00", number), number), ("b", at("23:59", number), number))
-    pipeline = hourly_pipeline()
+    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", reader=reader))
     lake.backfill(spark, pipeline, day(0), day(1))
     with lake.driver(spark, pipeline) as driver:
         source = Source.open(spark, driver.tables, pipeline)
@@ -211,5 +215,9 @@ def test_a_day_reads_only_the_files_that_may_hold_it(spark: SparkSession, lake: 
         interval = Interval(start=int(day(1).timestamp() * 1000), end=int(day(2).timestamp() * 1000))
         plan = plan_interval(source, driver.tables, interval, head, head, driver.clock(), driver.shards)
     assert plan.counts.usable == 2
-    assert plan.frames.safe is not None
-    assert len(plan.frames.safe.inputFiles()) == 1
+    if reader == "spark":
+        assert plan.frames.safe is not None
+        assert len(plan.frames.safe.inputFiles()) == 1
+    else:
+        assert plan.frames.files is not None
+        assert len(plan.frames.files.parts) == 1

@@ -54,7 +54,7 @@ def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) 
     lengths = [rows for _, rows in inputs]
     joined, columns, size = _encode(
         [
-            pa.concat_arrays([_plain(columns[name], kind) for columns, _ in inputs])
+            _joined([columns[name] for columns, _ in inputs], kind)
             for name, kind in zip(schema.names, schema.types, strict=True)
         ],
         sum(lengths),
@@ -62,6 +62,20 @@ def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) 
     bounds = np.cumsum([0, *lengths])
     codes = tuple(joined[begin:end] for begin, end in pairwise(bounds.tolist()))
     return KeyCodes(schema, codes, columns, size)
+
+
+def _joined(parts: Sequence[pa.Array | pa.ChunkedArray], kind: pa.DataType) -> pa.Array:
+    """Columns one after the other; as one dictionary, if any of them is in dictionaries."""
+    dictionaries = any(pa.types.is_dictionary(part.type) for part in parts)
+    if not dictionaries or any(part.null_count for part in parts):
+        return pa.concat_arrays([_plain(part, kind) for part in parts])
+    chunks: list[pa.Array] = []
+    for part in parts:
+        coded = part if pa.types.is_dictionary(part.type) else _plain(part, kind).dictionary_encode()
+        chunks += coded.chunks if isinstance(coded, pa.ChunkedArray) else [coded]
+    wanted = pa.dictionary(pa.int32(), kind)
+    together = pa.chunked_array([chunk if chunk.type == wanted else chunk.cast(wanted) for chunk in chunks], wanted)
+    return together.unify_dictionaries().combine_chunks()
 
 
 def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -89,5 +103,7 @@ def _encode(columns: Sequence[pa.Array], rows: int) -> tuple[Int64s, list[pa.Arr
 
 
 def _dense(column: pa.Array) -> tuple[Int64s, pa.Array]:
+    if isinstance(column, pa.DictionaryArray):
+        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary

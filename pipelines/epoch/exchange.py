@@ -1,0 +1,128 @@
+"""Moving events to their shards in few large pieces: a task packs what it read by shard, and Spark moves the packs.
+
+A pack is an Arrow stream, so a row is never turned into one of Spark's; text of keys stays in dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.snapshots.manifest import Shard
+from pipelines.sources.columns import KEY_PREFIX, PACK, SHARD
+from windowing.columnar.hashing import key_groups
+from windowing.columnar.key_codes import KeyCodes, encode_keys
+from windowing.keys import KeySchema
+
+PACKED = f"{SHARD} int, {PACK} binary"
+"""Spark's schema of packs."""
+
+_ROWS_AT_A_TIME = 1_000_000
+"""How many rows a task looks at together; keys that come again within them are written once."""
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Which shard each key belongs to; it travels to the tasks.
+
+    Args:
+        key: names and types of the key columns.
+        shards: the key groups of each shard, in order.
+        max_parallelism: number of key groups.
+    """
+
+    key: KeySchema
+    shards: tuple[Shard, ...]
+    max_parallelism: int
+
+    def keys_of(self, events: pa.Table) -> KeyCodes:
+        """The distinct keys of events."""
+        return encode_keys(self.key, ({name: events[f"{KEY_PREFIX}{name}"] for name in self.key.names}, len(events)))
+
+    def shards_of(self, keys: KeyCodes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The shard of each distinct key."""
+        firsts = np.array([shard.first for shard in self.shards])
+        return np.searchsorted(firsts, key_groups(keys.hashes, self.max_parallelism), side="right") - 1
+
+    def own(self, tables: Iterable[pa.Table], shard: int) -> pa.Table | None:
+        """Of all events those of one shard, None where there is none at all."""
+        parts = []
+        for table in _gathered(tables):
+            keys = self.keys_of(table)
+            (codes,) = keys.codes
+            mine = self.shards_of(keys) == shard
+            parts.append(self._compact(table, np.flatnonzero(mine[codes]), keys, mine))
+        return joined(parts)
+
+    def packs(self, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Events packed by shard."""
+        for table in _gathered(tables):
+            keys = self.keys_of(table)
+            (codes,) = keys.codes
+            of_key = self.shards_of(keys)
+            of_row = of_key[codes].astype(np.int16 if len(self.shards) < 2**15 else np.int32)
+            order = np.argsort(of_row, kind="stable")
+            numbers, begins = np.unique(of_row[order], return_index=True)
+            ends = np.append(begins[1:], len(order))
+            packs = [
+                _packed(self._compact(table, order[begin:end], keys, of_key == number))
+                for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(numbers.astype(np.int32)), pa.array(packs, pa.binary())], names=[SHARD, PACK]
+            )
+
+    def _compact(
+        self,
+        events: pa.Table,
+        rows: np.ndarray[tuple[int], np.dtype[np.int64]],
+        keys: KeyCodes,
+        of: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    ) -> pa.Table:
+        """Some rows, which have all their keys among `of`; a key of one text column as a dictionary of just those."""
+        kept = events if len(rows) == len(events) and of.all() else events.take(pa.array(rows))
+        if len(self.key.names) != 1 or not _is_text(self.key.types[0]) or keys.columns[0].null_count:
+            return kept
+        (codes,) = keys.codes
+        name = f"{KEY_PREFIX}{self.key.names[0]}"
+        numbers = (np.cumsum(of) - 1)[codes if kept is events else codes[rows]].astype(np.int32)
+        column = pa.DictionaryArray.from_arrays(pa.array(numbers), keys.columns[0].filter(pa.array(of)))
+        return kept.set_column(kept.schema.get_field_index(name), name, column)
+
+
+def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
+    """The events of packs, None where there are no packs."""
+    return joined([pa.ipc.open_stream(pack).read_all() for pack in packs])
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
+    """Tables one after the other; a column that one lacks is null there."""
+    return pa.concat_tables(tables, promote_options="default") if tables else None
+
+
+def _packed(events: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, events.schema) as writer:
+        writer.write_table(events.combine_chunks())
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables one after the other until there are enough rows."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += len(table)
+        if rows >= _ROWS_AT_A_TIME:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield pa.concat_tables(waiting)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

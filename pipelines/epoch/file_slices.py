@@ -1,0 +1,119 @@
+"""The slices of plans where the tasks read the source's files themselves: which files, which rows of them, how many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.epoch.plan import SliceCounts, SliceFrames, Source
+from pipelines.snapshots.manifest import Interval, Position
+from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS
+from pipelines.sources.file_measure import measure_files
+from pipelines.sources.file_slice import FilePart, FileSlice
+from pipelines.sources.log import SourceCommit, SourceFile
+from pipelines.sources.measures import Measures
+from windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pipelines.epoch.plan_commits import ReadCommit
+
+
+def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
+    """What a stream's epoch reads."""
+    return replace(
+        files,
+        parts=tuple(
+            FilePart(file.path, file.rows, index, read.commit.time)
+            for index, read in enumerate(commits)
+            for file in read.files
+        ),
+    )
+
+
+def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
+    """What a hand-over reads: of the version that a backfill read, the rows from its frontier on."""
+    assert position.frontier is not None
+    active = source.log.active(files.columns.timestamp, position.version)
+    return replace(
+        files, parts=_parts(_of_interval(active, position.frontier, LAST_TIME), position.frontier, LAST_TIME)
+    )
+
+
+def of_interval(
+    source: Source, files: FileSlice, interval: Interval, recent: Sequence[SourceCommit] | None
+) -> tuple[SliceFrames, SliceCounts]:
+    """The rows of an interval, and of the recent versions the stragglers and what can't be used.
+
+    Args:
+        source: the source.
+        files: its slice.
+        interval: the span of event time.
+        recent: versions since the parent; None of a first run, which sees them all.
+    """
+    active = source.log.active(files.columns.timestamp)
+    inside = replace(
+        files, parts=_parts(_of_interval(active, interval.start, interval.end), interval.start, interval.end)
+    )
+    within = measure_files(inside, with_rejects=False).usable
+    if recent is None:
+        # Of a first run the unusable rows of every file are the business, wherever its times lie.
+        before = replace(files, parts=())
+        stragglers, seen = 0, measure_files(replace(files, parts=_parts(active, FIRST_TIME, LAST_TIME)))
+    else:
+        new = [file for commit in recent for file in commit.files]
+        before = replace(files, parts=_parts(new, FIRST_TIME, interval.start))
+        seen = measure_files(before)
+        stragglers = seen.usable
+    unusable = None
+    if seen.rejected:
+        origins = {file.name: (0, file.written) for file in (active if recent is None else new)}
+        frame = source.frames.snapshot(source.log.head) if recent is None else _frame(source, new)
+        unusable = unusable_rows(source.frames.judged(frame, source.input.source, origins))
+    parts = (inside.parts if within else ()) + (before.parts if stragglers else ())
+    return (
+        SliceFrames(None, None, unusable, replace(files, parts=parts, traced=stragglers > 0) if parts else None),
+        SliceCounts(usable=within + stragglers, rejected=seen.rejected),
+    )
+
+
+def unusable_rows(judged: DataFrame) -> DataFrame:
+    """Of judged rows those for the rejects table."""
+    return judged.where(~F.col(STATUS).isin(OK, DROPPED))
+
+
+def may_be_late(found: Measures, watermarks: Sequence[Millis], lateness: Millis | None) -> dict[int, Millis]:
+    """By commit the time up to which its rows may be late; commits without such rows are not in it.
+
+    Args:
+        found: of the slice.
+        watermarks: before each commit.
+        lateness: that the computation allows; None where nothing ever is late.
+    """
+    if lateness is None:
+        return {}
+    return {
+        index: watermarks[index] - lateness
+        for index, smallest in found.smallest.items()
+        if smallest <= watermarks[index] - lateness
+    }
+
+
+def _frame(source: Source, files: Sequence[SourceFile]) -> DataFrame:
+    return source.frames.files(source.log.head, [file.action for file in files])
+
+
+def _of_interval(files: Sequence[SourceFile], since: Millis, until: Millis) -> list[SourceFile]:
+    """The files that may hold rows of an interval; a largest time in the log is cut to its millisecond."""
+    return [
+        file
+        for file in files
+        if (file.newest is None or file.newest + 1 >= since) and (file.oldest is None or file.oldest < until)
+    ]
+
+
+def _parts(files: Sequence[SourceFile], since: Millis, until: Millis) -> tuple[FilePart, ...]:
+    return tuple(FilePart(file.path, file.rows, 0, file.written, since, until) for file in files)

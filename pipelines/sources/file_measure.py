@@ -1,0 +1,110 @@
+"""What a slice of files holds, told before the tasks run: from the files' own statistics, else from their times.
+
+The statistics in a Parquet footer bound the values of a row group exactly. Where they show that every
+row of it can be used and lies in the interval, nothing of it is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.sources.columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
+from pipelines.sources.file_slice import FilePart, FileSlice, SourceParquet, null_flags, plain
+from pipelines.sources.measures import Measures
+from windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Rows of one row group with one status, of one source partition."""
+
+    status: str
+    rows: int
+    partition: str = ONLY_PARTITION
+    smallest: Millis = 0
+    largest: Millis = 0
+
+
+def measure_files(files: FileSlice, partition_by: str | None = None, with_rejects: bool = True) -> Measures:
+    """Count the rows of a files, by threads of this process.
+
+    Args:
+        files: the files.
+        partition_by: column of source partitions.
+        with_rejects: whether rows that can't be used are counted too; they lie in no interval.
+
+    Raises:
+        Refused: a file is gone or can't be read.
+    """
+    found = Measures()
+
+    def measure(part: FilePart) -> list[_Counted]:
+        with files.open(part) as file:
+            return list(_measure(files, part, file, partition_by, with_rejects))
+
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
+        for part, counts in zip(files.parts, threads.map(measure, files.parts), strict=True):
+            for one in counts:
+                found.add(part.commit, one.status, one.rows, one.partition, one.smallest, one.largest)
+    return found
+
+
+def _measure(
+    files: FileSlice, part: FilePart, file: SourceParquet, partition_by: str | None, with_rejects: bool
+) -> Iterator[_Counted]:
+    columns = files.columns
+    interval = (FIRST_TIME, LAST_TIME) if with_rejects else (part.since, part.until)
+    for _, group in file.groups(columns.timestamp, *interval):
+        nullable = [name for name in columns.key if columns.reject_null_keys and file.may_be_null(group, name)]
+        if not nullable and partition_by is None:
+            known = _by_statistics(files, part, file, group)
+            if known is not None:
+                yield known
+                continue
+        names = [columns.timestamp, *nullable, *([partition_by] if partition_by else [])]
+        table = file.read(group, list(dict.fromkeys(names)))
+        for one in _count(files, part, table, nullable, partition_by):
+            if one.status == OK or with_rejects:
+                yield one
+
+
+def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group: int) -> _Counted | None:
+    """A row group all of whose rows can be used and lie in the interval, as its statistics show."""
+    columns = files.columns
+    bounds = file.bounds(group, columns.timestamp)
+    if bounds is None or file.may_be_null(group, columns.timestamp):
+        return None
+    smallest, largest = bounds[0] // 1000, bounds[1] // 1000
+    if smallest < max(part.since, FIRST_TIME) or largest >= min(part.until, LAST_TIME):
+        return None
+    if largest > part.committed + columns.max_ahead:
+        return None
+    return _Counted(OK, file.rows_of(group), smallest=smallest, largest=largest)
+
+
+def _count(
+    files: FileSlice, part: FilePart, table: pa.Table, nullable: list[str], partition_by: str | None
+) -> Iterator[_Counted]:
+    columns = files.columns
+    times, valid = columns.millis(table[columns.timestamp])
+    wanted = (times >= part.since) & (times < part.until)
+    for reason, rows in columns.unusable(part, times, valid, null_flags([table[name] for name in nullable])).items():
+        wanted &= ~rows
+        yield _Counted(reason, int(np.count_nonzero(rows)))
+    if not wanted.any():
+        return
+    if partition_by is None:
+        kept = times[wanted]
+        yield _Counted(OK, len(kept), smallest=int(kept.min()), largest=int(kept.max()))
+        return
+    partitions = plain(table[partition_by]).cast(pa.string()).fill_null("null")
+    kept = pa.table({"partition": partitions, "time": times}).filter(pa.array(wanted))
+    bounds = kept.group_by("partition").aggregate([("time", "count"), ("time", "min"), ("time", "max")])
+    for row in bounds.to_pylist():
+        yield _Counted(OK, row["time_count"], row["partition"], row["time_min"], row["time_max"])

@@ -1,0 +1,41 @@
+"""What one look at a slice tells before the tasks run, whoever looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipelines.sources.columns import DROPPED, OK
+from windowing.time import Millis
+
+
+@dataclass
+class Measures:
+    """Counts, and the event times of each commit by source partition.
+
+    Args:
+        counts: rows by status.
+        largest: event time of the latest usable row, by commit and source partition.
+        smallest: event time of the earliest usable row, by commit.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    largest: dict[int, dict[str, Millis]] = field(default_factory=dict)
+    smallest: dict[int, Millis] = field(default_factory=dict)
+
+    def add(self, commit: int, status: str, rows: int, partition: str, smallest: Millis, largest: Millis) -> None:
+        """Take in rows of one commit, status and source partition."""
+        self.counts[status] = self.counts.get(status, 0) + rows
+        if status == OK:
+            known = self.largest.setdefault(commit, {})
+            known[partition] = max(known.get(partition, largest), largest)
+            self.smallest[commit] = min(self.smallest.get(commit, smallest), smallest)
+
+    @property
+    def usable(self) -> int:
+        """Rows that go to the operator."""
+        return self.counts.get(OK, 0)
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Rows that can't be used, by reason."""
+        return {status: rows for status, rows in self.counts.items() if status not in (OK, DROPPED)}

@@ -1,0 +1,87 @@
+"""Which sources are plain: what their Parquet files hold is what Spark would read, so Arrow may read it.
+
+Everything else goes through Spark, which knows deletion vectors, column mapping, widened types and
+SQL expressions: `explain` says why.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pipelines.binding import BoundPipeline
+from pipelines.sources.file_slice import FileSlice, SourceColumns
+from pipelines.sources.log import SourceLog
+
+_HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
+"""Reader features of Delta that say nothing about what is in a data file."""
+
+
+def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
+    """What keeps Arrow from reading a source's files, None if nothing does.
+
+    Args:
+        bound: the pipeline, bound to the source.
+        log: the source's log.
+    """
+    pipeline, source = bound.pipeline, bound.pipeline.source
+    if source.reader == "spark":
+        return "the source says reader='spark'"
+    if len(pipeline.inputs) > 1:
+        return "it has two sources"
+    if bound.inputs[0].reads_events:
+        return "its watermark generator sees every event"
+    if pipeline.where is not None:
+        return "`where` is SQL"
+    if pipeline.columns:
+        return "`columns` are SQL"
+    if features := sorted(log.reader_features - _HARMLESS):
+        return f"the table has {', '.join(features)}"
+    if log.partition_columns:
+        return f"the table is partitioned by {', '.join(log.partition_columns)}"
+    kind = bound.source.field(source.timestamp).type
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return f"{source.timestamp} is a wall-clock time of zone {source.zone}"
+    if pipeline.watermark_by is not None:
+        kind = bound.source.field(pipeline.watermark_by).type
+        if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            return f"watermark_by = {pipeline.watermark_by!r} is of type {kind}"
+    unknown = [field.name for field in bound.source if not _is_known(field.type)]
+    if unknown:
+        return f"column {unknown[0]} is of type {bound.source.field(unknown[0]).type}"
+    return None
+
+
+def slice_of(bound: BoundPipeline, log: SourceLog) -> FileSlice:
+    """The slice of a plain source without any file yet."""
+    pipeline = bound.pipeline
+    columns = SourceColumns(
+        schema=bound.source,
+        timestamp=pipeline.source.timestamp,
+        unit=pipeline.source.unit if pa.types.is_integer(bound.source.field(pipeline.source.timestamp).type) else None,
+        key=pipeline.key,
+        used=bound.used,
+        reject_null_keys=pipeline.null_keys == "reject",
+        max_ahead=pipeline.max_ahead_millis,
+    )
+    return FileSlice(log.warehouse, log.path, columns, ())
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    """Whether a type means the same in Parquet, Arrow and Spark."""
+    if pa.types.is_list(kind):
+        return _is_known(kind.value_type)
+    if pa.types.is_map(kind):
+        return _is_known(kind.key_type) and _is_known(kind.item_type)
+    if pa.types.is_struct(kind):
+        return all(_is_known(field.type) for field in kind)
+    plain = (
+        pa.types.is_string,
+        pa.types.is_binary,
+        pa.types.is_boolean,
+        pa.types.is_signed_integer,
+        pa.types.is_float32,
+        pa.types.is_float64,
+        pa.types.is_decimal128,
+        pa.types.is_date32,
+    )
+    return any(is_kind(kind) for is_kind in plain) or kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us"))
