@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pipelines.errors import Refused
-from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.retention import Retention, is_worthwhile, vacuum
 from pipelines.tables.compaction import compact
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
@@ -41,5 +41,6 @@ class Upkeep:
         with suppress(Refused):
             for table in PUBLISHED:
                 compact(tables, table)
-            vacuum(tables, self.retention, now)
+            if is_worthwhile(tables, self.retention, now):
+                vacuum(tables, self.retention, now)
         return True

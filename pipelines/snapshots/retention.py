@@ -27,6 +27,8 @@ from pipelines.tables.files import epoch_of
 from pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from windowing.time import Duration, Millis, non_negative_millis
 
+_GOOD_PART = 1.1
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:
@@ -65,6 +67,22 @@ class Clearing:
     def size(self) -> int:
         """Bytes in all."""
         return sum(size for files in self.files.values() for size in files.values())
+
+
+def is_worthwhile(tables: PipelineTables, retention: Retention, now: Millis) -> bool:
+    """Whether a clean-up would remove a good part of what there is: a tenth more than is to stay.
+
+    It looks at one entry of the log; the clean-up itself reads all of it, which takes long where many snapshots stay.
+    """
+    versions = _versions(tables, state.NAME)
+    if len(versions) <= retention.snapshots * _GOOD_PART:
+        return False
+    written = (
+        action["commitInfo"]["timestamp"]
+        for action in _actions(tables, state.NAME, versions[0])
+        if "commitInfo" in action
+    )
+    return now - next(written, now) > non_negative_millis(retention.age, "age") * _GOOD_PART
 
 
 def vacuum(tables: PipelineTables, retention: Retention, now: Millis, dry_run: bool = False) -> Clearing:
@@ -170,6 +188,12 @@ def _superfluous(tables: PipelineTables, table: str, needed: set[str], epochs: C
         for name, size in found.items()
         if name.endswith(".parquet") and name not in needed and epoch_of(name) not in epochs
     }
+
+
+def _versions(tables: PipelineTables, table: str) -> list[int]:
+    """The versions that the log has an entry of."""
+    names = tables.warehouse.names(tables.warehouse.path(tables.pipeline, table, "_delta_log"))
+    return sorted(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
 
 
 def _shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:

@@ -59,6 +59,20 @@ def test_it_is_done_when_its_epochs_have_gone_by_and_not_before(by_hand: ByHand)
     assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [3, 2]
 
 
+def test_snapshots_are_removed_once_a_tenth_more_than_what_stays_has_gathered(by_hand: ByHand) -> None:
+    """Looking through the whole log is not worth a snapshot or two."""
+    twenty = Upkeep(Retention(20, timedelta(0)), epochs=1)
+    hours(by_hand, twenty, *range(1, 22))
+    assert len(list_snapshots(by_hand.tables)) == 21
+    hours(by_hand, twenty, 22)
+    assert len(list_snapshots(by_hand.tables)) == 20
+
+
+def test_snapshots_that_are_young_enough_stay_however_many(by_hand: ByHand) -> None:
+    hours(by_hand, Upkeep(Retention(1, timedelta(days=1)), epochs=1), *range(1, 12))
+    assert len(list_snapshots(by_hand.tables)) == 11
+
+
 def test_somebody_else_at_the_tables_is_no_reason_to_stop(by_hand: ByHand, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     from pipelines import upkeep
     from pipelines.errors import Refused
