@@ -1,6 +1,6 @@
 """Two inputs as one slice: which columns their events and rows have once they are together.
 
-event   key columns, __side, left.amount, left.shop, right.paid     the other side's columns are null
+event   key columns, __side, left:amount, left:shop, right:paid     the other side's columns are null
 row     key columns, side, left {...}, right {...}                  as tables late and rejects keep it
 """
 
@@ -56,5 +56,5 @@ def joint_rows(key: KeySchema, inputs: Sequence[BoundInput]) -> pa.Schema:
 
 
 def value_column(side: str, name: str) -> str:
-    """What a column of one input is called in events of both."""
-    return f"{side}.{name}"
+    """What a column of one input is called in events of both; with a dot Spark would look for a field of a struct."""
+    return f"{side}:{name}"

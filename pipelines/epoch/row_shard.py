@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipelines.epoch.operators import make_operator
 from pipelines.epoch.outputs import Outputs
 from pipelines.epoch.steps import EventOrder
+from pipelines.joint import value_column
 from pipelines.snapshots.manifest import Shard
 from pipelines.sources.columns import COMMIT, FILE, KEY_PREFIX, PLACE, ROW, SIDE, TIME, VALUE_PREFIX
 from pipelines.sources.file_slice import plain
@@ -166,7 +167,11 @@ def _values(job: ShardJob, part: pa.Table) -> Iterator[tuple[str | None, dict[st
         return
     sides = part[f"{VALUE_PREFIX}{SIDE}"].to_pylist()
     names = {
-        own: [(i, name.removeprefix(f"{own}.")) for i, name in enumerate(job.used) if name.startswith(f"{own}.")]
+        own: [
+            (i, name.removeprefix(value_column(own, "")))
+            for i, name in enumerate(job.used)
+            if name.startswith(value_column(own, ""))
+        ]
         for own in SIDES
     }
     for side, value in zip(sides, values, strict=True):
