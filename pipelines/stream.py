@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import reduce
 from pathlib import Path
+from time import perf_counter
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -55,6 +56,8 @@ class Stream:
         on_epoch: hears of each epoch.
         options: of Spark's Delta source, such as maxFilesPerTrigger.
         upkeep: of the tables, between epochs; None leaves it to the commands.
+        anew: whether it starts at the beginning of the source, on a new timeline; what there is stays untouched
+            until that has its first epoch.
     """
 
     driver: Driver
@@ -62,10 +65,13 @@ class Stream:
     on_epoch: OnEpoch
     options: Mapping[str, str] = field(default_factory=dict)
     upkeep: Upkeep | None = None
+    anew: bool = False
+    plan_seconds: float = field(default=0.0, init=False)
     _failure: list[Exception] = field(default_factory=list, init=False)
     _at_work: threading.Lock = field(default_factory=threading.Lock, init=False)
     _head: Snapshot | None = field(default=None, init=False)
     _opened: Source | None = field(default=None, init=False)
+    _begun: float = field(default=0.0, init=False)
 
     def run_available(self) -> None:
         """Run epochs over everything that is in the source now, then let the clock go on, and return.
@@ -104,9 +110,10 @@ class Stream:
 
     def _begin(self) -> tuple[Position, ...]:
         """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
+        self._begun = perf_counter()
         self.driver.recover()
         head = self._head = self._ready()
-        if head is not None and head.manifest.position_in(self._table).frontier is not None:
+        if head is not None and not self.anew and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(self._source(), driver.tables, head, driver.clock(), driver.shards))
         return self._positions()
@@ -114,6 +121,9 @@ class Stream:
     def _ready(self) -> Snapshot | None:
         """The head, with tables that have every column of the code."""
         tables = self.driver.tables
+        if self.anew:
+            tables.widen(self._source().bound.table_schemas)
+            return read_snapshot(tables)
         return ready(tables, self._source().bound, read_snapshot(tables))
 
     def _query(self, source: Source, positions: tuple[Position, ...], interval: timedelta | None) -> _Running:
@@ -130,20 +140,29 @@ class Stream:
                 raise
 
     def _epoch(self, ends: Mapping[str, Position]) -> None:
-        driver, head, source = self.driver, self._current_head(), self._source()
+        self._begun = perf_counter()
+        driver, head, source = self.driver, self._parent(), self._source()
         positions = self._positions()
         reached = [ends.get(one.log.table_id, _NOTHING) for one in source.inputs]
         between = _between if source.right is None else _interleaved
         commits = between(source, positions, reached)
         if commits:
+<<<<<<< ours
             self._run(plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards))
         elif not any(one.log.commits(at.version) for one, at in zip(source.inputs, positions, strict=True)):
             # A version without data, such as of OPTIMIZE, is nothing to wait for.
+=======
+            plan = plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards)
+            replaced = self._current_head() if self.anew else None
+            self._run(plan if replaced is None else plan.replacing(replaced))
+        elif all(position.version >= one.log.head for one, position in zip(source.inputs, positions, strict=True)):
+>>>>>>> theirs
             self._beat(source, head)
 
     def _tick(self) -> None:
         """Let the clock go on at the end of what there is to read."""
-        self._beat(self._source(), self._current_head())
+        self._begun = perf_counter()
+        self._beat(self._source(), self._parent())
 
     def _beat(self, source: Source, head: Snapshot | None) -> None:
         """Let the clock go on; nothing is due mostly."""
@@ -153,8 +172,10 @@ class Stream:
 
     def _run(self, plan: EpochPlan | None) -> None:
         if plan is not None:
+            self.plan_seconds = perf_counter() - self._begun
             self.driver.tell("planned")
             manifest = self.driver.run(plan)
+            self.anew = False
             self.on_epoch(manifest)
             if self.upkeep is not None:
                 self.upkeep.after(self.driver.tables, manifest.epoch, self.driver.clock())
@@ -172,13 +193,17 @@ class Stream:
             self._head = read_snapshot(self.driver.tables)
         return self._head
 
+    def _parent(self) -> Snapshot | None:
+        """The snapshot to go on from."""
+        return None if self.anew else self._current_head()
+
     @property
     def _table(self) -> str:
         return self.driver.pipeline.source.table
 
     def _positions(self) -> tuple[Position, ...]:
         """Where each input stands."""
-        head, inputs = self._current_head(), self.driver.pipeline.inputs
+        head, inputs = self._parent(), self.driver.pipeline.inputs
         return tuple(_NOTHING if head is None else head.manifest.position_in(one.source.table) for one in inputs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -11,7 +12,20 @@ from pipelines.storage import read_table
 from pipelines.tables import epochs
 
 _COLUMNS = (
-    *("epoch", "kind", "interval (UTC)", "in", "on time", "late", "filtered", "fired", "open", "watermark", "seconds"),
+    *(
+        "epoch",
+        "kind",
+        "interval (UTC)",
+        "in",
+        "on time",
+        "late",
+        "filtered",
+        "fired",
+        "open",
+        "watermark",
+        "lag",
+        "seconds",
+    ),
     "started (UTC)",
 )
 
@@ -37,6 +51,11 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
     )
 
 
+def lag(millis: int | None) -> str:
+    """How far the watermark lies behind, for people."""
+    return "-" if millis is None else str(timedelta(seconds=round(millis / 1000)))
+
+
 def _cells(row: dict[str, Any]) -> list[object]:
     start, end = row["interval_start"], row["interval_end"]
     return [
@@ -50,6 +69,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["fired_early"] + row["fired_on_time"] + row["fired_late"],
         row["open_windows"],
         moment(row["watermark"]),
+        lag(row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),
         moment(row["started_at"]),
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.backfill import fired
+from pipelines.cli.runs import lag
 from pipelines.cli.screen import Screen, with_screen
 from pipelines.errors import UsageError
 from pipelines.intervals import parse_duration
@@ -28,7 +28,9 @@ _LOOK_AT_LEASE_SECONDS = 2.0
 @click.argument("pipeline")
 @click.option("--available-now", is_flag=True, help="Read what is there now, let the clock go on, then end.")
 @click.option("--interval", help="Run until stopped, looking at the source this often: 5s, 1min.")
-@click.option("--restore", "target", default="latest", show_default=True, help="latest, an epoch, or savepoint:NAME.")
+@click.option(
+    "--restore", "target", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none."
+)
 @click.option("--parallelism", type=click.IntRange(min=1), help="Number of shards; default: the pipeline's, or cores.")
 @click.option("--max-files-per-epoch", type=click.IntRange(min=1), help="Read at most so many source files at once.")
 @click.option("--max-bytes-per-epoch", help="Read at most about so much at once, such as 1g.")
@@ -45,7 +47,9 @@ def stream(
 ) -> None:
     """Run PIPELINE as a stream, going on from its newest snapshot or from the one that --restore names.
 
-    After a backfill it takes over where that ended. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
+    After a backfill it takes over where that ended. With --restore none it starts anew at the beginning of the
+    source; its first epoch takes the place of everything that was published. Each epoch has a line of JSON in
+    WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
     """
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
@@ -55,6 +59,7 @@ def stream(
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
     from pipelines.driver import drive
+    from pipelines.epoch_log import EpochLog
     from pipelines.snapshots.manifest import Manifest
     from pipelines.snapshots.retention import Retention
     from pipelines.stream import Stream
@@ -63,42 +68,34 @@ def stream(
     entry = config.entry(pipeline)
     upkeep = Upkeep(Retention(entry.retain_snapshots, timedelta(days=entry.retain_days)))
     epochs: list[dict[str, Any]] = []
+    log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
 
     def on_epoch(manifest: Manifest) -> None:
-        told = _epoch(manifest)
+        told = log.write(manifest, run.plan_seconds)
         screen.tell(
-            f"epoch {manifest.epoch}: {told['events_in']} in, {told['late']} late, {told['fired']} fired, "
+            f"epoch {manifest.epoch}: {told['events']} in, {told['late']} late, {told['fired']} fired, "
             f"{told['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
-            f"lag {told['lag_seconds']:.0f} s, took {told['seconds']:.1f} s"
+            f"lag {lag(manifest.watermark_lag)}, took {told['seconds']:.1f} s"
         )
         if available_now:
             epochs.append(told)
 
+    def on_step(step: str) -> None:
+        log.hear(step)
+        status.update(f"{pipeline}: {step}")
+
     options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes_per_epoch}
     given = {name: str(option) for name, option in options.items() if option is not None}
     with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "stream") as driver:
-        driver.tell = lambda step: status.update(f"{pipeline}: {step}")
-        if target != "latest":
+        driver.tell = on_step
+        if target not in ("latest", "none"):
             _restore(driver.tables, target, driver.clock())
-        run = Stream(driver, config.work_folder, on_epoch, given, upkeep)
+        run = Stream(driver, config.work_folder, on_epoch, given, upkeep, anew=target == "none")
         if every is None:
             run.run_available()
         else:
             run.run_continuously(every, _asked_to_stop(driver.lease))
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
-
-
-def _epoch(manifest: Any) -> dict[str, Any]:
-    counters = manifest.counters
-    return {
-        "epoch": manifest.epoch,
-        "kind": manifest.kind,
-        "watermark": manifest.watermark,
-        "lag_seconds": (manifest.processing_time - manifest.watermark) / 1000,
-        "seconds": manifest.phases.get("operate", 0.0),
-        "fired": fired(counters),
-        **counters,
-    }
 
 
 def _restore(tables: Any, target: str, now: int) -> None:

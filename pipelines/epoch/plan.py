@@ -105,6 +105,10 @@ class EpochPlan:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: Millis
 
+    def replacing(self, head: Snapshot) -> EpochPlan:
+        """The same plan as the beginning of a new timeline, in place of all that was published before."""
+        return replace(self, head=head, replaced_epochs=tuple(range(1, head.manifest.epoch + 1)))
+
     @property
     def epoch(self) -> int:
         """Number of the epoch; it grows for ever, over restores too."""

@@ -181,6 +181,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "interval_end": manifest.interval.end if manifest.interval else None,
         "source_version": position.version,
         "watermark": manifest.watermark if MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP else None,
+        "watermark_lag_ms": manifest.watermark_lag,
         "processing_time": manifest.processing_time,
         "shards": [{"first": shard.first, "last": shard.last, **shard.counters} for shard in manifest.shards],
         "phases": list(manifest.phases.items()),

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipelines.errors import Refused
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 FORMAT_VERSION: Literal[1] = 1
 
@@ -180,6 +181,12 @@ class Manifest(_Value):
                 f"{error.errors()[0]['msg']} at {error.errors()[0]['loc']}. Install the version that wrote it, "
                 "or restore a snapshot that this one reads"
             ) from error
+
+    @property
+    def watermark_lag(self) -> Millis | None:
+        """How far the watermark lies behind the clock, milliseconds; None before there is one, and after the last."""
+        known = MIN_TIMESTAMP < self.watermark < MAX_TIMESTAMP
+        return self.processing_time - self.watermark if known else None
 
     def position_in(self, source: str) -> Position:
         """How far a source table was read.

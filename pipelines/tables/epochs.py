@@ -52,5 +52,6 @@ SCHEMA = pa.schema(
         column("run_id", pa.string(), "the run that made it", False),
         column("started_at", TIMESTAMP, "clock of the driver when it began", False),
         column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+        column("watermark_lag_ms", pa.int64(), "how far the watermark lies behind the clock"),
     ]
 )
