@@ -52,6 +52,7 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
         *(Step("Spark", _scan(pipeline, one)) for one in pipeline.inputs),
+        *(Step("driver", _pass(one)) for one in pipeline.inputs if one.watermark and one.watermark.reads_events),
         Step(
             "Spark",
             f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
@@ -76,6 +77,10 @@ def _scan(pipeline: Pipeline, one: Input) -> str:
     derived = f", derived {', '.join(one.columns)}" if one.columns else ""
     where = f", where {one.where}" if one.where else ""
     return f"scan {one.source.table}: key {key}, time {one.source.timestamp}, {_used(pipeline, one)}{derived}{where}"
+
+
+def _pass(one: Input) -> str:
+    return f"in a stream: the events of {one.source.table}, by commit and time, through your watermark generator"
 
 
 def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:

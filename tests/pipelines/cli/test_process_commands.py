@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.cli.project import CODE, TOML, Project
 from tests.pipelines.quiet import quiet_pipeline
 from windowing import IntervalJoin, WatermarkStrategy
+from windowing.watermarks import PunctuatedWatermarks
 
 
 @pytest.fixture
@@ -87,3 +89,11 @@ def test_explain_says_how_two_sources_become_one() -> None:
     assert [step.split(":")[0] for step in steps[1:3]] == ["scan orders", "scan payments"]
     assert "right - left from -300000 to 900000 ms" in " ".join(steps)
     assert explanation.order.startswith("the set of elements decides")
+
+
+def test_explain_tells_of_a_generator_that_sees_every_event() -> None:
+    own = WatermarkStrategy.for_generator(lambda: PunctuatedWatermarks(lambda event, timestamp: timestamp))
+    explained = explain(replace(quiet_pipeline(), watermark=own))
+    told = "the events of events, by commit and time, through your watermark generator"
+    assert any(told in step.does for step in explained.steps)
+    assert not any(told in step.does for step in explain(quiet_pipeline()).steps)
