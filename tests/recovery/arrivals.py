@@ -128,8 +128,10 @@ def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] 
         found[table] = sorted(str(row) for row in rows.to_pylist() if row.get("key_group") != -1)
     manifest = lake.snapshot(pipeline).manifest
     found["position"] = [str((manifest.positions, manifest.watermark, manifest.partitions))]
-    panes = [(row["window_id"], row["pane"], row["op"]) for row in lake.rows(pipeline, "results").to_pylist()]
-    found["doubled panes"] = sorted(str(pane) for pane in panes if panes.count(pane) > 1)
+    panes = [
+        (row.get("window_id"), row.get("pane"), row.get("op")) for row in lake.rows(pipeline, "results").to_pylist()
+    ]
+    found["doubled panes"] = sorted(str(pane) for pane in panes if pane[0] is not None and panes.count(pane) > 1)
     return found
 
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pipelines import Pipeline
@@ -30,6 +31,8 @@ from windowing import (
     Count,
     CountTrigger,
     EventTimeSessionWindows,
+    KeyedProcess,
+    KeyedProcessFunction,
     SlidingEventTimeWindows,
     Sum,
     TumblingEventTimeWindows,
@@ -37,6 +40,8 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
+from windowing.functions.keyed_process import TimeDomain
+from windowing.state import ValueStateDescriptor
 from windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
@@ -47,6 +52,31 @@ SUMS: dict[str, Any] = {"aggregate": {"events": Count(), "total": Sum("value")}}
 COMMITS = 8
 
 IDLENESS = WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE).with_idleness(90 * MINUTE)
+
+
+class Quiet(KeyedProcessFunction):
+    """How many elements came before a user was quiet for ten minutes, and until each second hour of the clock."""
+
+    result_type = pa.struct([("what", pa.string()), ("events", pa.int64())])
+    seen = ValueStateDescriptor("seen", pa.int64())
+    last = ValueStateDescriptor("last", pa.int64())
+
+    def states(self) -> list[Any]:
+        return [self.seen, self.last]
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        timers, last = ctx.timer_service(), ctx.get_state(self.last)
+        ctx.get_state(self.seen).update((ctx.get_state(self.seen).value() or 0) + 1)
+        if last.value() is not None:
+            timers.delete_event_time_timer(last.value() + 600_000)
+        last.update(max(ctx.timestamp, last.value() or 0))
+        timers.register_event_time_timer(last.value() + 600_000)
+        timers.register_processing_time_timer(timers.current_processing_time() // 7_200_000 * 7_200_000 + 7_200_000)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> list[dict[str, Any]]:
+        what = "hours" if ctx.time_domain is TimeDomain.PROCESSING_TIME else "quiet"
+        return [{"what": what, "events": ctx.get_state(self.seen).value()}]
+
 
 PIPELINES = {
     "hours of each user, silent ones idle": hourly_pipeline(
@@ -69,6 +99,7 @@ PIPELINES = {
     "every fifth element": hourly_pipeline(
         compute=Windows(TumblingEventTimeWindows.of(2 * HOUR), CountTrigger.of(5), **SUMS)
     ),
+    "a process function": hourly_pipeline(compute=KeyedProcess(Quiet())),
     "processing time": hourly_pipeline(compute=Windows(TumblingProcessingTimeWindows.of(50 * MINUTE), **SUMS)),
 }
 
