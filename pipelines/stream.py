@@ -147,16 +147,11 @@ class Stream:
         between = _between if source.right is None else _interleaved
         commits = between(source, positions, reached)
         if commits:
-<<<<<<< ours
-            self._run(plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards))
-        elif not any(one.log.commits(at.version) for one, at in zip(source.inputs, positions, strict=True)):
-            # A version without data, such as of OPTIMIZE, is nothing to wait for.
-=======
             plan = plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards)
             replaced = self._current_head() if self.anew else None
             self._run(plan if replaced is None else plan.replacing(replaced))
-        elif all(position.version >= one.log.head for one, position in zip(source.inputs, positions, strict=True)):
->>>>>>> theirs
+        elif not any(one.log.commits(at.version) for one, at in zip(source.inputs, positions, strict=True)):
+            # A version without data, such as of OPTIMIZE, is nothing to wait for.
             self._beat(source, head)
 
     def _tick(self) -> None:
