@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -11,15 +10,20 @@ import pyarrow.compute as pc
 
 from pipelines.cli.screen import Screen, span, table, with_screen
 from pipelines.driver import system_clock
+from pipelines.epoch.publish import key_columns
+from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import require_snapshot
 from pipelines.snapshots.manifest import Manifest
-from pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows, partitions
-from pipelines.storage import read_table
-from pipelines.tables import results
+from pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows, partitions, show_length
+from pipelines.storage import arrow_schema, read_table
+from pipelines.tables import late, results
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import IntervalJoin, Windows
+from windowing.operators.two_inputs import SIDES
 from windowing.time import Millis, show_millis
 
+_OF_WINDOWS = ("window (UTC)", "panes")
+_LEFT = "lateness left"
 _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "quiet for", "")
 
 
@@ -38,45 +42,93 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
     names = tuple(manifest.schemas.key)
     if key and len(key) != len(names):
         raise click.BadParameter(f"the key has {len(names)} column(s), {', '.join(names)}", param_hint="--key")
-    compute = screen.config().pipeline(pipeline).compute
+    value = screen.config().pipeline(pipeline)
+    compute = value.compute
     lateness = compute.lateness if isinstance(compute, Windows) else 0
     what = "windows" if isinstance(compute, Windows) else "elements" if isinstance(compute, IntervalJoin) else "keys"
-    windows = open_windows(tables.warehouse, snapshot, lateness, now, key or None)
-    standings = partitions(manifest, now)
+    shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key or None, limit or None)
+    standings = partitions(manifest, now, _timeouts(value))
+    timers = _next_timers(manifest)
     unread = _unread(tables, manifest)
     fired = _last_fired(tables, names, key) if key else None
-    shown = windows[:limit] if limit else windows
+    late_rows = _late_rows(tables, names, key) if key else None
+    lag = manifest.watermark_lag
     facts = [
-        ("watermark", show_millis(manifest.watermark)),
+        (
+            "watermark",
+            show_millis(manifest.watermark) + ("" if lag is None else f", {show_length(lag)} behind the clock"),
+        ),
         ("processing time", show_millis(manifest.processing_time)),
-        *((f"versions of {source} not yet read", count) for source, count in unread.items() if count),
-        (f"open {what}", len(windows)),
+        *((f"next timer in {domain} time", show_millis(time)) for domain, time in timers.items() if time is not None),
+        *((f"versions of {source} not yet read", versions) for source, versions in unread.items() if versions),
+        (f"open {what}", count),
     ]
     if key:
         facts.append(("last fired", fired or "never"))
+    if late_rows:
+        facts.append(("late rows that no window holds", f"{late_rows}: `tidegate late reopen` takes them in"))
+    closing = any(window.lateness_left is not None for window in shown)
     screen.show(
         {
             "pipeline": pipeline,
             "epoch": manifest.epoch,
             "watermark": manifest.watermark,
             "processing_time": manifest.processing_time,
+            "watermark_lag_ms": lag,
+            "next_timers": timers,
             "unread_versions": unread,
             "partitions": [asdict(standing) for standing in standings],
-            "open_windows": len(windows),
+            "open_windows": count,
             "last_fired": fired,
+            "late_rows": late_rows,
             "windows": [asdict(window) for window in shown],
         },
         table(f"{pipeline} at epoch {manifest.epoch}", ("", ""), facts),
         *([table("event time", _PARTITIONS, map(_partition, standings))] if standings else []),
         table(
-            f"{what} ({len(shown)} of {len(windows)}, those that end first)",
-            [*names, *(["window (UTC)", "panes"] if what == "windows" else []), "it waits because"],
+            f"{what} ({len(shown)} of {count}, those that end first)",
+            [*names, *(_OF_WINDOWS if what == "windows" else ()), *([_LEFT] if closing else []), "it waits because"],
             [
-                [*window.key.values(), *([_span(window), window.fired] if what == "windows" else []), window.reason]
+                [
+                    *window.key.values(),
+                    *([_span(window), window.fired] if what == "windows" else []),
+                    *([_left(window)] if closing else []),
+                    window.reason,
+                ]
                 for window in shown
             ],
         ),
     )
+
+
+def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:
+    """After how long without a commit a partition of each input is idle."""
+    sides = [""] if pipeline.right is None else SIDES
+    strategies = [one.watermark or pipeline.watermark for one in pipeline.inputs]
+    return {side: strategy.idle_timeout for side, strategy in zip(sides, strategies, strict=True)}
+
+
+def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
+    """When the first timer of any key is due, by the time that it is in."""
+    event = [shard.next_event_time_timer for shard in manifest.shards]
+    processing = [shard.next_processing_time_timer for shard in manifest.shards]
+    return {
+        domain: min((time for time in times if time is not None), default=None)
+        for domain, times in (("event", event), ("processing", processing))
+    }
+
+
+def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int | None:
+    """How many late rows of a key no window holds; None where table late does not tell keys."""
+    handle = tables.open(late.NAME)
+    columns = key_columns(late.NAME, arrow_schema(handle), names)
+    if not columns or late.REOPENED not in arrow_schema(handle).names:
+        return None
+    rows = read_table(tables.warehouse, handle, [*columns, late.REOPENED, "stale"])
+    rows = rows.filter(late.is_open(rows))
+    for name, text in zip(columns, key, strict=True):
+        rows = rows.filter(pc.equal(rows[name].cast("string"), text))
+    return len(rows)
 
 
 def _unread(tables: PipelineTables, manifest: Manifest) -> dict[str, int]:
@@ -103,19 +155,28 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
 
 
 def _partition(standing: PartitionStanding) -> tuple[Any, ...]:
-    role = "idle: nobody waits for it" if standing.idle else "holds the watermark back" if standing.holds else ""
     return (
         standing.name or "(all)",
         show_millis(standing.watermark),
         show_millis(standing.last_commit),
-        "-" if standing.quiet is None else _length(standing.quiet),
-        role,
+        "-" if standing.quiet is None else show_length(standing.quiet),
+        _role(standing),
     )
+
+
+def _role(standing: PartitionStanding) -> str:
+    if standing.idle:
+        return "idle: nobody waits for it"
+    if not standing.holds:
+        return ""
+    behind = f" by {show_length(standing.behind)}" if standing.behind else ""
+    until = "its next event; no idleness is declared" if standing.idle_from is None else show_millis(standing.idle_from)
+    return f"holds the watermark back{behind}, until {until}"
+
+
+def _left(window: Waiting) -> str:
+    return "-" if window.lateness_left is None else show_length(window.lateness_left)
 
 
 def _span(window: Waiting) -> str:
     return "global" if window.start is None else f"{show_millis(window.start)} to {show_millis(window.end)}"
-
-
-def _length(length: Millis) -> str:
-    return str(timedelta(seconds=length // 1000))

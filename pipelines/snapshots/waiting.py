@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pyarrow.compute as pc
@@ -27,6 +28,8 @@ class PartitionStanding:
         last_commit: when a commit last carried rows of it.
         quiet: milliseconds since then.
         holds: whether the pipeline's watermark waits for this one.
+        behind: how far it is behind the one that would hold it back else, milliseconds; None where it does not hold.
+        idle_from: when nobody waits for it any more if nothing comes; None where it is idle, or will never be.
     """
 
     name: str
@@ -35,6 +38,8 @@ class PartitionStanding:
     last_commit: Millis | None
     quiet: Millis | None
     holds: bool
+    behind: Millis | None = None
+    idle_from: Millis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +69,48 @@ class Waiting:
     reason: str
 
 
-def partitions(manifest: Manifest, now: Millis) -> list[PartitionStanding]:
-    """Every source partition, the one that is furthest behind first."""
-    active = [known.watermark for known in manifest.partitions.values() if not known.idle]
-    slowest = min(active, default=None)
-    standings = [
-        PartitionStanding(
-            name,
-            known.watermark,
-            known.idle,
-            known.last_commit,
-            None if known.last_commit is None else now - known.last_commit,
-            not known.idle and known.watermark == slowest,
+def partitions(
+    manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
+) -> list[PartitionStanding]:
+    """Every source partition, the one that is furthest behind first.
+
+    Args:
+        manifest: of a snapshot.
+        now: int64 epoch milliseconds.
+        timeouts: after how long without a commit a partition is idle, by input: `""` of a single one, else its side.
+    """
+    active = sorted(known.watermark for known in manifest.partitions.values() if not known.idle)
+    standings = []
+    for name, known in manifest.partitions.items():
+        timeout = (timeouts or {}).get(name.partition(":")[0] if manifest.inputs else "")
+        holds = not known.idle and known.watermark == active[0]
+        waits = None if known.idle or timeout is None or known.last_commit is None else known.last_commit + timeout + 1
+        standings.append(
+            PartitionStanding(
+                name,
+                known.watermark,
+                known.idle,
+                known.last_commit,
+                None if known.last_commit is None else now - known.last_commit,
+                holds,
+                active[1] - known.watermark if holds and len(active) > 1 else None,
+                waits,
+            )
         )
-        for name, known in manifest.partitions.items()
-    ]
     return sorted(standings, key=lambda standing: (standing.idle, standing.watermark, standing.name))
 
 
 def open_windows(
-    warehouse: Warehouse, snapshot: Snapshot, lateness: Millis, now: Millis, key: Sequence[str] | None = None
-) -> list[Waiting]:
-    """The windows (keys, elements of a join) of a snapshot and what each waits for, those that end first before others.
+    warehouse: Warehouse,
+    snapshot: Snapshot,
+    lateness: Millis,
+    now: Millis,
+    key: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> tuple[list[Waiting], int]:
+    """The windows (keys, elements of a join) of a snapshot and what each waits for; and how many there are.
+
+    Those that end first come before others.
 
     Args:
         warehouse: where the tables are.
@@ -93,6 +118,7 @@ def open_windows(
         lateness: that the pipeline allows, milliseconds.
         now: int64 epoch milliseconds.
         key: texts of the key columns' values, in order; None for all keys.
+        limit: how many are told; None for all.
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
@@ -100,8 +126,10 @@ def open_windows(
     for name, text in zip(names, key or (), strict=False):
         rows = rows.filter(pc.fill_null(pc.equal(rows[name].cast("string"), text), text == "null"))
     blocked = _blocked(manifest, now)
-    waiting = [_waiting(row, names, manifest, lateness, blocked) for row in rows.to_pylist()]
-    return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key)))
+    # Nulls come last: what has no end.
+    first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
+    waiting = [_waiting(row, names, manifest, lateness, blocked) for row in first.to_pylist()]
+    return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key))), len(rows)
 
 
 def _waiting(
@@ -167,5 +195,10 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:
         who = f"the {slowest.name} source"
-    quiet = "" if slowest.quiet is None else f", quiet for {slowest.quiet // 1000} s"
+    quiet = "" if slowest.quiet is None else f", quiet for {show_length(slowest.quiet)}"
     return f"{who} holds it back at {show_millis(slowest.watermark)}{quiet}"
+
+
+def show_length(length: Millis) -> str:
+    """A length of time for people, to the second."""
+    return str(timedelta(seconds=length // 1000))

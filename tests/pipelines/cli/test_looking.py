@@ -70,7 +70,34 @@ def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(pro
     assert "the watermark must reach 2024-03-01 11:29:59.999" in window["reason"]
     assert "source partition 'LGA' holds it back at 2024-03-01 10:00" in window["reason"]
     code, text = project.tidegate("why", "sessions")
-    assert (code, "holds the watermark back" in text, "idle: nobody waits for it" in text) == (0, True, True)
+    assert (code, "idle: nobody waits for it" in text) == (0, True)
+    assert "holds the watermark back by 2:00:00, until its next event; no idleness is declared" in text
+
+
+def test_why_tells_when_a_quiet_partition_will_be_idle_and_when_the_next_timer_is_due(project: Project) -> None:
+    (project.folder / "of_the_project.py").write_text(
+        "from datetime import timedelta\nfrom tests.lake import session_pipeline\n"
+        "from windowing import WatermarkStrategy\n"
+        "strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=10))\n"
+        "sessions = session_pipeline(watermark=strategy)\n"
+    )
+    quiet = PartitionWatermark(watermark=to_millis(at("10:00")), last_commit=to_millis(at("10:05")))
+    project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"": quiet})
+    told = project.data("why", "sessions")
+    assert told["partitions"][0]["idle_from"] == to_millis(at("10:15")) + 1
+    assert told["next_timers"] == {"event": to_millis(at("11:30")) - 1, "processing": None}
+    assert told["watermark_lag_ms"] == project.by_hand.head().manifest.watermark_lag
+    _, text = project.tidegate("why", "sessions")
+    assert "until 2024-03-01 10:15" in text
+
+
+def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("ann", at("10:00"), 2), ("bob", at("10:00"), 2), watermark=at("12:00"))
+    assert project.data("why", "sessions", "--key", "ann")["late_rows"] == 1
+    _, text = project.tidegate("why", "sessions", "--key", "ann")
+    assert "tidegate late reopen" in text
 
 
 def test_why_of_one_key_tells_its_windows_and_what_fired_last(project: Project) -> None:
