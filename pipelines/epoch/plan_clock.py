@@ -49,7 +49,7 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
-        shards=cut_shards(shards, pipeline.max_parallelism),
+        shards=cut_shards(shards, pipeline.max_parallelism, 0, head),
         stale=manifest.stale,
         started_at=now,
     )

@@ -104,7 +104,7 @@ def plan_commits(
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=before,
-        shards=cut_shards(shards, pipeline.max_parallelism),
+        shards=cut_shards(shards, pipeline.max_parallelism, found.usable, head),
         stale=() if manifest is None else manifest.stale,
         started_at=now,
     )

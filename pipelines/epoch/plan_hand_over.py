@@ -88,7 +88,7 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
-        shards=cut_shards(shards, pipeline.max_parallelism),
+        shards=cut_shards(shards, pipeline.max_parallelism, sum(measured.usable for measured in found), head),
         started_at=now,
     )
 

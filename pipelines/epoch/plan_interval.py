@@ -57,6 +57,7 @@ def plan_interval(
         sliced.append(
             _slice(one, interval, recent) if one.files is None else of_interval(one, one.files, interval, recent)
         )
+    counts = sum((counts for _, counts in sliced), SliceCounts())
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.compute)
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]
@@ -74,11 +75,11 @@ def plan_interval(
             for table, position in one.position(one.log.head, interval.end).items()
         },
         frames=SliceFrames.together([frames for frames, _ in sliced]),
-        counts=sum((counts for _, counts in sliced), SliceCounts()),
+        counts=counts,
         steps=(CommitStep(max(now, clock_of(parent)), interval.end - order.lag),),
         partitions={},
         watermark_before=parent.manifest.watermark if parent is not None else interval.start - order.lag,
-        shards=cut_shards(shards, pipeline.max_parallelism),
+        shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, parent),
         replaced_epochs=tuple(epoch for item in stale if item.end <= interval.end for epoch in item.epochs),
         stale=tuple(item for item in stale if item.end > interval.end),
         started_at=now,
