@@ -14,7 +14,7 @@ from pipelines.epoch.source_rows import source_rows
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from pipelines.tables import late, results, state
 from pipelines.tables.columns import TIMESTAMP
-from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
+from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
 from windowing.panes import Timing
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
@@ -35,7 +35,9 @@ class ColumnarShard:
         self._job = job
         self._events = events
         operator = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
-        self._outcome: Outcome = operator.run(_elements(job, events), rows, _timeline(job), job.steps[-1].clock)
+        self._outcome: Outcome = run_in_passes(
+            operator, _elements(job, events), rows, _timeline(job), job.steps[-1].clock
+        )
 
     def results(self) -> pa.Table:
         """Rows of table results."""

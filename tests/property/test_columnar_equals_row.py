@@ -48,7 +48,7 @@ from windowing.assigners import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
+from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
 from windowing.compute import Windows
 from windowing.keys import KeySchema
 from windowing.operators.window.snapshot import state_schema
@@ -296,6 +296,22 @@ def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case
     for name in ("panes", "late"):
         assert rows(pa.concat_tables([getattr(outcome, name) for outcome in parts])) == rows(getattr(whole[0], name))
     assert rows(parts[-1].state) == rows(whole[0].state)
+
+
+@given(cases(), st.integers(1, 5))
+@settings(
+    max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_time: int) -> None:
+    panes = PanePolicy(case.windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    schema = state_schema(case.windows, case.key, None, panes)
+    columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
+    state = schema.to_table([], MAX_PARALLELISM)
+    for epoch in epochs_of(case):
+        expected = columnar.run(epoch.elements, state, epoch.timeline)
+        came = run_in_passes(columnar, epoch.elements, state, epoch.timeline, rows=rows_at_a_time)
+        assert_same(expected, came)
+        state = expected.state
 
 
 def run_all(case: Case) -> list[Outcome]:

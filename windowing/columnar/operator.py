@@ -174,7 +174,7 @@ class ColumnarOperator:
         result = self._contents.result
         panes = [part for some in made for part in some.panes if len(part)]
         late = [part.table(LATE) for some in made for part in some.late]
-        counters = _added([some.counters for some in made])
+        counters = added([some.counters for some in made])
         if not self._late_output:
             counters.late_dropped += sum(len(part) for part in late)
             late = []
@@ -212,7 +212,7 @@ def _too_far(timestamps: Int64s) -> bool:
     return len(timestamps) > 0 and (int(timestamps.max()) > _FURTHEST or int(timestamps.min()) < -_FURTHEST)
 
 
-def _added(parts: list[Counters]) -> Counters:
+def added(parts: list[Counters]) -> Counters:
     """Counters add up."""
     total = Counters()
     for part in parts:

@@ -1,0 +1,95 @@
+"""An epoch in several passes, each over elements that come before those of the next, so that memory is bounded.
+
+Elements come by commit and then by time, so a pass may end wherever the time differs: what is taken in
+before is what would have been taken in anyway. One hot key needs no more memory than many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from windowing.aggregates.vectorised import Int64s
+from windowing.columnar.elements import Elements, Outcome
+from windowing.columnar.operator import ColumnarOperator, added
+from windowing.columnar.order import sort_order
+from windowing.columnar.timeline import Timeline
+from windowing.time import Millis
+
+ROWS_AT_A_TIME = 4_000_000
+"""Elements of one pass: their arrays and what is made of them take about 250 bytes each."""
+
+
+def run_in_passes(
+    operator: ColumnarOperator,
+    elements: Elements,
+    state: pa.Table,
+    timeline: Timeline,
+    clock: Millis = 0,
+    rows: int = ROWS_AT_A_TIME,
+) -> Outcome:
+    """What `operator.run` gives, with at most about so many elements at a time.
+
+    Args:
+        operator: of the elements' windows.
+        elements: all elements of some keys.
+        state: all state rows of these keys, and of any others.
+        timeline: how the watermark moves.
+        clock: processing time, int64 epoch milliseconds.
+        rows: elements of one pass; those of one commit and one time are never parted.
+    """
+    if len(elements) <= rows:
+        return operator.run(elements, state, timeline, clock)
+    outcomes = []
+    for own, commit, part in _passes(elements, timeline, rows):
+        taken = elements.take(own)
+        outcome = operator.run(replace(taken, commits=taken.commits - commit), state, part, clock)
+        state = outcome.state
+        places = outcome.late["row"].to_numpy()
+        late = outcome.late.set_column(0, "row", pa.array(own[places], pa.int64()))
+        outcomes.append(replace(outcome, late=late))
+    return _joined(outcomes)
+
+
+def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple[Int64s, int, Timeline]]:
+    """The elements of each pass, the number of its first commit, and how the watermark moves in it."""
+    times = elements.timestamps
+    order = sort_order(elements.commits, times)
+    differs = np.ones(len(order), np.bool_)
+    differs[1:] = (np.diff(times[order]) != 0) | (np.diff(elements.commits[order]) != 0)
+    may_begin = np.append(np.flatnonzero(differs), len(order))
+    wanted = np.append(np.arange(0, len(order), rows), len(order))
+    begins = np.unique(may_begin[np.searchsorted(may_begin, wanted)])
+    watermark, commit = timeline.initial, 0
+    for begin, end in pairwise(begins.tolist()):
+        own, final = order[begin:end], end == len(order)
+        if timeline.lag is not None:
+            newest = max(watermark, int(times[own[-1]]) - timeline.lag)
+            after = timeline.final if final else newest
+            part = Timeline.in_event_order(watermark, after, timeline.lag)
+            yield own, 0, part
+        else:
+            last = len(timeline.complete) - 1 if final else int(elements.commits[own[-1]])
+            ended = bool(timeline.complete[last]) and (final or int(elements.commits[order[end]]) > last)
+            steps = [(int(timeline.moves[number]), bool(timeline.complete[number])) for number in range(commit, last)]
+            part = Timeline.of_commits(watermark, [*steps, (int(timeline.moves[last]), ended)])
+            yield own, commit, part
+            commit = last + ended
+        watermark = part.final
+
+
+def _joined(outcomes: list[Outcome]) -> Outcome:
+    """What passes made together; the last one's state is what stays."""
+    counters = added([outcome.counters for outcome in outcomes])
+    counters.open_windows = outcomes[-1].counters.open_windows
+    return replace(
+        outcomes[-1],
+        panes=pa.concat_tables([outcome.panes for outcome in outcomes]),
+        late=pa.concat_tables([outcome.late for outcome in outcomes]),
+        counters=counters,
+        rows_by_row=sum(outcome.rows_by_row for outcome in outcomes),
+    )
