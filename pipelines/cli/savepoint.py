@@ -7,7 +7,13 @@ import click
 from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.driver import system_clock
 from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.savepoint import SavepointEntry, create_savepoint, delete_savepoint, list_savepoints
+from pipelines.snapshots.savepoint import (
+    SavepointEntry,
+    broken_savepoints,
+    create_savepoint,
+    delete_savepoint,
+    list_savepoints,
+)
 from windowing.time import show_millis
 
 _COLUMNS = ("name", "epoch", "timeline", "watermark", "windows", "bytes", "created (UTC)")
@@ -34,8 +40,9 @@ def create(screen: Screen, pipeline: str, name: str, target: str) -> None:
 @click.argument("pipeline")
 @with_screen
 def list_(screen: Screen, pipeline: str) -> None:
-    """List the savepoints of PIPELINE, the newest first."""
-    entries = list_savepoints(screen.tables(pipeline))
+    """List the savepoints of PIPELINE, the newest first, and those that can't be read with the reason."""
+    tables = screen.tables(pipeline)
+    entries, broken = list_savepoints(tables), broken_savepoints(tables)
     rows = [
         (
             entry.name,
@@ -48,7 +55,12 @@ def list_(screen: Screen, pipeline: str) -> None:
         )
         for entry in entries
     ]
-    screen.show([_data(entry) for entry in entries], table(f"savepoints of {pipeline}", _COLUMNS, rows, _COLUMNS[4:6]))
+    unreadable = [(one.name, one.reason) for one in broken]
+    screen.show(
+        [*(_data(entry) for entry in entries), *({"name": name, "broken": reason} for name, reason in unreadable)],
+        table(f"savepoints of {pipeline}", _COLUMNS, rows, _COLUMNS[4:6]),
+        *([table("can't be read", ("name", "because"), unreadable)] if broken else []),
+    )
 
 
 @savepoint.command()

@@ -22,7 +22,7 @@ from pipelines.snapshots.head import Snapshot, require_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.snapshots.retention import Retention, vacuum
-from pipelines.snapshots.savepoint import list_savepoints, read_savepoint
+from pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
 from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import late, rejects, results, state
 from pipelines.tables.files import add_action, check_written, remove_action, write_file
@@ -61,6 +61,11 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     head = require_snapshot(tables)
     hash_ = hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
     _check_told(tables, pipeline, head)
+    if broken := broken_savepoints(tables):
+        raise Refused(
+            f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
+            f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or mend it; nothing was erased"
+        )
     publish(tables, head.manifest)
     rows = _published_rows(tables, head, hash_)
     rest = _without(tables, head, hash_, f"state-{head.manifest.epoch + 1:06d}-forget")

@@ -1,11 +1,13 @@
 """The manifest: what an epoch made, where it stands in the source, and what it still has to publish.
 
-Format version 1, JSON. Fields may be added; a reader refuses a version it does not know. Times are
-int64 epoch milliseconds.
+Format version 1, JSON. Within a version fields with a default may be added: a newer tidegate reads what
+an older one wrote. An older one refuses a field that it does not know, as it does a newer version, for what goes
+on from a manifest without a part of it goes on from something else. Times are int64 epoch milliseconds.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -176,11 +178,7 @@ class Manifest(_Value):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise Refused(
-                f"the manifest in table state can't be read by this version of tidegate (format {FORMAT_VERSION}): "
-                f"{error.errors()[0]['msg']} at {error.errors()[0]['loc']}. Install the version that wrote it, "
-                "or restore a snapshot that this one reads"
-            ) from error
+            raise Refused(_unreadable(text, error)) from error
 
     @property
     def watermark_lag(self) -> Millis | None:
@@ -235,3 +233,27 @@ def fork_of(one: Line, other: Line) -> int:
         if max(first, other_first) <= min(last, other_last)
     ]
     return max(shared, default=0)
+
+
+def _unreadable(text: str, error: ValidationError) -> str:
+    """Why a manifest can't be read, and what to do."""
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        raw = None
+    if not isinstance(raw, dict):
+        return "the manifest in table state is no JSON object: only tidegate may change it. Restore a savepoint"
+    fault = error.errors()[0]
+    place = ".".join(map(str, fault["loc"]))
+    found = raw.get("format_version")
+    if found != FORMAT_VERSION:
+        what = f"has format version {found!r}, and this tidegate reads {FORMAT_VERSION}"
+    elif fault["type"] == "extra_forbidden":
+        what = f"has a field that this tidegate does not know, {place}: going on would lose it"
+    else:
+        what = f"can't be read: {fault['msg']} at {place}"
+    writer = raw.get("library_version", "of some version")
+    return (
+        f"the manifest in table state {what}. It was written by tidegate {writer}: install that version or a newer "
+        "one, or restore a snapshot from before"
+    )

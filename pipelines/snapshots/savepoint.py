@@ -6,7 +6,7 @@ Any engine reads it, and it can be copied elsewhere as a folder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import Refused, UsageError
+from pipelines.errors import Refused, TidegateError, UsageError
 from pipelines.names import check_name
 from pipelines.snapshots.commit import as_data_file
 from pipelines.snapshots.head import Snapshot, snapshot_in
 from pipelines.snapshots.manifest import DataFile, Manifest
+from pipelines.storage import path_of
 from pipelines.tables import state
 from pipelines.tables.files import add_action, check_written
 from pipelines.tables.pipeline_tables import ALL, PipelineTables
@@ -44,6 +45,21 @@ class SavepointEntry:
     created_at: Millis
     size: int
     manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenSavepoint:
+    """A savepoint that can't be read.
+
+    Args:
+        name: of the savepoint.
+        path: its folder.
+        reason: in words.
+    """
+
+    name: str
+    path: str
+    reason: str
 
 
 def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now: Millis) -> SavepointEntry:
@@ -130,19 +146,25 @@ def origin_of(savepoint: Snapshot) -> Origin:
 
 
 def list_savepoints(tables: PipelineTables) -> list[SavepointEntry]:
-    """Every savepoint of a pipeline, the newest first."""
-    folder = tables.warehouse.path(tables.pipeline, FOLDER)
-    names = [name for name in tables.warehouse.folders(folder) if _is_complete(tables, f"{folder}/{name}")]
-    return sorted((_entry(tables, name) for name in names), key=lambda entry: -entry.created_at)
+    """Every savepoint of a pipeline that can be read, the newest first."""
+    found = [entry for entry in _entries(tables) if isinstance(entry, SavepointEntry)]
+    return sorted(found, key=lambda entry: -entry.created_at)
+
+
+def broken_savepoints(tables: PipelineTables) -> list[BrokenSavepoint]:
+    """Every savepoint that can't be read, by name: damaged, copied in part, or written by a newer tidegate."""
+    return [entry for entry in _entries(tables) if isinstance(entry, BrokenSavepoint)]
 
 
 def delete_savepoint(tables: PipelineTables, name: str) -> None:
-    """Remove a savepoint; nothing else refers to its files.
+    """Remove a savepoint, one that can't be read too; nothing else refers to its files.
 
     Raises:
         UsageError: there is no such savepoint.
+        Refused: it is one of another pipeline.
     """
-    read_savepoint(tables, name)
+    if name not in {broken.name for broken in broken_savepoints(tables)}:
+        read_savepoint(tables, name)
     tables.warehouse.delete_folder(_path(tables, name))
 
 
@@ -184,7 +206,25 @@ def _open(tables: PipelineTables, path: str) -> Snapshot:
 
 def _told(handle: DeltaTable) -> dict[str, Any]:
     """What the commit of a savepoint says of it."""
-    return next(commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
+    told = (commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
+    found: dict[str, Any] | None = next(told, None)
+    if found is None or not {"created_at", "table_id", "schemas"} <= found.keys():
+        raise Refused(
+            f"savepoint {path_of(handle)} does not tell where it was made: its log is not as tidegate wrote it. Copy "
+            "the folder again, as a whole, or delete it"
+        )
+    return found
+
+
+def _entries(tables: PipelineTables) -> Iterator[SavepointEntry | BrokenSavepoint]:
+    folder = tables.warehouse.path(tables.pipeline, FOLDER)
+    for name in tables.warehouse.folders(folder):
+        path = f"{folder}/{name}"
+        try:
+            if _is_complete(tables, path):
+                yield _entry(tables, name)
+        except (TidegateError, DeltaError) as error:
+            yield BrokenSavepoint(name, path, str(error).partition("\n")[0])
 
 
 def _entry(tables: PipelineTables, name: str) -> SavepointEntry:

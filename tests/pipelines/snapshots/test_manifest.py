@@ -32,14 +32,30 @@ def test_a_manifest_is_the_same_after_its_way_through_the_table(by_hand: ByHand)
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"format_version": 2}, "format_version"), ({"epoch": "x"}, "epoch"), ({"future": 1}, "future")],
+    [
+        ({"format_version": 2, "future": 1}, "has format version 2, and this tidegate reads 1"),
+        ({"epoch": "x"}, "can't be read: .* at epoch"),
+        ({"future": 1}, "has a field that this tidegate does not know, future: going on would lose it"),
+        ({"shards": [{"first": 0, "last": 1, "future": 1}]}, "does not know, shards.0.future"),
+    ],
 )
 def test_a_manifest_that_this_version_does_not_know_is_refused(
     by_hand: ByHand, change: dict[str, object], named: str
 ) -> None:
     text = json.dumps({**two_epochs(by_hand).model_dump(), **change})
-    with pytest.raises(Refused, match=rf"{named}.*Install the version that wrote it"):
+    with pytest.raises(Refused, match=rf"{named}.*written by tidegate .*: install that version or a newer one"):
         Manifest.parse(text)
+
+
+def test_a_field_of_a_newer_version_has_a_default_for_older_manifests(by_hand: ByHand) -> None:
+    raw = two_epochs(by_hand).model_dump()
+    del raw["schemas"]["result"], raw["publish"]["late"]["reopened"], raw["inputs"]
+    assert Manifest.parse(json.dumps(raw)).schemas.version == 1
+
+
+def test_what_is_no_manifest_is_refused() -> None:
+    with pytest.raises(Refused, match="no JSON object"):
+        Manifest.parse("[]")
 
 
 def test_a_position_is_one_in_its_own_source_table_only(by_hand: ByHand) -> None:

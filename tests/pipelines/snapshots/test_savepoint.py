@@ -10,7 +10,14 @@ from pipelines.errors import Refused, UsageError
 from pipelines.snapshots import savepoint as step
 from pipelines.snapshots.contents import state_rows
 from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, list_savepoints, read_savepoint
+from pipelines.snapshots.forget import forget
+from pipelines.snapshots.savepoint import (
+    broken_savepoints,
+    create_savepoint,
+    delete_savepoint,
+    list_savepoints,
+    read_savepoint,
+)
 from pipelines.storage import Warehouse
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
@@ -132,3 +139,21 @@ def test_its_statistics_are_as_good_as_the_states(by_hand: ByHand) -> None:
             assert one[name] == other[name]
     assert len(state_rows(by_hand.warehouse, by_hand.head())) == 2
     assert isinstance(by_hand.warehouse, Warehouse)
+
+
+def test_one_that_can_not_be_read_hides_no_other_and_can_be_deleted(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    for number, name in enumerate(("whole", "cut", "emptied")):
+        create_savepoint(by_hand.tables, by_hand.head(), name, number)
+    folder = Path(by_hand.tables.warehouse.path(by_hand.pipeline.name, "savepoints"))
+    for file in (folder / "cut").glob("*manifest*.parquet"):
+        file.write_bytes(b"PAR1")
+    for file in (folder / "emptied").glob("*.parquet"):
+        file.unlink()
+    assert [entry.name for entry in list_savepoints(by_hand.tables)] == ["whole"]
+    assert [broken.name for broken in broken_savepoints(by_hand.tables)] == ["cut", "emptied"]
+    with pytest.raises(Refused, match="savepoint 'cut' can't be read, so it may hold the key"):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], 1_800_000_000_000)
+    for name in ("cut", "emptied"):
+        delete_savepoint(by_hand.tables, name)
+    assert broken_savepoints(by_hand.tables) == []
