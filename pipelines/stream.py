@@ -127,7 +127,14 @@ class Stream:
         return ready(tables, self._source().bound, read_snapshot(tables))
 
     def _query(self, source: Source, positions: tuple[Position, ...], interval: timedelta | None) -> _Running:
+        self._remove_checkpoints()
         return _Running(self, source, positions, interval)
+
+    def _remove_checkpoints(self) -> None:
+        """What runs that were killed left behind; the lease says that none of them is at work."""
+        for left in (self.work / "checkpoints").glob(f"{self.driver.pipeline.name}-*"):
+            if left.name.rpartition("-")[0] == self.driver.pipeline.name:
+                shutil.rmtree(left, ignore_errors=True)
 
     def _take(self, checkpoint: Path, number: int) -> None:
         """One batch: an epoch over what it found, or a beat of the clock."""

@@ -166,6 +166,16 @@ def test_a_checkpoint_that_a_crash_left_is_never_trusted(
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
+def test_checkpoints_of_killed_runs_do_not_gather(runs: Runs, tmp_path: Path) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    checkpoints = lake.config.work_folder / "checkpoints"
+    assert list(checkpoints.iterdir())
+    others = checkpoints / f"{PIPELINE.name}-of-others-0123"
+    others.mkdir()
+    run(NoSpark(), lake)
+    assert list(checkpoints.iterdir()) == [others]
+
+
 def compacted_away(lake: Lake) -> None:
     DeltaTable(lake.path("events")).optimize.compact()
     vacuum_with_no_hours(lake.path("events"))
