@@ -61,6 +61,9 @@ def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple
     order = sort_order(elements.commits, times)
     differs = np.ones(len(order), np.bool_)
     differs[1:] = (np.diff(times[order]) != 0) | (np.diff(elements.commits[order]) != 0)
+    if timeline.lag is not None:
+        # What does not move the watermark counts to one commit, whose late panes go out together.
+        differs[1:] &= times[order[1:]] - timeline.lag > timeline.initial
     may_begin = np.append(np.flatnonzero(differs), len(order))
     wanted = np.append(np.arange(0, len(order), rows), len(order))
     begins = np.unique(may_begin[np.searchsorted(may_begin, wanted)])
