@@ -71,6 +71,8 @@ class PipelineEntry(BaseModel):
     """How many of the newest snapshots `tidegate vacuum` keeps at least."""
     retain_days: int = Field(default=7, ge=0)
     """And all that are not older than so many days."""
+    upkeep_epochs: int = Field(default=20, ge=0)
+    """A stream optimizes and vacuums its tables after so many epochs; 0 leaves it to the commands."""
     retries: int = Field(default=1, ge=0)
     """How often a task is tried again that failed in a way that a retry may mend."""
     retry_delay_seconds: float = Field(default=30, ge=0)

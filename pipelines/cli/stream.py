@@ -16,6 +16,7 @@ from pipelines.cli.runs import lag
 from pipelines.cli.screen import Screen, with_screen
 from pipelines.errors import UsageError
 from pipelines.intervals import parse_duration
+from pipelines.sizes import parse_size
 from windowing.time import show_millis
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def stream(
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
     every = None if interval is None else parse_duration(interval, "--interval")
+    max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
     value = config.pipeline(pipeline)
     if parallelism is not None:
@@ -66,7 +68,8 @@ def stream(
     from pipelines.upkeep import Upkeep
 
     entry = config.entry(pipeline)
-    upkeep = Upkeep(Retention(entry.retain_snapshots, timedelta(days=entry.retain_days)))
+    retention = Retention(entry.retain_snapshots, timedelta(days=entry.retain_days))
+    upkeep = Upkeep(retention, entry.upkeep_epochs) if entry.upkeep_epochs else None
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
 
@@ -84,7 +87,7 @@ def stream(
         log.hear(step)
         status.update(f"{pipeline}: {step}")
 
-    options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes_per_epoch}
+    options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes}
     given = {name: str(option) for name, option in options.items() if option is not None}
     with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "stream") as driver:
         driver.tell = on_step

@@ -28,6 +28,7 @@ DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
         ("backfill", "nobody", *DAY),
         ("backfill", "nobody", *DAY, "--dry-run"),
         ("stream", "nobody", "--available-now"),
+        ("late", "reopen", "nobody"),
         ("snapshot", "list", "nobody"),
         ("snapshot", "show", "nobody"),
         ("results", "nobody"),
@@ -76,6 +77,33 @@ def test_bad_times_and_options_are_usage_errors_and_nothing_is_written(
     code, told = project.tidegate("backfill", "sessions", *arguments)
     assert (code, named in told) == (2, True), told
     assert not (project.folder / "warehouse").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (("stream", "sessions", "--available-now", "--max-bytes-per-epoch", "much"), "--max-bytes-per-epoch 'much'"),
+        (("stream", "sessions", "--interval", "often"), "--interval"),
+        (("late", "reopen", "sessions", "--start", "soon"), "--start"),
+        (("late", "reopen", "sessions", "--start", "2024-03-02", "--end", "2024-03-01"), "--end after --start"),
+        (("late", "reopen", "sessions", "--key", "ann", "--key", "bob"), "the key has 1 column(s), user"),
+    ],
+)
+def test_what_can_not_be_is_told_before_spark_starts(project: Project, command: tuple[str, ...], named: str) -> None:
+    code, told = project.tidegate(*command)
+    assert (code, named in told) == (2, True), told
+    assert not (project.folder / "warehouse").exists()
+
+
+def test_late_rows_of_what_sees_the_order_of_arrival_are_refused_before_spark_starts(project: Project) -> None:
+    (project.folder / "of_the_project.py").write_text(
+        "from tests.lake import hourly_pipeline\n"
+        "from windowing import Count, CountTrigger, TumblingEventTimeWindows, Windows\n"
+        "windows = Windows(TumblingEventTimeWindows.of(1000), CountTrigger.of(2), aggregate={'n': Count()})\n"
+        "sessions = hourly_pipeline('sessions', compute=windows)\n"
+    )
+    code, told = project.tidegate("late", "reopen", "sessions")
+    assert (code, "trigger CountTrigger" in told) == (3, True), told
 
 
 @pytest.mark.parametrize("command", ["results", "runs", "why"])
