@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -63,22 +64,29 @@ def run_in_flink(job: str, arguments: Sequence[str], seconds: float) -> Iterator
 
     Raises:
         UsageError: there is no Flink.
-        subprocess.SubprocessError: the job failed, or took longer.
+        subprocess.TimeoutExpired: it took longer.
+        subprocess.SubprocessError: it failed.
     """
     command = [str(flink_python()), str(Path(__file__).with_name(f"{job}.py")), *arguments]
     # Our own Python path would shadow Flink's packages.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    with subprocess.Popen(
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=seconds,
-    )
-    if done.returncode:
-        raise subprocess.SubprocessError(f"job {job} of Flink failed: {done.stderr.strip()[-2000:]}")
-    for line in done.stdout.splitlines():
+        start_new_session=True,
+    ) as process:
+        try:
+            told, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            # Its JVM and its workers hold our pipes open, and would outlive it.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise subprocess.SubprocessError(f"job {job} of Flink failed: {errors.strip()[-2000:]}")
+    for line in told.splitlines():
         if line.startswith("{"):
             yield json.loads(line)
