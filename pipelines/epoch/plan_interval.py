@@ -106,7 +106,7 @@ def _slice(
     known = F.col(STATUS).isin(OK, DROPPED)
     origins = origins_of(source, source.log.active(source.input.input.source.timestamp))
     everything = frames.judged(frames.snapshot(source.log.head), schema, origins)
-    inside = everything.where(_may_lie_within(source, interval) & known & _within(interval))
+    inside = everything.where(may_lie_within(source, interval) & known & _within(interval))
     if recent is None:
         part = F.when(~known, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)
         counts = _count((everything, part))
@@ -180,7 +180,7 @@ def _within(interval: Interval) -> Column:
     return (F.col(TIME) >= interval.start) & (F.col(TIME) < interval.end)
 
 
-def _may_lie_within(source: Source, interval: Interval) -> Column:
+def may_lie_within(source: Source, interval: Interval) -> Column:
     """A condition on the table's own column, by whose statistics Delta skips files without a row of the interval."""
     one, schema = source.input.input, source.input.source
     name = one.source.timestamp

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.epoch.plan import Source
-from pipelines.epoch.plan_interval import origins_of
+from pipelines.epoch.plan_interval import may_lie_within, origins_of
 from pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
 from pipelines.errors import Refused, TidegateError
 from pipelines.reopen.passed import Passed
@@ -17,6 +18,7 @@ from pipelines.reopen.plan import ReopenPlan
 from pipelines.reopen.stretches import END, START
 from pipelines.reopen.task import ReopenJob
 from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import Interval
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, OK, SHARD, STATUS, TIME, VALUE_PREFIX
 from pipelines.tables.late import input_names
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -111,7 +113,10 @@ class SourceRows:
         groups = bound.pipeline.max_parallelism
         names = [F.col(f"`{name}`") for name in plan.key]
         key_group = F.pmod(F.xxhash64(*names) if names else F.lit(SPARK_SEED), F.lit(groups))
-        return self._rows.join(wanted, within).select(
+        first, last = (pc.min_max(spans[name]) for name in (START, END))
+        all_of_it = Interval(start=first["min"].as_py(), end=last["max"].as_py())
+        rows = self._rows.where(may_lie_within(self._source, all_of_it))
+        return rows.join(wanted, within).select(
             _shard_of(plan, key_group).alias(SHARD),
             F.col(TIME),
             F.lit(0).alias(COMMIT),

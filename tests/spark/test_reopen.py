@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pipelines import Pipeline
+from pipelines.flights.duty import aircraft_duty
+from pipelines.flights.hours import airport_hours
+from pipelines.flights.source import load_flights
 from pipelines.reopen.run import reopen
 from pipelines.reopen.selection import Selection
 from pipelines.snapshots.manifest import Manifest
@@ -73,3 +77,24 @@ def test_a_derived_key_is_derived_for_late_rows_too(spark: SparkSession, lake: L
     assert reopen_all(spark, lake, pipeline) is not None
     totals = {(row["team"], row["window_start"]): row["total"] for row in lake.final(pipeline).to_pylist()}
     assert totals == {("a", at("10:00")): 11, ("b", at("10:00")): 2}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pipeline", [aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
+def test_a_month_of_flights_streamed_and_reopened_is_the_backfill(
+    spark: SparkSession, lake: Lake, pipeline: Pipeline
+) -> None:
+    """Flights come when they have landed, and hours before others that left earlier."""
+    load_flights(lake.path("flights"), 31)
+    stream = replace(pipeline, name="stream", watermark=STRATEGY)
+    batch = replace(pipeline, name="batch")
+    lake.stream(spark, stream, maxFilesPerTrigger="20")
+    assert len(lake.rows(stream, "late")) > 1000
+    made = reopen_all(spark, lake, stream)
+    assert made is not None
+    lag = 2 if pipeline is aircraft_duty else 1
+    end = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=made.watermark + lag)
+    lake.backfill(spark, batch, datetime(2012, 12, 31, tzinfo=UTC), end)
+    assert windows_of(lake.final(stream), (*_OWN, "window_id")).equals(
+        windows_of(lake.final(batch), (*_OWN, "window_id"))
+    )
