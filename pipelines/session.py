@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import Config
 from pipelines.errors import UsageError
+from pipelines.shipping import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ _MINIMUM_JAVA = 17
 
 
 def start_session(config: Config, name: str) -> SparkSession:
-    """A Spark session for a run, with Delta.
+    """A Spark session for a run, with Delta; executors of a cluster have the code of this process.
 
     Args:
         config: its `spark` settings go on top of ours.
@@ -49,7 +50,9 @@ def start_session(config: Config, name: str) -> SparkSession:
     for key, value in {**_settings(config), **config.spark}.items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
     with _errors_to(config.work_folder / "logs" / f"spark-{os.getpid()}.log"):
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    ship(session, config.root, config.work_folder / "shipped")
+    return session
 
 
 @contextmanager
