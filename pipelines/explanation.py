@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.pipeline import Input, Pipeline
+from pipelines.shards import ROWS_PER_SHARD
+from pipelines.sources.plain import asks_for_spark
 from windowing.aggregates import AggregateColumns
 from windowing.assigners import MergingWindowAssigner
 from windowing.columnar import OperatorChoice, choose_operator
@@ -46,23 +48,48 @@ def explain(pipeline: Pipeline) -> Explanation:
 
 
 def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
-    shards = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     return [
         Step(
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
-        *(Step("Spark", _scan(pipeline, one)) for one in pipeline.inputs),
+        *_reading(pipeline),
         *(Step("driver", _pass(one)) for one in pipeline.inputs if one.watermark and one.watermark.reads_events),
         Step(
             "Spark",
             f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
-            "rejects), and take all columns along of rows that may be late",
+            "rejects)",
         ),
-        Step("Spark", f"shuffle by key group, pmod(xxhash64(key), {pipeline.max_parallelism}), into {shards}"),
         Step("Python task", "read the state rows of the shard's key groups"),
         *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
         Step("Python task", "write Parquet files of results, late and state; of state only where the shard changed"),
         Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
+    ]
+
+
+def _reading(pipeline: Pipeline) -> list[Step]:
+    """How the events come to their shards."""
+    least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
+    shards = f"{least}, more where over {ROWS_PER_SHARD:,} rows would meet in one"
+    group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
+    through_spark = asks_for_spark(pipeline)
+    if through_spark is None:
+        return [
+            Step(
+                "Python task",
+                f"{_scan(pipeline, pipeline.inputs[0], 'read the files of')}; Spark reads them where the table is "
+                "partitioned, or has column mapping, deletion vectors or types of its own",
+            ),
+            Step(
+                "Python task",
+                f"few rows are read by every shard, which keeps those of its {group}; many are packed by it where "
+                f"they are read, and Spark moves the packs: {shards}",
+            ),
+            Step("Python task", "of rows that are late: fetch all columns from their file"),
+        ]
+    return [
+        *(Step("Spark", f"{_scan(pipeline, one, 'scan')} ({through_spark})") for one in pipeline.inputs),
+        Step("Spark", "take all columns along of rows that may be late"),
+        Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"),
     ]
 
 
@@ -72,11 +99,11 @@ def _merged(pipeline: Pipeline) -> str:
     return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
 
 
-def _scan(pipeline: Pipeline, one: Input) -> str:
+def _scan(pipeline: Pipeline, one: Input, doing: str) -> str:
     key = ", ".join(one.key) or "none (all in one)"
     derived = f", derived {', '.join(one.columns)}" if one.columns else ""
     where = f", where {one.where}" if one.where else ""
-    return f"scan {one.source.table}: key {key}, time {one.source.timestamp}, {_used(pipeline, one)}{derived}{where}"
+    return f"{doing} {one.source.table}: key {key}, time {one.source.timestamp}, {_used(pipeline, one)}{derived}{where}"
 
 
 def _pass(one: Input) -> str:

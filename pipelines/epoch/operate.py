@@ -28,7 +28,7 @@ from pipelines.tables.columns import to_delta
 from pipelines.tables.files import write_file
 
 _SHARDS_THAT_READ = 3
-"""Reading a row three times costs about what reading and moving it once does (docs/decisions/0016)."""
+"""Reading a row three times costs about what reading and moving it once does (docs/decisions/0019)."""
 _ROWS_READ_AGAIN = 2_000_000
 """How many rows a core may read in vain before that costs more than the further stage of an exchange."""
 _TASKS_PER_CORE = 4

@@ -7,8 +7,9 @@ timers in processing time and generators that advance by themselves need no new 
 from __future__ import annotations
 
 from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source
 from pipelines.epoch.steps import CommitStep
+from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.tables.pipeline_tables import PipelineTables

@@ -16,8 +16,9 @@ from pipelines.binding import BoundPipeline
 from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
 from pipelines.epoch.joint_frames import joint_frame, together
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, cut_shards
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source
 from pipelines.epoch.seen_events import SeenEvents, partition_of
+from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME

@@ -17,11 +17,12 @@ from pipelines.epoch.event_time import SeenEvent
 from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.file_slices import of_rest
 from pipelines.epoch.joint_frames import joint_frame, together
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of
 from pipelines.epoch.plan_commits import measure
 from pipelines.epoch.plan_interval import origins_of
 from pipelines.epoch.seen_events import SeenEvents
 from pipelines.errors import Refused
+from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.sources.columns import DROPPED, OK, STATUS, TIME

@@ -205,13 +205,17 @@ class FileSlice:
 
         filesystem, root = self.warehouse.filesystem(self.table)
         schema = self.columns.schema
-        texts = [name for name in self.columns.key if _is_text(schema.field(name).type)]
+        texts = {name.casefold() for name in self.columns.key if _is_text(schema.field(name).type)}
         try:
             with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
+                metadata = pq.read_metadata(stream)
+                names = metadata.schema.to_arrow_schema().names
                 yield SourceParquet(
                     pq.ParquetFile(
                         stream,
-                        read_dictionary=texts,
+                        metadata=metadata,
+                        # Names that the file spells otherwise, or does not have, are no error here.
+                        read_dictionary=[name for name in names if name.casefold() in texts],
                         pre_buffer=not self.warehouse.is_local,
                         coerce_int96_timestamp_unit="us",
                         page_checksum_verification=True,

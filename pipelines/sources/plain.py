@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pipelines.binding import BoundPipeline
+from pipelines.pipeline import Pipeline
 from pipelines.sources.file_slice import FileSlice, SourceColumns
 from pipelines.sources.log import SourceLog
 
@@ -23,17 +24,9 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
         bound: the pipeline, bound to the source.
         log: the source's log.
     """
+    if (reason := asks_for_spark(bound.pipeline)) is not None:
+        return reason
     pipeline, source = bound.pipeline, bound.pipeline.source
-    if source.reader == "spark":
-        return "the source says reader='spark'"
-    if len(pipeline.inputs) > 1:
-        return "it has two sources"
-    if bound.inputs[0].reads_events:
-        return "its watermark generator sees every event"
-    if pipeline.where is not None:
-        return "`where` is SQL"
-    if pipeline.columns:
-        return "`columns` are SQL"
     if features := sorted(log.reader_features - _HARMLESS):
         return f"the table has {', '.join(features)}"
     if log.partition_columns:
@@ -48,6 +41,21 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
     unknown = [field.name for field in bound.source if not _is_known(field.type)]
     if unknown:
         return f"column {unknown[0]} is of type {bound.source.field(unknown[0]).type}"
+    return None
+
+
+def asks_for_spark(pipeline: Pipeline) -> str | None:
+    """What in a pipeline itself needs Spark to read the source, None if nothing does."""
+    if pipeline.source.reader == "spark":
+        return "the source says reader='spark'"
+    if len(pipeline.inputs) > 1:
+        return "it has two sources"
+    if pipeline.watermark.reads_events:
+        return "its watermark generator sees every event"
+    if pipeline.where is not None:
+        return "`where` is SQL"
+    if pipeline.columns:
+        return "`columns` are SQL"
     return None
 
 

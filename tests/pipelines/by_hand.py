@@ -16,10 +16,11 @@ from pipelines import Pipeline
 from pipelines.binding import bind
 from pipelines.epoch.commit import commit
 from pipelines.epoch.operate import job_of, markers_of
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, cut_shards
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.publish import publish
 from pipelines.epoch.shard import ShardOutcome, run_shard
 from pipelines.epoch.steps import CommitStep
+from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Interval, Manifest, PartitionWatermark, Position, StaleInterval
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX

@@ -24,9 +24,10 @@ from pipelines import Pipeline, replay, stream
 from pipelines.binding import BoundPipeline, bind
 from pipelines.epoch import operate as operate_step
 from pipelines.epoch.event_time import EventTime
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of, cut_shards
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of
 from pipelines.epoch.plan_commits import ReadCommit, _position
 from pipelines.epoch.shard import ShardOutcome, run_shard
+from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Position
 from pipelines.sources.columns import OK, ONLY_PARTITION, ROW, STATUS

@@ -1,0 +1,81 @@
+"""Events reach the shard of their key, whether every shard reads them all or they are packed and moved."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.epoch.exchange import Placing, joined, unpacked
+from pipelines.shards import cut_shards
+from pipelines.sources.columns import PACK, SHARD, TIME
+from windowing.keys import KeySchema
+
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (pa.string(), ["a", "ü", "", "long enough for several words of the hash"]),
+    "text with null": (pa.string(), ["a", None, "c"]),
+    "integers": (pa.int64(), [0, -1, 2**62, None]),
+    "bytes": (pa.binary(), [b"", b"\x00"]),
+    "decimals": (pa.decimal128(30, 2), [Decimal("1.25"), None]),
+}
+
+
+def events_of(kinds: list[str], picks: list[int]) -> tuple[Placing, pa.Table]:
+    names = tuple(f"k{number}" for number in range(len(kinds)))
+    key = KeySchema(names, tuple(KEYS[kind][0] for kind in kinds))
+    columns: dict[str, pa.Array] = {TIME: pa.array(range(len(picks)), pa.int64())}
+    for number, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        values = KEYS[kind][1]
+        columns[f"key_{name}"] = pa.array([values[(pick + number) % len(values)] for pick in picks], KEYS[kind][0])
+    return Placing(key, cut_shards(3, 16), 16), pa.table(columns)
+
+
+def rows(table: pa.Table | None) -> list[dict[str, Any]]:
+    return [] if table is None else table.to_pylist()
+
+
+@given(
+    st.lists(st.sampled_from(sorted(KEYS)), max_size=2), st.lists(st.integers(0, 11), max_size=30), st.integers(1, 3)
+)
+def test_reading_everywhere_and_moving_packs_give_each_shard_the_events_of_its_key_groups(
+    kinds: list[str], picks: list[int], pieces: int
+) -> None:
+    placing, events = events_of(kinds, picks)
+    parts = [events.slice(start, 10) for start in range(0, len(events), 10)]
+    packs = [pack for piece in range(pieces) for pack in placing.packs(parts[piece::pieces])]
+    for number, shard in enumerate(placing.shards):
+        moved = unpacked(
+            pack
+            for batch in packs
+            for owner, pack in zip(batch[SHARD].to_pylist(), batch[PACK].to_pylist(), strict=True)
+            if owner == number
+        )
+        expected = [
+            row
+            for row in events.to_pylist()
+            if shard.first
+            <= placing.key.key_group_of(placing.key.key_of([row[f"key_{name}"] for name in placing.key.names]), 16)
+            <= shard.last
+        ]
+        assert rows(placing.own(parts, number)) == expected
+        assert sorted(rows(moved), key=lambda row: row[TIME]) == expected
+
+
+def test_a_text_key_travels_as_a_dictionary_of_just_the_shard_s_keys() -> None:
+    placing, events = events_of(["text"], [0, 1, 2, 3] * 50)
+    for number in range(3):
+        own = placing.own([events], number)
+        if own is not None and len(own):
+            column = own["key_k0"].combine_chunks()
+            assert isinstance(column, pa.DictionaryArray)
+            assert len(column.dictionary) == len(set(own["key_k0"].to_pylist()))
+
+
+@pytest.mark.parametrize("tables", [[], [pa.table({"a": [1]}), pa.table({"a": [2], "b": ["x"]})]])
+def test_a_column_that_some_packs_lack_is_null_there(tables: list[pa.Table]) -> None:
+    together = joined(tables)
+    assert rows(together) == ([{"a": 1, "b": None}, {"a": 2, "b": "x"}] if tables else [])

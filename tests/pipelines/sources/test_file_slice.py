@@ -1,0 +1,191 @@
+"""A slice of files without Spark: which rows are events, which are of no use and why, how late rows are found again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.errors import Refused
+from pipelines.sources.columns import COMMIT, FILE, OK, PLACE, TIME
+from pipelines.sources.file_measure import measure_files
+from pipelines.sources.file_slice import FilePart, FileSlice, SourceColumns
+from pipelines.storage import Warehouse
+from pipelines.tables import rejects
+from windowing.time import to_millis
+
+SCHEMA = pa.schema(
+    [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64()), ("part", pa.string())]
+)
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+COMMITTED = to_millis(NOON) + 3_600_000
+
+
+def minutes(count: int) -> datetime:
+    return NOON + timedelta(minutes=count)
+
+
+def write(folder: Path, name: str, *rows: tuple[Any, ...], **options: Any) -> str:
+    columns = list(zip(*rows, strict=True)) if rows else [[]] * len(SCHEMA)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    pq.write_table(pa.table(arrays, schema=SCHEMA), folder / name, **options)
+    return name
+
+
+def files_of(folder: Path, *names: str, **columns: Any) -> FileSlice:
+    known = SourceColumns(
+        **{
+            "schema": SCHEMA,
+            "timestamp": "at",
+            "unit": None,
+            "key": ("user",),
+            "used": ("value",),
+            "reject_null_keys": True,
+            "max_ahead": 86_400_000,
+            **columns,
+        }
+    )
+    parts = tuple(FilePart(name, None, number, COMMITTED) for number, name in enumerate(names))
+    return FileSlice(Warehouse(str(folder)), str(folder), known, parts)
+
+
+def events(files: FileSlice) -> pa.Table:
+    return pa.concat_tables(list(files.events()))
+
+
+BAD: dict[str, tuple[Any, ...]] = {
+    rejects.NULL_KEY: (None, minutes(0), 1, "a"),
+    rejects.NULL_TIMESTAMP: ("u", None, 1, "a"),
+    rejects.OUT_OF_RANGE: ("u", datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), 1, "a"),
+    rejects.AHEAD: ("u", NOON + timedelta(days=2), 1, "a"),
+}
+
+
+@pytest.mark.parametrize("reason", sorted(BAD))
+def test_a_row_of_no_use_is_counted_with_its_reason_and_is_no_event(tmp_path: Path, reason: str) -> None:
+    files = files_of(tmp_path, write(tmp_path, "a.parquet", ("u", minutes(1), 1, "a"), BAD[reason], BAD[reason]))
+    found = measure_files(files)
+    assert (found.counts, found.usable) == ({OK: 1, reason: 2}, 1)
+    assert events(files)[TIME].to_pylist() == [to_millis(minutes(1))]
+
+
+def test_a_null_key_comes_before_any_other_reason(tmp_path: Path) -> None:
+    files = files_of(tmp_path, write(tmp_path, "a.parquet", (None, None, 1, "a")))
+    assert measure_files(files).counts == {rejects.NULL_KEY: 1}
+
+
+def test_keys_of_null_are_kept_where_the_pipeline_keeps_them(tmp_path: Path) -> None:
+    files = files_of(tmp_path, write(tmp_path, "a.parquet", (None, minutes(1), 1, "a")), reject_null_keys=False)
+    assert measure_files(files).counts == {OK: 1}
+    assert events(files)["key_user"].to_pylist() == [None]
+
+
+def test_microseconds_are_floored(tmp_path: Path) -> None:
+    moment = NOON + timedelta(microseconds=1_999)
+    assert events(files_of(tmp_path, write(tmp_path, "a.parquet", ("u", moment, 1, "a"))))[TIME].to_pylist() == [
+        to_millis(NOON) + 1
+    ]
+
+
+def test_only_rows_of_the_interval_are_events_and_counted(tmp_path: Path) -> None:
+    name = write(
+        tmp_path, "a.parquet", *[("u", minutes(number), number, "a") for number in range(100)], row_group_size=7
+    )
+    files = files_of(tmp_path, name)
+    part = replace(files.parts[0], since=to_millis(minutes(10)), until=to_millis(minutes(20)))
+    files = replace(files, parts=(part,))
+    assert events(files)["value_value"].to_pylist() == list(range(10, 20))
+    found = measure_files(files, with_rejects=False)
+    assert (found.usable, found.smallest, found.largest) == (
+        10,
+        {0: to_millis(minutes(10))},
+        {0: {"": to_millis(minutes(19))}},
+    )
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_what_statistics_tell_is_what_the_rows_hold(tmp_path: Path, statistics: bool) -> None:
+    rows = [("u", minutes(number % 17), number, "ab"[number % 2]) for number in range(50)]
+    files = files_of(tmp_path, write(tmp_path, "a.parquet", *rows, row_group_size=9, write_statistics=statistics))
+    found = measure_files(files)
+    assert (found.usable, found.smallest, found.largest) == (
+        50,
+        {0: to_millis(NOON)},
+        {0: {"": to_millis(minutes(16))}},
+    )
+
+
+def test_source_partitions_have_times_of_their_own(tmp_path: Path) -> None:
+    rows = [("u", minutes(1), 1, "a"), ("u", minutes(5), 1, "a"), ("u", minutes(3), 1, "b"), ("u", minutes(9), 1, None)]
+    found = measure_files(files_of(tmp_path, write(tmp_path, "a.parquet", *rows)), "part")
+    assert found.largest == {0: {"a": to_millis(minutes(5)), "b": to_millis(minutes(3)), "null": to_millis(minutes(9))}}
+
+
+def test_each_file_counts_to_its_commit(tmp_path: Path) -> None:
+    first, second = (write(tmp_path, f"{name}.parquet", ("u", minutes(1), 1, "a")) for name in "ab")
+    assert events(files_of(tmp_path, first, second))[COMMIT].to_pylist() == [0, 1]
+
+
+def test_the_source_row_of_an_event_is_found_again(tmp_path: Path) -> None:
+    names = [
+        write(
+            tmp_path,
+            f"{file}.parquet",
+            *[("u", minutes(row), row, f"{file}{row}") for row in range(20)],
+            row_group_size=6,
+        )
+        for file in "xyz"
+    ]
+    files = files_of(tmp_path, *names)
+    read = events(files)
+    asked = [41, 3, 59, 3, 20]
+    origins = read.select([FILE, PLACE]).take(asked)
+    found = files.source_rows(origins[FILE].to_numpy().astype("int64"), origins[PLACE].to_numpy())
+    assert found["part"].to_pylist() == ["z1", "x3", "z19", "x3", "y0"]
+    assert found.schema == SCHEMA
+
+
+def test_a_column_that_an_older_file_lacks_is_null_and_case_does_not_matter(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"User": ["u"], "AT": pa.array([NOON], pa.timestamp("us", tz="UTC"))}), tmp_path / "a.parquet"
+    )
+    read = events(files_of(tmp_path, "a.parquet"))
+    assert (read["key_user"].to_pylist(), read["value_value"].to_pylist()) == (["u"], [None])
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "expected"),
+    [("ms", 1_709_294_400_123, 1_709_294_400_123), ("s", 1_709_294_400, 1_709_294_400_000)],
+)
+def test_integers_are_times_in_their_unit(tmp_path: Path, unit: str, value: int, expected: int) -> None:
+    files = files_of(tmp_path, write(tmp_path, "a.parquet", ("u", None, value, "a")), timestamp="value", unit=unit)
+    assert events(files)[TIME].to_pylist() == [expected]
+
+
+def test_integers_beyond_all_time_are_out_of_range_and_do_not_wrap(tmp_path: Path) -> None:
+    rows = [("u", None, value, "a") for value in (2**62, -(2**62), -1)]
+    files = files_of(tmp_path, write(tmp_path, "a.parquet", *rows), timestamp="value", unit="s")
+    assert measure_files(files).counts == {rejects.OUT_OF_RANGE: 3}
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"file gone\.parquet is gone: it was compacted"):
+        measure_files(files_of(tmp_path, "gone.parquet"))
+
+
+def test_a_damaged_file_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 no such thing PAR1")
+    with pytest.raises(Refused, match=r"file a\.parquet can't be read.*reader='spark'"):
+        events(files_of(tmp_path, "a.parquet"))
+
+
+def test_times_of_the_old_calendar_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"user": ["u"], "at": pa.array([NOON], pa.timestamp("us", tz="UTC"))})
+    pq.write_table(table.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), tmp_path / "a.parquet")
+    with pytest.raises(Refused, match=r"calendar of Spark 2.*reader='spark'"):
+        events(files_of(tmp_path, "a.parquet"))
