@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from benchmarks.figures import figure_of
 from benchmarks.machine import describe_machine
 from benchmarks.report import Report, Section
@@ -75,6 +77,7 @@ PROGRAMS = {
 
 def run(program: Program, arguments: Sequence[str]) -> Section:
     """Run a program in a process of its own, showing what it prints."""
+    busy = psutil.cpu_percent(interval=1) / 100
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures"
         command = [sys.executable, "-m", f"benchmarks.{program.module}", *arguments, "--json", str(file)]
@@ -85,6 +88,7 @@ def run(program: Program, arguments: Sequence[str]) -> Section:
         command=" ".join(["python -m", f"benchmarks.{program.module}", *arguments]),
         measured=datetime.now(UTC).date().isoformat(),
         machine=describe_machine(),
+        busy=busy,
         figures=tuple(map(figure_of, lines)),
         failure=f"exit code {ended}" if ended else "",
     )

@@ -24,6 +24,7 @@ class Section:
         command: that measures it again.
         measured: day.
         machine: in a line.
+        busy: share of the cores that other work had when it began.
         figures: in order.
         failure: why there are no more of them; empty where all went well.
     """
@@ -32,6 +33,7 @@ class Section:
     command: str
     measured: str
     machine: str
+    busy: float
     figures: tuple[Figure, ...]
     failure: str = ""
 
@@ -71,7 +73,7 @@ class Report:
         machines = dict.fromkeys(section.machine for section in sections.values())
         lines = [f"# Benchmarks, {self.form} form\n", f"Measured on {'; and on '.join(machines)}.\n", *pictures]
         for section in sections.values():
-            lines += [f"## {section.title}\n", f"`{section.command}`, {section.measured}.\n"]
+            lines += [f"## {section.title}\n", f"`{section.command}`, {section.measured}; {_company(section.busy)}.\n"]
             if section.figures:
                 lines.append(_table(section.figures))
             if section.failure:
@@ -81,6 +83,10 @@ class Report:
     @property
     def _figures(self) -> Path:
         return self.folder / f"{self.form}.json"
+
+
+def _company(busy: float) -> str:
+    return f"other work had {busy:.0%} of the cores when it began"
 
 
 def _table(figures: Sequence[Figure]) -> str:

@@ -11,7 +11,7 @@ from benchmarks.report import Report, Section
 
 
 def section(*figures: Figure, failure: str = "") -> Section:
-    return Section("Beside a peer", "python -m benchmarks.peer", "2026-11-21", "2 cores", figures, failure)
+    return Section("Beside a peer", "python -m benchmarks.peer", "2026-11-21", "2 cores", 0.25, figures, failure)
 
 
 def growth(*sizes: int) -> tuple[Figure, ...]:
@@ -39,6 +39,7 @@ def test_the_page_has_the_machine_and_each_figure_beside_what_is_wanted(tmp_path
     Report(tmp_path, "quick").write({"peer": section(missed, *growth(1_000_000, 5_000_000))})
     page = (tmp_path / "quick.md").read_text()
     assert "Measured on 2 cores." in page
+    assert "other work had 25% of the cores when it began" in page
     assert "| batch, session windows, beside Spark | 2.00 x | at least 2.5: **not reached** |" in page
     assert "| backfill by events: 5,000,000 | 5.00 s |" in page
     for plot in ("quick-ratios.svg", "quick-growth.svg"):
