@@ -68,7 +68,9 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
     The tables of `sessions` hold two good epochs; `daily` and `live` never ran.
     """
     folder = tmp_path_factory.mktemp("project")
-    config = write_project(folder, session_lake(), max_lag_minutes="90", catchup="false", retry_delay_seconds="1")
+    # Nothing starts by itself: a continuous stream has no schedule.
+    by_hand = {"catchup": "false", "stream_mode": '"continuous"', "retry_delay_seconds": "1"}
+    config = write_project(folder, session_lake(), max_lag_minutes="90", **by_hand)
     config.write_text(config.read_text() + PROJECT)
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)
     (folder / "dags").mkdir()
