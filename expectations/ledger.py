@@ -78,7 +78,8 @@ class Erased(NamedTuple):
             return False
         if self.forgotten is not None and entry.epoch < self.forgotten:
             return True
-        is_whole = entry.what in _PRUNED and entry.found == 0
+        # Late rows go by the epoch that found them, whenever they were reopened.
+        is_whole = entry.what == "reopened" or (entry.what in _PRUNED and entry.found == 0)
         return is_whole and self.pruned is not None and entry.epoch < self.pruned
 
 
@@ -113,9 +114,11 @@ def _found_rows(tables: PinnedTables) -> dict[str, _Found]:
     rows = tables.late
     # A derived key column is not among the input's.
     has_key = set(key) <= set(rows.column_names)
-    found["late"] = _Found.of(
-        rows["epoch"].to_numpy(), key_groups(rows, key, max_parallelism).to_numpy() if has_key else None
-    )
+    groups = key_groups(rows, key, max_parallelism).to_numpy() if has_key else None
+    found["late"] = _Found.of(rows["epoch"].to_numpy(), groups)
+    if "reopened" in rows.column_names and "reopened" in tables.epochs.column_names:
+        marks = pc.fill_null(rows["reopened"], 0).to_numpy()
+        found["reopened"] = _Found.of(marks, groups)
     panes = tables.results
     if not results.has_panes(panes.schema):
         return found
@@ -145,10 +148,8 @@ def _snapshot_entries(tables: PinnedTables, shape: WindowShape | None, final: pa
     for first, last, _ in ranges if taken is not None else [(0, manifest.max_parallelism - 1, {})]:
         elements = _sum(final[shape.count], (final_groups >= first) & (final_groups <= last))
         elements += _sum(state[f"acc_{shape.count}"], in_flight & (groups >= first) & (groups <= last))
-        on_time = pc.sum(made["on_time"]).as_py() if taken is None else taken[first : last + 1].sum()
-        yield Entry(
-            manifest.epoch, "elements in windows", first, last, int(on_time) * shape.multiplicity, int(elements)
-        )
+        inside = _taken_in_all(made) if taken is None else taken[first : last + 1].sum()
+        yield Entry(manifest.epoch, "elements in windows", first, last, int(inside) * shape.multiplicity, int(elements))
 
 
 def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
@@ -173,8 +174,14 @@ def _taken(made: pa.Table) -> np.ndarray | None:
     taken = np.zeros(max(shard["last"] for shard in rows[0]) + 1, dtype=np.int64)
     for shards in rows:
         for shard in shards:
-            taken[shard["first"]] += shard["on_time"] or 0
+            taken[shard["first"]] += (shard["on_time"] or 0) + (shard.get("reopened") or 0)
     return taken
+
+
+def _taken_in_all(made: pa.Table) -> int:
+    """Elements that windows took since the beginning: on time, or reopened when they had been late."""
+    reopened = pc.sum(made["reopened"]).as_py() if "reopened" in made.column_names else 0
+    return int(pc.sum(made["on_time"]).as_py()) + int(reopened or 0)
 
 
 def _sum(column: pa.ChunkedArray, chosen: np.ndarray) -> int:

@@ -27,6 +27,7 @@ COUNTERS = (
     "timers_fired",
     "timers_deleted",
     "open_windows",
+    "reopened",
 )
 
 

@@ -11,16 +11,27 @@ import pyarrow.compute as pc
 
 from pipelines.binding import BoundPipeline
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
+from pipelines.epoch.publish import key_columns
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.epoch.steps import CommitStep, EventOrder
+from pipelines.errors import Refused
 from pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
-from pipelines.reopen.stretches import END, START, islands, millis_of, session_stretches, spans_of, windows_at
+from pipelines.reopen.stretches import (
+    END,
+    START,
+    Stretches,
+    islands,
+    millis_of,
+    session_stretches,
+    spans_of,
+    windows_at,
+)
 from pipelines.snapshots.contents import state_rows
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Reopening, Shard
-from pipelines.storage import read_table
+from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import late, results
-from pipelines.tables.key_groups import hash_of_texts, key_hashes
+from pipelines.tables.key_groups import hash_of_texts, key_groups, key_hashes
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.columnar.key_codes import encode_keys
 from windowing.compute import Windows
@@ -42,14 +53,14 @@ class ReopenPlan:
         wanted: the stretches to compute again, with the key columns.
         standing: published panes in them that were not withdrawn.
         reopening: the late rows that are meant.
-        late_rows: how many they are.
+        late_rows: how many they are, in each shard of the epoch.
     """
 
     epoch: EpochPlan
     wanted: pa.Table
     standing: pa.Table
     reopening: Reopening
-    late_rows: int
+    late_rows: tuple[int, ...]
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -96,25 +107,61 @@ def plan_reopen(
     assert isinstance(windows, Windows)
     hash_ = None if selection.key is None else hash_of_texts(key, selection.key)
     reopening = Reopening(epoch=epoch.epoch, key=hash_, start=selection.start, end=selection.end)
-    found = read_table(tables.warehouse, tables.open(late.NAME))
+    late_handle = tables.open(late.NAME)
+    found = read_table(tables.warehouse, late_handle)
     found = rows.keyed(found.filter(late.is_open(found)))
-    meant = late.is_meant(found, key.names, reopening).combine_chunks()
+    meant = late.is_meant(found, key.names, reopening)
     handle = tables.open(results.NAME)
     published = read_table(tables.warehouse, handle, [*key.names, *_OF_PANES], ~pc.field("stale"))
     if hash_ is not None:
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
     published = _standing(published, key.names, windows)
     if isinstance(windows.assigner, SESSIONS):
-        wanted = _stretches(tables, bound, head, reopening, found, meant, published)
+        stretches = _stretches(tables, bound, head, reopening, found, meant, published)
+        wanted = stretches.wanted
+        reopening = reopening.model_copy(update={"also": _beside(key, found, meant, stretches)})
+        meant = late.is_meant(found, key.names, reopening)
         places = islands(key, wanted, spans_of(published, key.names))
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
         wanted = _windows(windows, bound, head, reopening, found.filter(meant), rows)
         inside = _are_in(spans_of(published, key.names), wanted, key.names)
+    if reopening.key is not None or reopening.also:
+        _check_told(bound, arrow_schema(late_handle))
     ids = published.filter(pa.array(inside))["window_id"].unique()
     touched = read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids))
     standing = _standing(touched, key.names, windows)
-    return ReopenPlan(epoch, wanted, standing, reopening, pc.sum(meant).as_py() or 0)
+    return ReopenPlan(epoch, wanted, standing, reopening, _by_shard(epoch, found.filter(meant)))
+
+
+def _beside(
+    key: KeySchema, found: pa.Table, meant: pa.ChunkedArray, stretches: Stretches
+) -> tuple[tuple[int, int, int], ...]:
+    """The stretches that hold late rows which are not meant: a session is computed whole, with them."""
+    bounded = found["window_start"].is_valid()
+    left = pc.and_(pc.invert(meant.filter(bounded)), pa.array(stretches.late))
+    spans = spans_of(found, key.names).filter(left)
+    places = islands(key, stretches.wanted, spans)
+    held = np.isin(places.of_span[: len(stretches.wanted)], places.of_span[len(stretches.wanted) :])
+    holding = stretches.wanted.filter(pa.array(held))
+    columns = (key_hashes(holding, key.names), holding[START], holding[END])
+    return tuple(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def _check_told(bound: BoundPipeline, schema: pa.Schema) -> None:
+    """Refuse to choose among late rows by a key that their table does not have."""
+    pipeline = bound.pipeline
+    if set(pipeline.key) & set(pipeline.columns) or not key_columns(late.NAME, schema, pipeline.key):
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be chosen by key, nor by a span of time that cuts a "
+            "session, for their table lacks the key's columns. Reopen all of them"
+        )
+
+
+def _by_shard(epoch: EpochPlan, rows: pa.Table) -> tuple[int, ...]:
+    """How many rows belong to each shard."""
+    groups = key_groups(rows, epoch.bound.key.names, epoch.bound.pipeline.max_parallelism).to_numpy()
+    return tuple(int(((groups >= shard.first) & (groups <= shard.last)).sum()) for shard in epoch.shards)
 
 
 def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Millis) -> EpochPlan:
@@ -175,17 +222,14 @@ def _stretches(
     head: Snapshot,
     reopening: Reopening,
     found: pa.Table,
-    meant: pa.BooleanArray,
+    meant: pa.ChunkedArray,
     published: pa.Table,
-) -> pa.Table:
+) -> Stretches:
     key = bound.key
-    bounded = found["window_start"].is_valid()
-    spans, selected = spans_of(found, key.names), meant.filter(bounded.combine_chunks())
+    spans, selected = spans_of(found, key.names), meant.filter(found["window_start"].is_valid())
     rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
     if reopening.key is not None:
         rows = rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
-        own = pc.equal(key_hashes(spans, key.names), reopening.key)
-        spans, selected = spans.filter(own), selected.filter(own.combine_chunks())
     opened, closed = spans_of(rows, key.names), spans_of(published, key.names)
     # A pane of a session that grew since belongs to that session: they are one.
     closed = closed.filter(pa.array(~_are_in(closed, _emitted(rows, key.names), key.names)))
@@ -193,9 +237,7 @@ def _stretches(
         MIN_TIMESTAMP if reopening.start is None else reopening.start,
         MAX_TIMESTAMP if reopening.end is None else reopening.end - 1,
     )
-    return session_stretches(
-        key, spans, selected.to_numpy(zero_copy_only=False).astype(np.bool_), [opened, closed], bounds
-    )
+    return session_stretches(key, spans, selected.to_numpy().astype(np.bool_), [opened, closed], bounds)
 
 
 def _emitted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

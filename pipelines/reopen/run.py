@@ -21,6 +21,8 @@ from pipelines.storage import arrow_schema
 from pipelines.tables import late, results, state
 from pipelines.tables.pipeline_tables import PUBLISHED
 
+_COUNTED = ("fired_late", "withdrawn")
+
 
 def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     """Take late rows into the windows they belong to; the epoch's manifest and how many rows they were.
@@ -52,13 +54,13 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     driver.tell("planned")
     outcomes = rows.correct(plan) if len(plan.wanted) else []
     driver.tell("operated")
-    if not plan.late_rows and not any(outcome.changed or outcome.files for outcome in outcomes):
+    if not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes):
         return None, 0
     driver.lease.check()
     manifest = commit_reopened(plan, outcomes, round(perf_counter() - began, 3))
     driver.tell("committed")
     driver.recover()
-    return manifest, plan.late_rows
+    return manifest, sum(plan.late_rows)
 
 
 def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0) -> Manifest:
@@ -80,11 +82,15 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
     manifest = quiet_manifest(
         head.manifest, "reopen", epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards
     )
-    counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in ("fired_late", "withdrawn")}
+    counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
+    counted["reopened"] = sum(plan.late_rows)
     manifest = manifest.model_copy(
         update={
             "counters": {**manifest.counters, **counted},
-            "shards": tuple(_counted(shard, done.get(number)) for number, shard in enumerate(manifest.shards)),
+            "shards": tuple(
+                _counted(shard, done.get(number), late_rows)
+                for number, (shard, late_rows) in enumerate(zip(manifest.shards, plan.late_rows, strict=True))
+            ),
             "phases": {"job": seconds},
             "run_id": epoch.run_id,
         }
@@ -115,9 +121,7 @@ def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
     )
 
 
-def _counted(shard: Shard, outcome: ShardOutcome | None) -> Shard:
-    """A range of key groups with what the epoch put out there."""
-    if outcome is None:
-        return shard
-    counted = {name: outcome.counters[name] for name in ("fired_late", "withdrawn")}
-    return shard.model_copy(update={"counters": {**shard.counters, **counted}})
+def _counted(shard: Shard, outcome: ShardOutcome | None, late_rows: int) -> Shard:
+    """A range of key groups with what the epoch put out there, and the late rows that it took in."""
+    counted = {} if outcome is None else {name: outcome.counters[name] for name in _COUNTED}
+    return shard.model_copy(update={"counters": {**shard.counters, **counted, "reopened": late_rows}})

@@ -102,10 +102,23 @@ def islands(key: KeySchema, *parts: pa.Table) -> Islands:
     return Islands(keys, code[first], start[first], last, of_span)
 
 
+@dataclass(frozen=True)
+class Stretches:
+    """Stretches of keys to compute again.
+
+    Args:
+        wanted: as spans.
+        late: which late rows lie in them.
+    """
+
+    wanted: pa.Table
+    late: Bools
+
+
 def session_stretches(
     key: KeySchema, late: pa.Table, selected: Bools, closed: Sequence[pa.Table], may_begin: tuple[int, int]
-) -> pa.Table:
-    """The stretches to compute again: those of selected late rows, and those where sessions lie that should be one.
+) -> Stretches:
+    """The stretches of selected late rows, and those where sessions lie that should be one.
 
     Sessions of a stream may touch without a late row: an element behind the watermark opens one over
     another that has passed.
@@ -124,4 +137,4 @@ def session_stretches(
     asked[found.of_span[: len(late)][selected]] = True
     sessions = np.bincount(found.of_span[len(late) :], minlength=count)
     asked |= (sessions > 1) & (found.starts >= may_begin[0]) & (found.starts <= may_begin[1])
-    return found.table(asked)
+    return Stretches(found.table(asked), asked[found.of_span[: len(late)]])

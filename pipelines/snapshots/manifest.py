@@ -64,13 +64,15 @@ class Reopening(_Value):
     """Late rows that an epoch reopened: those found before it that no other had reopened.
 
     `key` is a hash, None for every key. `start` and `end` bound the beginning of the windows that the rows
-    would have gone to.
+    would have gone to. `also` are spans `(hash of the key, start, end)` that were taken in with them: sessions are
+    computed whole.
     """
 
     epoch: int
     key: int | None = None
     start: int | None = None
     end: int | None = None
+    also: tuple[tuple[int, int, int], ...] = ()
 
 
 class Publish(_Value):

@@ -17,6 +17,7 @@ SHARD_COUNTERS = (
     "fired_late",
     "withdrawn",
     "open_windows",
+    "reopened",
 )
 """What is counted for each range of key groups too: conservation is checked there."""
 
@@ -52,6 +53,7 @@ SCHEMA = pa.schema(
         column("run_id", pa.string(), "the run that made it", False),
         column("started_at", TIMESTAMP, "clock of the driver when it began", False),
         column("stale", pa.bool_(), "whether an interval before it was run again since", False),
+        column("reopened", pa.int64(), "late rows that windows took in after all"),
         column("watermark_lag_ms", pa.int64(), "how far the watermark lies behind the clock"),
     ]
 )

@@ -48,15 +48,25 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
         key: what it calls the key columns.
         reopening: which rows are meant.
     """
-    meant = pc.and_(is_open(rows), pc.less(rows["epoch"], reopening.epoch))
-    if reopening.key is not None:
-        meant = pc.and_(meant, pc.equal(key_hashes(rows, key), reopening.key))
+    open_before = pc.and_(is_open(rows), pc.less(rows["epoch"], reopening.epoch))
     begins = rows["window_start"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-    if reopening.start is not None:
-        meant = pc.and_(meant, pc.fill_null(pc.greater_equal(begins, reopening.start), False))
-    if reopening.end is not None:
-        meant = pc.and_(meant, pc.fill_null(pc.less(begins, reopening.end), False))
-    return meant
+    hashes = key_hashes(rows, key) if reopening.key is not None or reopening.also else None
+    chosen = _lies_in(begins, reopening.start, reopening.end)
+    if reopening.key is not None:
+        chosen = pc.and_(chosen, pc.equal(hashes, reopening.key))
+    for owner, start, end in reopening.also:
+        chosen = pc.or_(chosen, pc.and_(pc.equal(hashes, owner), _lies_in(begins, start, end)))
+    return pc.and_(open_before, chosen)
+
+
+def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
+    """Which times lie in `[start, end)`; a time that is not there lies in all of time only."""
+    lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
+    if start is not None:
+        lies = pc.and_(lies, pc.fill_null(pc.greater_equal(times, start), False))
+    if end is not None:
+        lies = pc.and_(lies, pc.fill_null(pc.less(times, end), False))
+    return lies
 
 
 def with_marks(rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:

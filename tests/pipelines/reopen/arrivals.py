@@ -61,7 +61,7 @@ class Arrivals:
         """Reopen late rows, all by default; None where there was nothing to do."""
         plan = self.planned(selection)
         outcomes = self.correct(plan)
-        if not plan.late_rows and not any(outcome.files for outcome in outcomes):
+        if not any(plan.late_rows) and not any(outcome.files for outcome in outcomes):
             return None
         manifest = commit_reopened(plan, outcomes)
         publish(self.by_hand.tables, manifest)
