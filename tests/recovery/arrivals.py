@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,30 @@ def crash_after(spark: SparkSession | NoSpark, lake: Lake, step: str, epoch: int
             run(spark, lake, tell, **options)
 
 
+@dataclass(frozen=True)
+class Runs:
+    """The same stream three times, without a JVM.
+
+    Args:
+        source: not begun.
+        begun: three epochs on, and before the one that ends a commit which was read by half.
+        ended: at its end, undisturbed.
+    """
+
+    source: Lake
+    begun: Lake
+    ended: Lake
+
+    @classmethod
+    def make(cls, folder: Path) -> Runs:
+        """Make them in a folder."""
+        source = source_of(folder / "source", commits=2)
+        begun, ended = copy_of(source, folder / "begun"), copy_of(source, folder / "ended")
+        crash_after(NoSpark(), begun, STEPS[-1], epoch=3)
+        run(NoSpark(), ended)
+        return cls(source, begun, ended)
+
+
 def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """Everything that readers can see and a later run rests on, row for row, without the runs' own marks.
 
@@ -133,6 +158,13 @@ def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] 
     ]
     found["doubled panes"] = sorted(str(pane) for pane in panes if pane[0] is not None and panes.count(pane) > 1)
     return found
+
+
+def rows_of(
+    lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] = ("epoch", "timeline")
+) -> dict[str, list[str]]:
+    """What the tables hold, without the numbers of epochs, which cuts and restores move."""
+    return {table: rows for table, rows in outcome(lake, pipeline, without).items() if table != "epochs"}
 
 
 def differences(found: dict[str, list[str]], expected: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ from pipelines.flights.hours import airport_hours
 from pipelines.flights.source import load_flights
 from pipelines.replay import replay
 from tests.lake import DAY0, Lake, Row, hourly_pipeline, session_pipeline
-from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run
+from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, rows_of, run
 from tests.recovery.without_spark import NoSpark, standing_in
 from windowing import (
     AfterCount,
@@ -130,12 +130,6 @@ def commits_come_hourly(lake: Lake, table: str, apart: timedelta = HOUR) -> None
         log.write_text("\n".join(map(json.dumps, actions)))
 
 
-def rows_of(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
-    """What the tables hold, without the numbers of epochs, which a cut moves."""
-    found = outcome(lake, pipeline, without=("epoch",))
-    return {table: rows for table, rows in found.items() if table != "epochs"}
-
-
 def stream(lake: Lake, pipeline: Pipeline, files: int) -> None:
     run(NoSpark(), lake, pipeline=pipeline, options={"maxFilesPerTrigger": str(files)})  # type: ignore[arg-type]
 
@@ -178,7 +172,7 @@ def test_neither_epochs_nor_stops_nor_parallelism_change_anything(
 def assert_equal_however_run(source: Lake, folder: Path, pipeline: Pipeline, seeds: Sequence[int]) -> None:
     at_once = copy_of(source, folder / "at_once")
     replayed(at_once, pipeline, None)
-    expected = rows_of(at_once, pipeline)
+    expected = rows_of(at_once, pipeline, without=("epoch",))
     assert expected["results"]
     ways = {
         "replayed by 3": lambda lake: replayed(lake, pipeline, 3),
@@ -190,7 +184,7 @@ def assert_equal_however_run(source: Lake, folder: Path, pipeline: Pipeline, see
     for way, go in ways.items():
         lake = copy_of(source, folder / way.replace(" ", "_"))
         go(lake)
-        assert differences(rows_of(lake, pipeline), expected) == {}, way
+        assert differences(rows_of(lake, pipeline, without=("epoch",)), expected) == {}, way
 
 
 def test_the_data_has_late_and_rejected_rows_and_idle_users(source: Lake, tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Field
@@ -21,11 +20,15 @@ from pipelines.lease import Lease
 from pipelines.snapshots import commit as snapshot_step
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.restore import restore
+from pipelines.storage import path_of
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import Lake
-from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, crash_after, differences, outcome, run, source_of
+from tests.recovery.arrivals import PIPELINE, STEPS, Runs, copy_of, differences, rows_of, run
 from tests.recovery.without_spark import NoSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.recovery
 
@@ -53,23 +56,9 @@ def add_column(table: DeltaTable) -> None:
 ACTS: tuple[Act, ...] = (optimize, vacuum, describe, add_column)
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A stream that stands before the epoch which ends a half-read commit, and what the stream comes to."""
-
-    lake: Lake
-    rows: dict[str, list[str]]
-
-
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
-    folder = tmp_path_factory.mktemp("rivals")
-    source = source_of(folder / "source", commits=2)
-    undisturbed = copy_of(source, folder / "undisturbed")
-    run(NoSpark(), undisturbed)
-    lake = copy_of(source, folder / "begun")
-    crash_after(NoSpark(), lake, STEPS[-1], epoch=3)
-    return Begun(lake, rows_of(undisturbed))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs.make(tmp_path_factory.mktemp("runs"))
 
 
 def run_beside(lake: Lake, act: Act, tables: tuple[str, ...], step: str) -> None:
@@ -86,11 +75,8 @@ def run_beside(lake: Lake, act: Act, tables: tuple[str, ...], step: str) -> None
     run(NoSpark(), lake, tell)
 
 
-def rows_of(lake: Lake) -> dict[str, list[str]]:
-    """What the tables hold, without the numbers of epochs, which a restore moves, and a column that a rival added."""
-    found = outcome(lake, without=("epoch", "timeline", "theirs"))
-    return {table: rows for table, rows in found.items() if table != "epochs"}
-
+MOVED = ("epoch", "timeline", "theirs")
+"""Columns that a restore moves, and one that a rival adds."""
 
 STOPS = {
     # Any commit to state since the plan, were it harmless, refuses the epoch: OPTIMIZE is the one that doubles rows.
@@ -108,9 +94,9 @@ STOPS = {
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("where", ["state", "published"])
 def test_what_others_do_between_two_steps_changes_nothing_or_stops_the_epoch_with_a_way_out(
-    begun: Begun, tmp_path: Path, where: str, act: Act, step: str
+    runs: Runs, tmp_path: Path, where: str, act: Act, step: str
 ) -> None:
-    lake = copy_of(begun.lake, tmp_path / "lake")
+    lake = copy_of(runs.begun, tmp_path / "lake")
     tables = (state.NAME,) if where == "state" else PUBLISHED
     stopped = None
     try:
@@ -121,7 +107,7 @@ def test_what_others_do_between_two_steps_changes_nothing_or_stops_the_epoch_wit
     if stopped is not None:
         follow(lake, stopped)
         run(NoSpark(), lake)
-    assert differences(rows_of(lake), begun.rows) == {}
+    assert differences(rows_of(lake, without=MOVED), rows_of(runs.ended)) == {}
 
 
 def follow(lake: Lake, message: str) -> None:
@@ -134,7 +120,7 @@ def follow(lake: Lake, message: str) -> None:
 
 
 def test_a_state_commit_that_tries_again_past_another_one_is_noticed(
-    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With retries deltalake commits past a concurrent OPTIMIZE: old rows and new ones, and two manifests."""
 
@@ -143,15 +129,44 @@ def test_a_state_commit_that_tries_again_past_another_one_is_noticed(
 
     monkeypatch.setattr(snapshot_step, "CommitProperties", with_retries)
     with pytest.raises(Refused, match="has 2 manifests"):
-        run_beside(copy_of(begun.lake, tmp_path / "lake"), optimize, (state.NAME,), OPERATED)
+        run_beside(copy_of(runs.begun, tmp_path / "lake"), optimize, (state.NAME,), OPERATED)
 
 
 def test_committing_files_without_a_look_at_them_is_noticed(
-    begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (snapshot_step, publish_step):
         monkeypatch.setattr(module, "check_written", lambda *ignored: None)
-    lake = copy_of(begun.lake, tmp_path / "lake")
+    lake = copy_of(runs.begun, tmp_path / "lake")
     run_beside(lake, vacuum, PUBLISHED, OPERATED)
     with pytest.raises(Refused, match="can't be read"):
         rows_of(lake)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("statement", "refused"),
+    [
+        ("OPTIMIZE {}", None),
+        ("VACUUM {} RETAIN 0 HOURS", None),
+        ("ALTER TABLE {} SET TBLPROPERTIES ('theirs' = 'yes')", None),
+        ("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", "feature deletionVectors"),
+        ("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "feature columnMapping"),
+    ],
+    ids=["optimize", "vacuum", "alter", "deletion vectors", "column mapping"],
+)
+def test_what_spark_does_to_a_published_table_changes_nothing_or_is_refused(
+    spark: SparkSession, runs: Runs, tmp_path: Path, statement: str, refused: str | None
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+
+    def act(table: DeltaTable) -> None:
+        spark.sql(statement.format(f"delta.`{path_of(table)}`")).collect()
+
+    if refused is not None:
+        with pytest.raises(Refused, match=f"{refused}.*Only tidegate may change its tables"):
+            run_beside(lake, act, ("results",), RESULTS)
+        return
+    run_beside(lake, act, ("results",), RESULTS)
+    assert differences(rows_of(lake, without=MOVED), rows_of(runs.ended)) == {}
