@@ -1,0 +1,93 @@
+"""The runs that several modules look at: made once."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pipelines.airflow.embedded import EmbeddedAirflow
+from pipelines.lease import LeaseRow, read_lease
+from tests.airflow.dag_runs import create_backfill, wait_until
+from tests.airflow.visits import daily
+from tests.lake import DAY0, Lake, Row
+
+DAYS = 10
+KILL_SCHEDULER_ON, KILL_WORKER_ON = 3, 6
+PATIENCE_SECONDS = 1200.0
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """A backfill of ten days through a real scheduler, in which processes of Airflow were killed.
+
+    Args:
+        lake: its project.
+        rows: the events.
+        runs: of the DAG, by day.
+    """
+
+    lake: Lake
+    rows: list[Row]
+    runs: list[dict[str, Any]]
+
+
+def day(number: int) -> datetime:
+    """Midnight at which a day begins."""
+    return DAY0 + timedelta(days=number)
+
+
+def visits(days: int, seed: int) -> list[Row]:
+    """Events of a few users, half of them near midnight, so that visits cross it."""
+    draw = random.Random(seed)
+    rows: list[Row] = []
+    for number in range(days):
+        for user in ("ann", "bob", "cid", "dan"):
+            for _ in range(8):
+                minute = draw.choice((draw.randrange(0, 40), draw.randrange(1400, 1440), draw.randrange(1440)))
+                rows.append((user, day(number) + timedelta(minutes=minute), draw.randrange(100)))
+    return rows
+
+
+@pytest.fixture(scope="session")
+def lake(airflow: EmbeddedAirflow) -> Lake:
+    """The project that Airflow runs."""
+    return Lake(airflow.dags.parent)
+
+
+@pytest.fixture(scope="session")
+def backfilled(airflow: EmbeddedAirflow, lake: Lake) -> Backfilled:
+    rows = visits(DAYS, seed=3)
+    lake.append(*rows, table="daily_events")
+    dag = "daily__backfill"
+    create_backfill(airflow, dag, day(0), day(DAYS - 1), "failed")
+
+    def driver() -> LeaseRow | None:
+        row = read_lease(lake.tables(daily))
+        return row if row is not None and row.is_alive(lake.clock()) else None
+
+    def at_work_on(number: int) -> bool:
+        return len(list((airflow.runs / dag).glob("*/windows/*/log.txt"))) == number and driver() is not None
+
+    wait_until(lambda: at_work_on(KILL_SCHEDULER_ON), f"day {KILL_SCHEDULER_ON}", PATIENCE_SECONDS)
+    airflow.kill_component("scheduler")
+    assert driver() is not None, "it goes on without its worker"
+    airflow.start_component("scheduler")
+    wait_until(lambda: at_work_on(KILL_WORKER_ON), f"day {KILL_WORKER_ON}", PATIENCE_SECONDS)
+    (at_work,) = [
+        task
+        for run in airflow.runs_of(dag)
+        for task in airflow.tasks_of(dag, run["dag_run_id"])
+        if (task["task_id"], task["state"]) == ("windows", "running")
+    ]
+    airflow.kill_worker(at_work["id"])
+    assert driver() is not None, "it goes on without its worker"
+
+    def ended() -> list[dict[str, Any]] | None:
+        runs = airflow.runs_of(dag)
+        return runs if len(runs) == DAYS and {run["state"] for run in runs} <= {"success", "failed"} else None
+
+    return Backfilled(lake, rows, wait_until(ended, "the end of the backfill", PATIENCE_SECONDS))

@@ -1,0 +1,189 @@
+"""A stream through a real scheduler: started, fed, kept from bad successors, and replaced from an older snapshot."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from pipelines.airflow.embedded import EmbeddedAirflow
+from pipelines.config import load_config
+from pipelines.lease import LeaseRow, read_lease
+from pipelines.snapshots.head import require_snapshot
+from pipelines.snapshots.savepoint import create_savepoint, list_savepoints
+from pipelines.stopping import stop_driver
+from pipelines.storage import warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.airflow.dag_runs import begin, end_of, run_of, states, task_log, wait_until
+from tests.airflow.visits import live
+from tests.lake import Lake, at
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+DAG = "live__stream"
+FIRST = (("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:05"), 4))
+FED = (("ann", at("12:00"), 8),)
+LATE = (("bob", at("10:10"), 16),)
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """A continuous stream that has made its first epoch and goes on.
+
+    Args:
+        lake: its project.
+        run: of the DAG.
+        sensor: the states that `first_epoch` was seen in, in order.
+    """
+
+    lake: Lake
+    run: str
+    sensor: tuple[str, ...]
+
+    @property
+    def tables(self) -> PipelineTables:
+        return self.lake.tables(live)
+
+    @property
+    def events_in(self) -> int:
+        return int(pc.sum(self.lake.rows(live, "epochs")["events_in"]).as_py())
+
+    def driver(self) -> LeaseRow:
+        """Who drives it."""
+        row = read_lease(self.tables)
+        assert row is not None
+        assert row.is_alive(self.lake.clock())
+        return row
+
+
+@pytest.fixture(scope="module")
+def streaming(airflow: EmbeddedAirflow, lake: Lake) -> Iterator[Streaming]:
+    lake.append(*FIRST, table="live_events")
+    run = begin(airflow, DAG, interval="2s")
+    seen: list[str] = []
+
+    def confirmed() -> bool:
+        (task,) = [task for task in airflow.tasks_of(DAG, run) if task["task_id"] == "first_epoch"]
+        if task["state"] is not None and task["state"] not in seen:
+            seen.append(task["state"])
+        return task["state"] in ("success", "failed")
+
+    wait_until(confirmed, "the first epoch")
+    try:
+        yield Streaming(lake, run, tuple(seen))
+    finally:
+        stop_driver(lake.folder / "tidegate.toml", live.name, patience=60)
+
+
+def test_the_first_epoch_is_confirmed_in_the_triggerer_while_the_stream_goes_on(
+    streaming: Streaming, airflow: EmbeddedAirflow
+) -> None:
+    assert "deferred" in streaming.sensor, "it takes no worker while it waits"
+    assert streaming.sensor[-1] == "success"
+    tasks = {task["task_id"]: task["state"] for task in airflow.tasks_of(DAG, streaming.run)}
+    assert tasks["stream"] == "running"
+    assert streaming.events_in == len(FIRST)
+
+
+def test_what_is_fed_is_taken_and_a_row_that_comes_too_late_is_kept(streaming: Streaming) -> None:
+    streaming.lake.append(*FED, table="live_events")
+    streaming.lake.append(*LATE, table="live_events")
+    wait_until(lambda: streaming.events_in == len(FIRST + FED + LATE), "the epoch over what was fed")
+    assert totals(streaming) == {("ann", at("10:00")): 3, ("bob", at("10:05")): 4}
+    assert [row["reason"] for row in streaming.lake.rows(live, "late").to_pylist()] == ["late"]
+
+
+def test_a_start_beside_it_is_told_who_is_at_work_and_leaves_the_timeline_as_it_is(
+    streaming: Streaming, airflow: EmbeddedAirflow
+) -> None:
+    driver = streaming.driver()
+    run = run_of(airflow, DAG, mode="available-now", restore="1")
+    assert states(airflow, run)["stream"] == ("failed", 2), "another try might have found the lease free"
+    told = task_log(airflow, run, "stream")
+    assert f"is being driven by process {driver.process}" in told
+    assert "exit code 4" in told
+    assert streaming.driver().run == driver.run
+    assert streaming.lake.snapshot(live).manifest.timeline == 1, "a restore that commits nothing leaves nothing"
+
+
+def code_that_can_not_go_on(lake: Lake) -> None:
+    module = lake.folder / "visits.py"
+    module.write_text(module.read_text().replace('key=("user",)', 'key=("value",)'))
+
+
+def a_savepoint_of_another_pipeline(lake: Lake) -> None:
+    tables = PipelineTables(warehouse_of(load_config(lake.folder / "tidegate.toml")), "sessions")
+    entry = create_savepoint(tables, require_snapshot(tables), "foreign", lake.clock())
+    savepoints = Path(lake.tables(live).path("savepoints"))
+    savepoints.mkdir(exist_ok=True)
+    shutil.move(entry.path, savepoints / "foreign")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "restore", "code", "told"),
+    [
+        (lambda lake: None, "9999", 2, "'9999' is no snapshot of live"),
+        (lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live"),
+        (a_savepoint_of_another_pipeline, "savepoint:foreign", 3, "is one of pipeline 'sessions'"),
+        (code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot"),
+    ],
+    ids=["unknown snapshot", "unknown savepoint", "another pipeline's savepoint", "incompatible code"],
+)
+def test_a_successor_that_can_not_go_on_is_refused_while_the_old_stream_runs(
+    prepare: Callable[[Lake], None],
+    restore: str,
+    code: int,
+    told: str,
+    streaming: Streaming,
+    airflow: EmbeddedAirflow,
+) -> None:
+    driver = streaming.driver()
+    prepare(streaming.lake)
+    try:
+        run = run_of(airflow, DAG, take_over=True, restore=restore)
+    finally:
+        shutil.copy(Path(__file__).parent / "visits.py", streaming.lake.folder)
+    found = states(airflow, run)
+    assert found["check"] == ("failed", 1), "a retry would change nothing"
+    assert {found[task][0] for task in ("savepoint", "stop", "stream")} == {"upstream_failed"}
+    log = task_log(airflow, run, "check")
+    assert told in log
+    assert f"exit code {code}" in log
+    assert streaming.driver().run == driver.run
+    assert not streaming.driver().stop_requested
+
+
+def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_same_again(
+    streaming: Streaming, airflow: EmbeddedAirflow
+) -> None:
+    """Last in this file: it ends the stream that the others look at."""
+    before = streaming.lake.snapshot(live).manifest
+    events, windows = streaming.events_in, totals(streaming)
+    run = run_of(
+        airflow, DAG, take_over=True, restore="1", savepoint="before_restart", parallelism=3, mode="available-now"
+    )
+    assert {task: state for task, (state, _) in states(airflow, run).items()} == {
+        "before": "success",
+        "check": "success",
+        "savepoint": "success",
+        "stop": "success",
+        "stream": "success",
+        "first_epoch": "skipped",
+    }
+    old = end_of(airflow, DAG, streaming.run)
+    assert states(airflow, old)["stream"] == ("success", 1), "it ended after its epoch, as it was asked to"
+    manifest = streaming.lake.snapshot(live).manifest
+    assert (manifest.timeline, len(manifest.shards)) == (before.timeline + 1, 3)
+    (savepoint,) = [entry for entry in list_savepoints(streaming.tables) if entry.name == "before_restart"]
+    assert savepoint.manifest.epoch >= before.epoch
+    assert streaming.events_in == events == len(FIRST + FED + LATE), "every event counts once"
+    assert totals(streaming) == windows
+
+
+def totals(streaming: Streaming) -> dict[tuple[str, object], int]:
+    """Totals of the windows that are final, by user and start."""
+    return {(row["user"], row["window_start"]): row["total"] for row in streaming.lake.final(live).to_pylist()}
