@@ -67,7 +67,7 @@ def arrive(arrivals: Arrivals, seed: int, commits: int = 8, begin: int = 0, user
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_stream_and_then_everything_reopened_is_the_backfill(tmp_path: Path, name: str) -> None:
     arrivals = Arrivals(ByHand(tmp_path, PIPELINES[name]))
-    arrive(arrivals, seed=1)
+    arrive(arrivals, seed=1, commits=6)
     assert arrivals.final() != arrivals.in_event_order(), "the data must have late rows"
     assert arrivals.reopen() is not None
     assert arrivals.final() == arrivals.in_event_order()
@@ -97,6 +97,6 @@ def test_the_law_holds_on_many_streams_that_are_reopened_on_their_way(tmp_path: 
 @pytest.mark.parametrize("name", ["tumbling", "sliding", "sessions"])
 def test_what_was_reopened_is_not_reopened_again(tmp_path: Path, name: str) -> None:
     arrivals = Arrivals(ByHand(tmp_path, PIPELINES[name]))
-    arrive(arrivals, seed=5)
+    arrive(arrivals, seed=5, commits=5)
     assert arrivals.reopen() is not None
     assert arrivals.reopen() is None
