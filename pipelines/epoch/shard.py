@@ -7,7 +7,7 @@ collects them. The driver learns about the files from the one row that a task yi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -166,7 +166,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
     received_events = receive()
     events = pa.table({COMMIT: [], TIME: []}) if received_events is None else received_events
     received = perf_counter()
-    rows = _state_rows(job, shard, marker.files)
+    rows = _state_rows(job, shard, marker)
     restored = perf_counter()
     run = run_operator(job, shard, events, rows)
     operated = perf_counter()
@@ -203,15 +203,16 @@ def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) 
     return RowShard(job, shard, events, rows)
 
 
-def _state_rows(job: ShardJob, shard: Shard, files: Sequence[str]) -> pa.Table:
+def _state_rows(job: ShardJob, shard: Shard, marker: Marker) -> pa.Table:
     groups, schema = pc.field("key_group"), job.schemas[state.NAME]
     added = {name for name, _ in job.state.contents} - set(
         job.found.contents if job.found is not None else schema.names
     )
     rows = job.warehouse.read_files(
         job.paths[state.NAME],
-        files,
+        marker.files,
         pa.schema([field for field in schema if field.name not in added]),
-        where=(groups >= shard.first) & (groups <= shard.last),
+        # Where no state is to be written anew, no file has rows of another shard.
+        where=(groups >= shard.first) & (groups <= shard.last) if marker.rewrite else None,
     ).drop_columns([state.MANIFEST.name])
     return rows if job.found is None else migrated(rows, job.found, job.state, job.dropped)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +15,8 @@ from windowing.columnar.contents import Contents
 from windowing.columnar.key_codes import KeyCodes
 from windowing.keys import KeySchema
 from windowing.state.rows import DISCARDED, TIME, WINDOW, StateSchema
+
+Int32s = npt.NDArray[np.int32]
 
 FIRE, FIRE_AND_PURGE = "fire", "fire_and_purge"
 
@@ -67,8 +70,7 @@ class CodedRows:
     Args:
         codes: one for each row that is meant.
         rows: the rows.
-        places: which of `rows` are meant, and in which order; None for all. So what is passed on as it is
-            is copied only once, when everything is put in the order of key groups.
+        places: which of `rows` are meant, rising; None for all.
     """
 
     codes: Int64s
@@ -185,28 +187,51 @@ class StateFormat:
 
     def table(self, parts: Sequence[CodedRows], keys: KeyCodes) -> pa.Table:
         """State rows with key group and key, sorted by key group."""
-        filled = [part for part in parts if len(part.codes)]
-        if not filled:
+        groups_of_keys = key_groups_of(keys, self._max_parallelism)
+        runs = [self._sorted(part, groups_of_keys, keys) for part in parts if len(part.codes)]
+        if not runs:
             return self.columns.empty_table()
-        codes = np.concatenate([part.codes for part in filled])
-        groups = key_groups_of(keys, self._max_parallelism)[codes]
-        order = np.argsort(groups, kind="stable")
-        places, before = [], 0
-        for part in filled:
-            own = np.arange(len(part.codes)) if part.places is None else part.places
-            places.append(own + before)
-            before += len(part.rows)
-        rest = pa.concat_tables([part.rows for part in filled]).combine_chunks()
-        rest = rest.take(pa.array(np.concatenate(places)[order]))
-        columns = {"key_group": pa.array(groups[order], pa.int32())}
-        columns |= dict(zip(keys.schema.names, keys.take(codes[order]), strict=True))
-        return pa.table(
-            [columns[field.name] if field.name in columns else rest[field.name] for field in self.columns],
+        if len(runs) == 1:
+            return runs[0][1]
+        # What is passed on as it is comes sorted; so nothing is gathered row by row, and groups are put side by side.
+        bounds = [np.searchsorted(groups, np.arange(self._max_parallelism + 1)) for groups, _ in runs]
+        slices = [
+            table.slice(bound[group], bound[group + 1] - bound[group])
+            for group in range(self._max_parallelism)
+            for (_, table), bound in zip(runs, bounds, strict=True)
+            if bound[group] < bound[group + 1]
+        ]
+        return pa.concat_tables(slices)
+
+    def _sorted(self, part: CodedRows, groups_of_keys: Int32s, keys: KeyCodes) -> tuple[Int32s, pa.Table]:
+        """The rows of one part by key group, with key group and key, and the group of each."""
+        groups, codes, places = groups_of_keys[part.codes], part.codes, part.places
+        rows = part.rows
+        if (np.diff(groups) < 0).any():
+            order = np.argsort(groups, kind="stable")
+            groups, codes = groups[order], codes[order]
+            rows = rows.take(pa.array(order if places is None else places[order]))
+        elif places is not None and len(places) < len(rows):
+            rows = _some(rows, places)
+        columns = {"key_group": pa.array(groups, pa.int32())}
+        columns |= dict(zip(keys.schema.names, keys.take(codes), strict=True))
+        table = pa.table(
+            [columns[field.name] if field.name in columns else rows[field.name] for field in self.columns],
             schema=self.columns,
         )
+        return groups, table
 
 
-def key_groups_of(keys: KeyCodes, max_parallelism: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _some(rows: pa.Table, places: Int64s) -> pa.Table:
+    """Rows at rising places; most rows are copied in runs faster than one by one."""
+    if len(places) < len(rows) // 2:
+        return rows.take(pa.array(places))
+    kept = np.zeros(len(rows), np.bool_)
+    kept[places] = True
+    return rows.filter(pa.array(kept))
+
+
+def key_groups_of(keys: KeyCodes, max_parallelism: int) -> Int32s:
     """The key group of each code."""
     from windowing.columnar.hashing import key_groups
 
