@@ -25,6 +25,8 @@ from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
 from windowing.keys import SPARK_SEED
 
+_NUMBER = "__number"
+
 
 class SourceRows:
     """What a snapshot has read of its source.
@@ -49,12 +51,12 @@ class SourceRows:
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Rows of table late with the key columns of the pipeline beside what they have."""
         bound = self._source.bound
-        names = input_names(bound.source)
-        inputs = pa.table({name: late_rows[own] for name, own in names.items()})
+        inputs = pa.table({name: late_rows[own] for name, own in input_names(bound.source).items()})
         if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
-            derived = self._source.frames.derived(self._spark.createDataFrame(inputs))
-            # One partition, so that rows come back in the order in which they went.
-            inputs = derived.coalesce(1).select(*[F.col(f"`{name}`") for name in bound.key.names]).toArrow()
+            numbered = inputs.append_column(_NUMBER, pa.array(range(len(inputs)), pa.int64()))
+            derived = self._source.frames.derived(self._spark.createDataFrame(numbered))
+            names = (_NUMBER, *bound.key.names)
+            inputs = derived.select(*[F.col(f"`{name}`") for name in names]).toArrow().sort_by(_NUMBER)
         for name, kind in zip(bound.key.names, bound.key.types, strict=True):
             column = inputs[name].cast(kind) if name in inputs.column_names else pa.nulls(0, kind)
             place = late_rows.schema.get_field_index(name)
