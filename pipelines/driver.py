@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.config import Config
+from pipelines.errors import LeaseHeld, Refused, TidegateError
 from pipelines.failures import told_as
 from pipelines.lease import Lease
 from pipelines.pipeline import Pipeline
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from pipelines.snapshots.manifest import Manifest
 
 Tell = Callable[[str], None]
+
+_JVM_ENDS_WITHIN = 1.0
+"""Seconds between an error that a dying JVM causes and its end."""
 
 
 def system_clock() -> Millis:
@@ -121,11 +125,27 @@ def drive(
     with Lease(tables, command, clock) as lease:
         session = spark
         if session is None:
-            from pipelines.session import start_session
+            from pipelines.session import start_session, stop_session
 
             session = start_session(config, f"{command} {pipeline.name}")
         try:
             yield Driver(session, tables, pipeline, lease, clock, tell)
+        except Exception as error:
+            if spark is None:
+                _check_session(session, config, error)
+            raise
         finally:
             if spark is None:
-                session.stop()
+                stop_session(session)
+
+
+def _check_session(session: SparkSession, config: Config, error: Exception) -> None:
+    """Tell an error that came because Spark is no more as what it is."""
+    from pipelines.session import ended_with
+
+    if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, _JVM_ENDS_WITHIN)) is None:
+        return
+    raise TidegateError(
+        f"Spark's process ended with exit code {code}: out of memory, or killed? Give it more with "
+        f'"spark.driver.memory" under [spark] in {config.file_name}. The last snapshot is good: run again'
+    ) from error

@@ -85,7 +85,8 @@ def _settings(config: Config) -> dict[str, str | int | bool]:
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
         "spark.log.level": "ERROR",
-        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        # Out of memory it ends, and the run with it: a JVM that limps on may hang.
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+ExitOnOutOfMemoryError",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(config.work_folder / "spark-warehouse"),
@@ -96,6 +97,26 @@ def _settings(config: Config) -> dict[str, str | int | bool]:
         "spark.databricks.delta.snapshotPartitions": 2,
         "spark.python.worker.faulthandler.enabled": True,
     }
+
+
+def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
+    """The exit code of a session's JVM, which this process started; None while it runs.
+
+    Args:
+        session: started here.
+        within: seconds that it is given to end.
+    """
+    started: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    try:
+        return None if started is None else started.wait(within)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def stop_session(session: SparkSession) -> None:
+    """End a session; one whose JVM is gone has ended."""
+    if ended_with(session) is None:
+        session.stop()
 
 
 def check_java() -> None:

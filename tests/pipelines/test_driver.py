@@ -1,0 +1,78 @@
+"""A driver whose Spark ends under it says so; whatever else it ends with stays what it is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines import session
+from pipelines.driver import drive
+from pipelines.errors import OTHER, Refused, TidegateError
+from tests.lake import Lake, hourly_pipeline
+
+
+class Process:
+    """A JVM that has ended with a code, or runs."""
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+
+    def wait(self, timeout: float) -> int:
+        if self.code is None:
+            raise subprocess.TimeoutExpired("java", timeout)
+        return self.code
+
+
+class Session:
+    """What a driver asks of its session."""
+
+    def __init__(self, code: int | None) -> None:
+        gateway = SimpleNamespace(proc=Process(code))
+        self.sparkContext = SimpleNamespace(_gateway=gateway, defaultParallelism=2)
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    started = Session(code)
+    monkeypatch.setattr(session, "start_session", lambda *arguments: started)
+    config: Any = Lake(folder).config
+    with drive(config, hourly_pipeline(), "test"):
+        raise error
+    return started
+
+
+def test_out_of_memory_is_told_with_the_setting_that_gives_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        TidegateError, match=r"^Spark's process ended with exit code 3: out of memory.*run again$"
+    ) as told:
+        drive_into(ConnectionRefusedError(111, "Connection refused"), 3, tmp_path, monkeypatch)
+    assert told.value.exit_code == OTHER
+    assert '"spark.driver.memory" under [spark] in tidegate.toml' in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ZeroDivisionError("a bug"), None), (Refused("not append-only"), None), (Refused("not append-only"), 3)],
+    ids=["a bug", "refused", "refused before Spark ended"],
+)
+def test_other_errors_stay_what_they_are(
+    error: Exception, code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(type(error), match=f"^{error}$"):
+        drive_into(error, code, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("code", "stopped"), [(None, True), (-9, False)], ids=["running", "killed"])
+def test_a_session_is_ended_where_it_still_runs(code: int | None, stopped: bool) -> None:
+    made: Any = Session(code)
+    session.stop_session(made)
+    assert made.stopped == stopped
