@@ -21,6 +21,7 @@ from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardJob, ShardOutcome, run_shard
 from pipelines.errors import TidegateError
 from pipelines.snapshots.compatibility import left_behind, migration_of
+from pipelines.snapshots.manifest import Shard
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, PACK, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
 from pipelines.sources.file_slice import FileSlice
 from pipelines.tables import rejects
@@ -177,8 +178,12 @@ def _events(plan: EpochPlan) -> list[DataFrame]:
 
 def markers_of(plan: EpochPlan) -> list[Marker]:
     """What each task learns of its shard."""
-    files = plan.parent.files if plan.parent is not None else ()
+    parent = plan.parent
+    files = () if parent is None else parent.files
     rewrite = must_rewrite(plan, files)
+    before: dict[tuple[int, int], Shard] = {}
+    if parent is not None and not any(position.files for position in parent.manifest.positions.values()):
+        before = {(shard.first, shard.last): shard for shard in parent.manifest.shards}
     return [
         Marker(
             index,
@@ -188,6 +193,7 @@ def markers_of(plan: EpochPlan) -> list[Marker]:
                 if file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first
             ),
             rewrite,
+            before.get((shard.first, shard.last)),
         )
         for index, shard in enumerate(plan.shards)
     ]

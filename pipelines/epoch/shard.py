@@ -33,6 +33,9 @@ from windowing.time import Millis
 
 RESULT_SCHEMA = "shard int, info string"
 
+_CHANGES = ("elements", "timers_fired", "fired_early", "fired_on_time", "fired_late", "withdrawn")
+"""What is counted where a shard's state changes; late panes fire without element or timer, at the end of a commit."""
+
 
 @dataclass(frozen=True)
 class ShardJob:
@@ -136,21 +139,33 @@ class Marker:
         shard: its number.
         files: where its state is.
         rewrite: whether its state must be written anew though nothing changed.
+        before: the same key groups in the snapshot before, if nothing of it waits for the end of a commit. They tell
+            whether its state has to be read at all.
     """
 
     shard: int
     files: tuple[str, ...]
     rewrite: bool
+    before: Shard | None = None
 
     def to_json(self) -> str:
         """The text that travels to the task."""
-        return json.dumps(vars(self))
+        return json.dumps({**vars(self), "before": None if self.before is None else self.before.model_dump()})
 
     @classmethod
     def from_json(cls, text: str) -> Marker:
         """What a text says."""
         raw = json.loads(text)
-        return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"])
+        before = None if raw["before"] is None else Shard.model_validate(raw["before"])
+        return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"], before)
+
+    def is_quiet(self, job: ShardJob) -> bool:
+        """Whether nothing becomes due in the epoch, so that without events nothing happens."""
+        if self.before is None or self.rewrite:
+            return False
+        timers = (self.before.next_event_time_timer, self.before.next_processing_time_timer)
+        reached = (max(step.watermark for step in job.steps), max(step.clock for step in job.steps))
+        return all(timer is None or timer > time for timer, time in zip(timers, reached, strict=True))
 
 
 def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | None]) -> pa.RecordBatch:
@@ -166,12 +181,14 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
     received_events = receive()
     events = pa.table({COMMIT: [], TIME: []}) if received_events is None else received_events
     received = perf_counter()
+    if not len(events) and marker.before is not None and marker.is_quiet(job):
+        return _report(_unchanged(marker.shard, marker.before, received - began))
     rows = _state_rows(job, shard, marker)
     restored = perf_counter()
     run = run_operator(job, shard, events, rows)
     operated = perf_counter()
     counters = run.counters()
-    changed = bool(counters["elements"] or counters["timers_fired"] or marker.rewrite)
+    changed = marker.rewrite or any(counters[name] for name in _CHANGES)
     outcome = ShardOutcome(marker.shard, changed)
     if changed:
         for table, made in ((results.NAME, run.results()), (late.NAME, run.late()), (state.NAME, run.state())):
@@ -179,7 +196,8 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
             if file := write_file(job.warehouse, job.paths[table], prefix, made):
                 outcome.files[table] = file
     outcome.counters = counters
-    outcome.rows = outcome.files[state.NAME].rows if state.NAME in outcome.files else 0
+    written = outcome.files.get(state.NAME)
+    outcome.rows = len(rows) if not changed else 0 if written is None else written.rows
     outcome.next_event_time_timer = run.next_event_time_timer
     outcome.next_processing_time_timer = run.next_processing_time_timer
     outcome.seconds = {
@@ -188,7 +206,27 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         "operate": operated - restored,
         "write": perf_counter() - operated,
     }
-    return pa.RecordBatch.from_pydict({"shard": pa.array([marker.shard], pa.int32()), "info": [outcome.to_json()]})
+    return _report(outcome)
+
+
+def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
+    """What became of a shard in which nothing happened."""
+    counters = dict.fromkeys((*before.counters, *_CHANGES), 0) | {
+        "open_windows": before.counters.get("open_windows", 0)
+    }
+    return ShardOutcome(
+        number,
+        changed=False,
+        rows=before.rows,
+        counters=counters,
+        next_event_time_timer=before.next_event_time_timer,
+        next_processing_time_timer=before.next_processing_time_timer,
+        seconds={"receive": receiving},
+    )
+
+
+def _report(outcome: ShardOutcome) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"shard": pa.array([outcome.shard], pa.int32()), "info": [outcome.to_json()]})
 
 
 def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) -> ShardRun:

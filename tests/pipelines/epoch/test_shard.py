@@ -1,0 +1,74 @@
+"""What a task does with its shard: nothing where nothing is due, and what waits for the end of a commit goes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from pipelines.epoch.commit import commit
+from pipelines.epoch.publish import publish
+from pipelines.epoch.steps import CommitStep
+from pipelines.snapshots.manifest import Position
+from tests.lake import at, hourly_pipeline
+from tests.pipelines.by_hand import ByHand, HandPlan, Row
+from windowing.time import to_millis
+
+
+def of_shards(by_hand: ByHand, minute: str, value: int = 1) -> tuple[Row, Row]:
+    """A row for each of the two shards."""
+    names: dict[int, str] = {}
+    for number in range(100):
+        name = f"user{number}"
+        group = by_hand.planned([], at("00:00")).plan.bound.key.key_group_of(name, 128)
+        names.setdefault(group * 2 // 128, name)
+    return (names[0], at(minute), value), (names[1], at(minute), value)
+
+
+def test_the_state_of_a_shard_without_events_or_due_timers_is_not_even_read(by_hand: ByHand) -> None:
+    first, second = of_shards(by_hand, "10:00")
+    by_hand.epoch(first, second, watermark=at("10:00"))
+    before = by_hand.head()
+    (untouched,) = [file for file in before.files if file["min.key_group"] >= 64]
+    place = Path(by_hand.tables.path("state"), untouched["path"])
+    content = place.read_bytes()
+    place.unlink()
+    again = (first[0], at("10:10"), 5)
+    manifest = by_hand.epoch(again, watermark=at("10:05"))
+    assert untouched["path"] in {file["path"] for file in by_hand.head().files}
+    quiet = manifest.shards[1]
+    assert (quiet.rows, quiet.counters["open_windows"], quiet.counters["on_time"]) == (1, 1, 0)
+    assert quiet.next_event_time_timer == before.manifest.shards[1].next_event_time_timer
+    place.write_bytes(content)
+    by_hand.epoch(watermark=at("12:00"))
+    fired = by_hand.rows("results").to_pylist()
+    assert {(row["user"], row["total"]) for row in fired} == {(first[0], 6), (second[0], 1)}
+
+
+def test_a_due_timer_wakes_a_shard_without_events(by_hand: ByHand) -> None:
+    first, second = of_shards(by_hand, "10:00")
+    by_hand.epoch(first, second, watermark=at("10:00"))
+    by_hand.epoch((first[0], at("10:10"), 5), watermark=at("10:35"))
+    assert [row["user"] for row in by_hand.rows("results").to_pylist()] == [second[0]]
+
+
+def test_a_late_pane_goes_out_at_the_end_of_its_commit_though_no_further_row_of_its_shard_came(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline(allowed_lateness=timedelta(hours=5)))
+    first, second = of_shards(by_hand, "10:00")
+    by_hand.epoch(first, second, watermark=at("11:30"))
+
+    def part_of_a_commit(row: Row, complete: bool) -> None:
+        planned = by_hand.planned([row], at("11:40"))
+        (step,) = planned.plan.steps
+        position = Position(version=2, files=0 if complete else 1)
+        plan = replace(
+            planned.plan,
+            steps=(CommitStep(step.clock, to_millis(at("11:40")), complete),),
+            positions={by_hand.pipeline.source.table: position},
+        )
+        publish(by_hand.tables, commit(plan, HandPlan(plan, planned.rows).operate(), {}))
+
+    part_of_a_commit((first[0], at("10:30"), 7), complete=False)
+    part_of_a_commit((second[0], at("11:35"), 9), complete=True)
+    late = [row for row in by_hand.rows("results").to_pylist() if row["timing"] == "late"]
+    assert [(row["user"], row["total"]) for row in late] == [(first[0], 8)]
