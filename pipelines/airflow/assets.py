@@ -5,9 +5,12 @@ An event carries what a downstream DAG needs to decide: versions, watermark, cou
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from airflow.sdk import Asset
+
+from pipelines.standing import read_standing
 
 _OF_AN_EVENT = (
     "pipeline",
@@ -40,10 +43,25 @@ def final_windows_asset(pipeline: str) -> Asset:
 
 
 def event_extra(result: Any) -> dict[str, Any]:
-    """What an asset event tells, of the JSON that a command left."""
+    """What an event of final windows tells, of the JSON that a check left."""
     if not isinstance(result, dict):
         return {}
-    # A stream tells of each epoch that it made; the last one is where it stands.
-    if made := result.get("epochs"):
-        result = {**made[-1], **result}
     return {name: result[name] for name in _OF_AN_EVENT if result.get(name) is not None}
+
+
+class SnapshotEvent:
+    """What an event of a new snapshot tells: how the pipeline stands once its stream has ended.
+
+    Args:
+        config: path of tidegate.toml.
+        pipeline: its name.
+    """
+
+    def __init__(self, config: str, pipeline: str) -> None:
+        self.config = config
+        self.pipeline = pipeline
+
+    def __call__(self, result: Any) -> dict[str, Any]:
+        """The event, whatever the command left."""
+        standing = read_standing(self.config, self.pipeline)
+        return event_extra({**asdict(standing), "snapshot_version": standing.version})

@@ -11,7 +11,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Tr
 
 from pipelines.airflow import params
 from pipelines.airflow.alarms import Alarm
-from pipelines.airflow.assets import final_windows_asset, snapshot_asset
+from pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
 from pipelines.airflow.commands import (
     CONTINUOUS,
     LATEST,
@@ -123,6 +123,7 @@ class PipelineDags:
                 stream_arguments(self.name),
                 pool=self.entry.pool,
                 outlets=[snapshot_asset(self.name)],
+                event=SnapshotEvent(**self._pipeline),
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
             first_epoch = SnapshotSensor(

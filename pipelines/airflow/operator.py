@@ -44,7 +44,7 @@ class CommandRefused(AirflowFailException):
 
 
 class TidegateOperator(ResumableJobMixin, BaseOperator):
-    """Runs one `tidegate` command; the JSON that it leaves is the task's return value, and in its assets' events.
+    """Runs one `tidegate` command; the JSON that it leaves is the task's return value.
 
     Args:
         arguments: of the command, without the name; templates, and those that render to nothing are left out.
@@ -52,6 +52,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         runs: folder for logs and results of runs.
         python: interpreter to run with; the worker's own by default.
         only_if: a template; where it renders to anything but `True` the task is skipped.
+        event: what its assets' events tell, made of its result.
         note: what to add to the log after a command that ended well, told from its result.
     """
 
@@ -67,6 +68,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         runs: str,
         python: str = sys.executable,
         only_if: str = "True",
+        event: Callable[[Any], dict[str, Any]] = event_extra,
         note: Callable[[Any], str | None] = lambda result: None,
         **kwargs: Any,
     ) -> None:
@@ -76,6 +78,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.runs = runs
         self.python = python
         self.only_if = only_if
+        self.event = event
         self.note = note
         self._handle: process.ProcessHandle | None = None
 
@@ -87,7 +90,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         result = self.execute_resumable(context)
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra = event_extra(result)
+                context["outlet_events"][outlet].extra = self.event(result)
         if text := self.note(result):
             self.log.warning(text)
         return result

@@ -14,8 +14,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from pipelines.airflow import process
-from pipelines.airflow.assets import event_extra, final_windows_asset
+from pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
 from pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
+from tests.dags.project import write_project
 
 FAKE = """#!{python}
 import json, sys, time
@@ -76,14 +77,16 @@ def test_the_result_is_what_the_command_left_and_goes_into_the_asset_event(tmp_p
     assert log.strip() == "working on quality duty", "an argument that is empty is left out"
 
 
-def test_the_event_of_a_stream_tells_where_it_stands() -> None:
-    made = [{"epoch": 4, "watermark": 5, "counters": {}}, {"epoch": 6, "watermark": 9, "counters": {"late": 1}}]
-    assert event_extra({"pipeline": "duty", "epochs": made}) == {
-        "pipeline": "duty",
-        "epoch": 6,
-        "watermark": 9,
-        "counters": {"late": 1},
-    }
+def test_the_event_of_a_stream_tells_where_it_stands_however_it_ran(tmp_path: Path, interpreter: str) -> None:
+    config = str(write_project(tmp_path))
+    asset = snapshot_asset("sessions")
+    given = context()
+    event = SnapshotEvent(config, "sessions")
+    operator(tmp_path, interpreter, "stream", "sessions", outlets=[asset], event=event).execute(given)
+    told = given["outlet_events"][asset].extra
+    assert (told["pipeline"], told["timeline"], told["epoch"], told["snapshot_version"]) == ("sessions", 1, 2, 2)
+    assert told["watermark"] == 1_709_298_600_000
+    assert told["counters"]["late"] == 1
 
 
 @pytest.mark.parametrize("code", [1, 4])
