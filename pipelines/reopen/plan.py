@@ -151,7 +151,8 @@ def _beside(
 def _check_told(bound: BoundPipeline, schema: pa.Schema) -> None:
     """Refuse to choose among late rows by a key that their table does not have."""
     pipeline = bound.pipeline
-    if set(pipeline.key) & set(pipeline.columns) or not key_columns(late.NAME, schema, pipeline.key):
+    derived = set(pipeline.key) & set(pipeline.columns)
+    if derived or (pipeline.key and not key_columns(late.NAME, schema, pipeline.key)):
         raise Refused(
             f"late rows of pipeline {pipeline.name!r} can't be chosen by key, nor by a span of time that cuts a "
             "session, for their table lacks the key's columns. Reopen all of them"
