@@ -36,6 +36,7 @@ PROJECT = """
 [pipelines.daily]
 object = "visits:daily"
 start = 2024-03-01
+end = 2024-04-01
 catchup = false
 retry_delay_seconds = 1
 
@@ -68,8 +69,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
     The tables of `sessions` hold two good epochs; `daily` and `live` never ran.
     """
     folder = tmp_path_factory.mktemp("project")
-    # Nothing starts by itself: a continuous stream has no schedule.
-    by_hand = {"catchup": "false", "stream_mode": '"continuous"', "retry_delay_seconds": "1"}
+    # Nothing starts by itself: a continuous stream has no schedule, and no interval of now is to be run.
+    by_hand = {"catchup": "false", "end": "2024-04-01", "stream_mode": '"continuous"', "retry_delay_seconds": "1"}
     config = write_project(folder, session_lake(), max_lag_minutes="90", **by_hand)
     config.write_text(config.read_text() + PROJECT)
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)

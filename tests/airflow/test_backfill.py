@@ -1,0 +1,59 @@
+"""Ten days by `airflow backfill create` through a real scheduler, whose processes are killed on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.airflow.embedded import EmbeddedAirflow
+from tests.airflow.conftest import DAYS, Backfilled, day
+from tests.airflow.dag_runs import events_of, states, wait_until
+from tests.airflow.visits import GAP, daily
+from tests.flights_oracle import assert_equal
+from tests.lake import conserved
+from tests.session_oracle import sessions
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+
+def test_every_day_is_a_run_that_ended_well_and_an_epoch_of_its_own(
+    backfilled: Backfilled, airflow: EmbeddedAirflow
+) -> None:
+    assert [run["state"] for run in backfilled.runs] == ["success"] * DAYS
+    epochs = backfilled.lake.rows(daily, "epochs").sort_by("epoch").to_pylist()
+    assert [row["epoch"] for row in epochs] == list(range(1, DAYS + 1))
+    assert conserved(epochs)
+    assert sum(row["events_in"] for row in epochs) == len(backfilled.rows)
+
+
+def test_the_windows_are_those_of_plain_python(backfilled: Backfilled) -> None:
+    expected = sessions(backfilled.rows, GAP)
+    expected = expected[expected["window_end"] < day(DAYS)]
+    crossing = expected["window_start"].dt.date < expected["window_end"].dt.date
+    assert crossing.sum() > 5, "the data must have visits over midnight"
+    assert_equal(backfilled.lake.final(daily).to_pandas(), expected, ["user", "window_start"])
+
+
+def test_after_kill_9_of_scheduler_and_worker_no_second_driver_was_started(
+    backfilled: Backfilled, airflow: EmbeddedAirflow
+) -> None:
+    started = list((airflow.runs / "daily__backfill").glob("*/windows/*/log.txt"))
+    assert len(started) == DAYS, "ten processes for ten days"
+    tries = [states(airflow, run)["windows"][1] for run in backfilled.runs]
+    assert sum(number > 1 for number in tries) == 2, "the two tasks whose workers were killed were tried again"
+
+
+def test_a_day_whose_windows_are_final_and_valid_reaches_who_waits_for_it(
+    backfilled: Backfilled, airflow: EmbeddedAirflow
+) -> None:
+    days = {event["extra"]["epoch"]: event for event in reversed(events_of(airflow, "daily__final_windows"))}
+    assert set(days) >= set(range(1, DAYS + 1))
+    assert all(event["extra"]["quality"] == "passed" for event in days.values())
+    assert days[1]["extra"]["interval"] == {"start": day(0).timestamp() * 1000, "end": day(1).timestamp() * 1000}
+    wanted = {days[number]["id"] for number in range(1, DAYS + 1)}
+    wait_until(lambda: heard_by(airflow, "billing") >= wanted, "the runs of whoever waits for the windows")
+
+
+def heard_by(airflow: EmbeddedAirflow, dag: str) -> set[int]:
+    """Asset events that made runs of a DAG."""
+    paths = [f"dags/{dag}/dagRuns/{run['dag_run_id']}/upstreamAssetEvents" for run in airflow.runs_of(dag)]
+    return {event["id"] for path in paths for event in airflow.call("GET", path)["asset_events"]}

@@ -1,0 +1,86 @@
+"""Errors planted in tables: the suite that should catch each does, the task fails, the asset is held back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipelines.airflow.embedded import EmbeddedAirflow
+from pipelines.config import load_config
+from pipelines.storage import read_table, warehouse_of
+from pipelines.tables import results
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.airflow.dag_runs import events_of, run_of, states, task_log
+
+pytestmark = pytest.mark.airflow
+
+DAG, ASSET = "sessions__quality", "sessions__final_windows"
+
+
+def a_pane_twice(table: DeltaTable, pane: dict[str, Any], schema: pa.Schema) -> None:
+    write_deltalake(table, pa.Table.from_pylist([pane], schema=schema), mode="append")
+
+
+def a_session_that_overlaps_another(table: DeltaTable, pane: dict[str, Any], schema: pa.Schema) -> None:
+    later = {name: pane[name] + timedelta(minutes=1) for name in ("window_start", "window_end")}
+    a_pane_twice(table, {**pane, **later, "window_id": pane["window_id"] + 60_000}, schema)
+
+
+def a_lost_row(table: DeltaTable, pane: dict[str, Any], schema: pa.Schema) -> None:
+    table.delete(f"user = '{pane['user']}' AND window_id = {pane['window_id']}")
+
+
+@pytest.fixture
+def tables(airflow: EmbeddedAirflow) -> PipelineTables:
+    return PipelineTables(warehouse_of(load_config(Path(airflow.settings["TIDEGATE_CONFIG"]))), "sessions")
+
+
+@pytest.mark.parametrize(
+    ("plant", "caught"),
+    [
+        (a_pane_twice, "expect_compound_columns_to_be_unique (panes)"),
+        (a_session_that_overlaps_another, "expect_sessions_to_lie_apart (final windows)"),
+        (a_lost_row, "expect_column_pair_values_to_be_equal (ledger)"),
+    ],
+)
+def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(
+    plant: Callable[[DeltaTable, dict[str, Any], pa.Schema], None],
+    caught: str,
+    tables: PipelineTables,
+    airflow: EmbeddedAirflow,
+) -> None:
+    table = tables.open(results.NAME)
+    good, rows = table.version(), read_table(tables.warehouse, table)
+    before = events_of(airflow, ASSET)
+    plant(table, rows.to_pylist()[0], rows.schema)
+    try:
+        run = run_of(airflow, DAG)
+    finally:
+        tables.open(results.NAME).restore(good)
+    assert states(airflow, run) == {"quality": ("failed", 1)}, "a retry would change nothing"
+    told = task_log(airflow, run, "quality")
+    assert caught in told
+    assert "exit code 5" in told
+    assert events_of(airflow, ASSET) == before
+    (alarm,) = [
+        alarm
+        for alarm in map(json.loads, (airflow.runs.parent / "alarms.jsonl").read_text().splitlines())
+        if alarm["run"] == run["dag_run_id"]
+    ]
+    assert alarm["exit_code"] == 5
+    assert "held back" in alarm["meaning"]
+
+
+def test_once_the_table_is_put_back_the_asset_changes_again(airflow: EmbeddedAirflow) -> None:
+    run = run_of(airflow, DAG)
+    assert states(airflow, run) == {"quality": ("success", 1)}
+    event = events_of(airflow, ASSET)[-1]
+    assert event["source_run_id"] == run["dag_run_id"]
+    assert event["extra"]["quality"] == "passed"
