@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from pipelines.airflow.embedded import EmbeddedAirflow
+from pipelines.errors import TidegateError
 
 PATIENCE_SECONDS = 300.0
 _POLL_SECONDS = 0.5
@@ -85,8 +87,28 @@ def states(airflow: EmbeddedAirflow, run: dict[str, Any]) -> dict[str, tuple[str
 
 def events_of(airflow: EmbeddedAirflow, asset: str) -> list[dict[str, Any]]:
     """Events of an asset, the oldest first."""
-    events = airflow.call("GET", "assets/events", params={"limit": 100, "order_by": "timestamp"})["asset_events"]
+    events = _asset_events(airflow, "assets/events", limit=100, order_by="timestamp")
     return [event for event in events if event["name"] == asset]
+
+
+def heard_by(airflow: EmbeddedAirflow, dag: str) -> set[int]:
+    """Ids of the asset events that made runs of a DAG."""
+    paths = [f"dags/{dag}/dagRuns/{run['dag_run_id']}/upstreamAssetEvents" for run in airflow.runs_of(dag)]
+    return {event["id"] for path in paths for event in _asset_events(airflow, path)}
+
+
+def _asset_events(airflow: EmbeddedAirflow, path: str, **params: Any) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+
+    def answered() -> bool:
+        # Airflow 3.3 answers 500 while a run that an event made is queued: it has no start_date yet.
+        with suppress(TidegateError):
+            answers.append(airflow.call("GET", path, params=params))
+        return bool(answers)
+
+    wait_until(answered, f"an answer to {path}")
+    events: list[dict[str, Any]] = answers[0]["asset_events"]
+    return events
 
 
 def task_log(airflow: EmbeddedAirflow, run: dict[str, Any], task: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.airflow.embedded import EmbeddedAirflow
 from tests.airflow.conftest import DAYS, Backfilled, day
-from tests.airflow.dag_runs import events_of, states, wait_until
+from tests.airflow.dag_runs import events_of, heard_by, states, wait_until
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
 from tests.lake import conserved
@@ -51,9 +51,3 @@ def test_a_day_whose_windows_are_final_and_valid_reaches_who_waits_for_it(
     assert days[1]["extra"]["interval"] == {"start": day(0).timestamp() * 1000, "end": day(1).timestamp() * 1000}
     wanted = {days[number]["id"] for number in range(1, DAYS + 1)}
     wait_until(lambda: heard_by(airflow, "billing") >= wanted, "the runs of whoever waits for the windows")
-
-
-def heard_by(airflow: EmbeddedAirflow, dag: str) -> set[int]:
-    """Asset events that made runs of a DAG."""
-    paths = [f"dags/{dag}/dagRuns/{run['dag_run_id']}/upstreamAssetEvents" for run in airflow.runs_of(dag)]
-    return {event["id"] for path in paths for event in airflow.call("GET", path)["asset_events"]}

@@ -1,4 +1,4 @@
-"""`tidegate demo` as a newcomer runs it: three days of flights through a real Airflow, then Ctrl-C."""
+"""`tidegate demo` as a newcomer runs it: two days of flights through a real Airflow, then Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests import flights_oracle
 
 pytestmark = pytest.mark.airflow
 
-DAYS = 3
+DAYS = 2
 END = pd.Timestamp("2013-01-01", tz="UTC") + timedelta(days=DAYS)
 DEADLINE_SECONDS = 600
 
@@ -94,7 +94,7 @@ def test_every_record_is_accounted_for(demo: Demo) -> None:
     for summary in demo.summary["pipelines"]:
         filtered = summary["no_window"] + summary["rejected"] + summary["dropped"]
         assert summary["events_in"] == summary["on_time"] + summary["late"] + filtered
-        assert summary["events_in"] > 2000
+        assert summary["events_in"] > 1500
         assert summary["rejected"] > 0, "cancelled flights have no departure"
 
 
@@ -119,8 +119,8 @@ def test_each_day_was_a_run_of_a_real_scheduler_and_left_a_snapshot(demo: Demo) 
     warehouse = warehouse_of(load_config(demo.folder / "tidegate.toml"))
     for name in ("aircraft_duty", "airport_hours"):
         snapshots = list_snapshots(PipelineTables(warehouse, name))
-        assert [entry.manifest["epoch"] for entry in snapshots] == [3, 2, 1]
-        assert f"{name:14} 2013-01-03" in demo.screen
+        assert [entry.manifest["epoch"] for entry in snapshots] == list(range(DAYS, 0, -1))
+        assert f"{name:14} {END - timedelta(days=1):%Y-%m-%d}" in demo.screen
     with closing(sqlite3.connect(f"file:{demo.folder / 'airflow' / 'airflow.db'}?mode=ro", uri=True)) as database:
         runs = database.execute("SELECT dag_id, run_type, state FROM dag_run").fetchall()
         jobs = database.execute("SELECT DISTINCT job_type FROM job").fetchall()
