@@ -98,7 +98,8 @@ def test_a_forgotten_key_puts_out_nothing_any_more(lake: ByHand) -> None:
 
 
 def test_why_tells_what_the_watermark_must_reach_for_a_key(lake: ByHand) -> None:
-    waiting = open_windows(lake.warehouse, lake.head(), 0, to_millis(at("12:00")))
+    waiting, count = open_windows(lake.warehouse, lake.head(), 0, to_millis(at("12:00")))
+    assert count == 2
     by_user = {row.key["user"]: row for row in waiting}
     assert by_user["bob"].next_event_time_timer == to_millis(at("10:15"))
     assert by_user["bob"].missing == 3 * 60_000
