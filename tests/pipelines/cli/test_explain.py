@@ -20,7 +20,7 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
         "reason": "EventTimeSessionWindows and every aggregate have array forms; sessions that a late element may meet "
         "go row by row",
     }
-    assert [step["where"] for step in told["steps"]][:2] == ["driver", "Spark"]
+    assert [step["where"] for step in told["steps"]][:2] == ["driver", "Python task"]
     assert any("columns value" in step["does"] for step in told["steps"])
 
 
