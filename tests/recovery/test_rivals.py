@@ -148,7 +148,7 @@ def test_committing_files_without_a_look_at_them_is_noticed(
     ("statement", "refused"),
     [
         ("OPTIMIZE {}", None),
-        ("VACUUM {} RETAIN 0 HOURS", None),
+        pytest.param("VACUUM {} RETAIN 0 HOURS", None, marks=pytest.mark.long),
         ("ALTER TABLE {} SET TBLPROPERTIES ('theirs' = 'yes')", None),
         ("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", "feature deletionVectors"),
         ("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "feature columnMapping"),

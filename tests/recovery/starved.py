@@ -1,0 +1,33 @@
+"""`tidegate stream` in a process of its own whose JVM runs out of memory in its second epoch.
+
+Usage: starved.py TIDEGATE_TOML
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pipelines import cli
+from pipelines.driver import Driver
+from pipelines.epoch.plan import EpochPlan
+from pipelines.snapshots.manifest import Manifest
+from tests.recovery.arrivals import PIPELINE
+
+_BLOCK = 100_000_000
+
+
+def main(config: str) -> int:
+    run = Driver.run
+
+    def greedy(self: Driver, plan: EpochPlan) -> Manifest:
+        held = self.spark._jvm.java.util.ArrayList()
+        while plan.epoch == 2:
+            held.add(self.spark._jvm.java.nio.ByteBuffer.allocate(_BLOCK))
+        return run(self, plan)
+
+    Driver.run = greedy  # type: ignore[method-assign]
+    return cli.run(["stream", PIPELINE.name, "--available-now", "--max-files-per-epoch", "1", "--config", config])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
