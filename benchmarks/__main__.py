@@ -9,10 +9,13 @@ the report as it was.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,13 +78,23 @@ PROGRAMS = {
 }
 
 
-def run(program: Program, arguments: Sequence[str]) -> Section:
-    """Run a program in a process of its own, showing what it prints."""
+QUICK_LIMIT, FULL_LIMIT = 300.0, 3600.0
+"""Seconds that a program has, in each form."""
+
+
+def run(program: Program, arguments: Sequence[str], limit: float) -> Section:
+    """Run a program in a process of its own, showing what it prints, for so many seconds at most."""
     busy = psutil.cpu_percent(interval=1) / 100
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures"
         command = [sys.executable, "-m", f"benchmarks.{program.module}", *arguments, "--json", str(file)]
-        ended = subprocess.run(command, check=False).returncode
+        with subprocess.Popen(command, start_new_session=True) as process:
+            try:
+                failure = f"exit code {code}" if (code := process.wait(limit)) else ""
+            except subprocess.TimeoutExpired:
+                failure = f"not done after {limit:.0f} seconds"
+            finally:
+                _end_all(process)
         lines = file.read_text().splitlines() if file.exists() else []
     return Section(
         title=program.title,
@@ -90,8 +103,14 @@ def run(program: Program, arguments: Sequence[str]) -> Section:
         machine=describe_machine(),
         busy=busy,
         figures=tuple(map(figure_of, lines)),
-        failure=f"exit code {ended}" if ended else "",
+        failure=failure,
     )
+
+
+def _end_all(process: subprocess.Popen[bytes]) -> None:
+    """End a program and what it started: a JVM that is left behind would slow down all that come after."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> int:
@@ -109,7 +128,7 @@ def main() -> int:
         if arguments is None:
             continue
         print(f"\n{program.title}", flush=True)
-        before[name] = run(program, arguments)
+        before[name] = run(program, arguments, FULL_LIMIT if options.full else QUICK_LIMIT)
         failed |= bool(before[name].failure)
         # After each, so that what was measured is kept whatever comes.
         report.write({kept: before[kept] for kept in PROGRAMS if kept in before})

@@ -125,6 +125,7 @@ def measure(parts: Sequence[str], quick: bool) -> Iterator[Figure]:
         with bench_of() as bench:
             # What a session does for the first time is nobody's cost.
             _batch(bench, EventSet(MILLION // 5), "warm")
+            over_open_windows(bench, 1_000, [100] * 10)
             for part in inside:
                 yield from PARTS[part](bench, quick)
     if "large" in parts:

@@ -25,12 +25,17 @@ def test_every_program_takes_what_its_forms_tell_it(
 
 
 def test_a_program_is_run_with_its_figures_kept() -> None:
-    section = run(Program("One process", "open_windows"), ("--windows=2000",))
+    section = run(Program("One process", "open_windows"), ("--windows=2000",), limit=60)
     assert [figure.unit for figure in section.figures] == ["s", "s", "s"]
     assert section.command == "python -m benchmarks.open_windows --windows=2000"
     assert section.failure == ""
 
 
 def test_a_program_that_fails_is_told_as_failed() -> None:
-    section = run(Program("One process", "open_windows"), ("--windows=none",))
+    section = run(Program("One process", "open_windows"), ("--windows=none",), limit=60)
     assert (section.figures, section.failure) == ((), "exit code 2")
+
+
+def test_a_program_that_hangs_is_ended_and_told() -> None:
+    section = run(Program("One process", "open_windows"), ("--windows=1000000",), limit=0.1)
+    assert (section.figures, section.failure) == ((), "not done after 0 seconds")
