@@ -93,6 +93,10 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
                 context["outlet_events"][outlet].extra = self.event(result)
         if text := self.note(result):
             self.log.warning(text)
+        store = context.get("task_state_store")
+        if store is not None:
+            # Who clears a task that ended well wants its command run again, not the result of this process.
+            store.delete(self.external_id_key)
         return result
 
     def submit_job(self, context: Context) -> dict[str, Any]:

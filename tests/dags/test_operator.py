@@ -55,6 +55,9 @@ class Store(dict[str, Any]):
     def set(self, key: str, value: Any) -> None:
         self[key] = value
 
+    def delete(self, key: str) -> None:
+        self.pop(key, None)
+
 
 class Events(dict[Any, Any]):
     def __missing__(self, key: Any) -> Any:
@@ -120,6 +123,22 @@ def test_a_command_that_is_still_running_is_found_again_and_not_started_twice(tm
         assert not psutil.pid_exists(handle["pid"]) or psutil.Process(handle["pid"]).status() == "zombie"
     finally:
         process.stop(process.ProcessHandle(**handle))
+
+
+def test_a_task_that_ended_well_and_is_cleared_runs_its_command_again(tmp_path: Path, interpreter: str) -> None:
+    store = Store()
+    for tries in (1, 2):
+        operator(tmp_path, interpreter, "backfill", "duty").execute(context(tries, store))
+    assert len(list((tmp_path / "runs").rglob("log.txt"))) == 2
+
+
+def test_what_a_command_left_that_ended_while_nobody_followed_it_is_taken(tmp_path: Path, interpreter: str) -> None:
+    store = Store()
+    handle = operator(tmp_path, interpreter, "backfill", "duty").submit_job(context())
+    process.follow(process.ProcessHandle(**handle), lambda line: None)
+    store.set(TidegateOperator.external_id_key, handle)
+    assert operator(tmp_path, interpreter, "backfill", "duty").execute(context(2, store))["epoch"] == 7
+    assert len(list((tmp_path / "runs").rglob("log.txt"))) == 1, "no second process"
 
 
 def test_the_command_has_a_session_of_its_own(tmp_path: Path, interpreter: str) -> None:

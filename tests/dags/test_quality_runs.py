@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.airflow.embedded import EmbeddedAirflow
-from tests.airflow.dag_runs import events_of, run_of, states
+from tests.airflow.dag_runs import events_of, run_of, states, wait_until
 
 pytestmark = pytest.mark.airflow
 
@@ -24,6 +26,22 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
     assert extra["counters"]["events_in"] == 4
     assert extra["watermark"] == 1_709_298_600_000
     assert Path(extra["report"]).is_file()
+
+
+def test_a_task_that_ended_well_and_is_cleared_is_run_again(airflow: EmbeddedAirflow) -> None:
+    run = run_of(airflow, "sessions__quality", epoch=2)
+    before = len(events_of(airflow, "sessions__final_windows"))
+    conf = {"dry_run": False, "dag_run_id": run["dag_run_id"], "only_failed": False}
+    airflow.call("POST", "dags/sessions__quality/clearTaskInstances", json=conf)
+    wait_until(lambda: states(airflow, run) == {"quality": ("success", 2)}, "the second try")
+    folder = airflow.runs / "sessions__quality"
+    tried = [log.parent.name for log in folder.glob("*/quality/*/log.txt") if log.stat().st_mtime >= began_at(run)]
+    assert sorted(tried) == ["1", "2"], "a process of its own"
+    assert len(events_of(airflow, "sessions__final_windows")) == before + 1
+
+
+def began_at(run: dict[str, Any]) -> float:
+    return datetime.fromisoformat(run["start_date"]).timestamp()
 
 
 def test_an_unknown_epoch_is_a_clear_error_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
