@@ -1,7 +1,8 @@
-"""A month of real flights: both examples equal plain pandas, in one epoch and in thirty-one."""
+"""A month of real flights: both examples equal plain pandas, in one epoch and in thirty-one; its check is quick."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from benchmarks.quality import quality_run
 from pipelines import Pipeline
+from pipelines.config import FILE_NAME
 from pipelines.flights.duty import aircraft_duty
 from pipelines.flights.hours import airport_hours
 from pipelines.flights.source import SCHEMA, load_flights, read_flights
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parent.parent.parent
 DAYS = 31
 START = datetime(2013, 1, 1, tzinfo=UTC)
 END = START + timedelta(days=DAYS)
@@ -53,20 +57,44 @@ def _check(pipeline: Pipeline, lake: Lake, flights: pd.DataFrame) -> None:
     flights_oracle.assert_equal(final, expected, by)
 
 
-@pytest.mark.parametrize("pipeline", [aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
+@dataclass(frozen=True)
+class Month:
+    """A pipeline's tables after a month by the day."""
+
+    pipeline: Pipeline
+    lake: Lake
+
+
+@pytest.fixture(scope="module", params=[aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
+def by_day(
+    request: pytest.FixtureRequest, spark: SparkSession, month: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Month:
+    lake = _beside(month, tmp_path_factory.mktemp("by_day") / "project")
+    assert len(lake.backfill(spark, request.param, START, END, "1d")) == DAYS
+    return Month(request.param, lake)
+
+
 def test_a_month_equals_pandas_in_one_epoch_and_day_by_day(
-    spark: SparkSession, month: Path, flights: pd.DataFrame, tmp_path: Path, pipeline: Pipeline
+    spark: SparkSession, month: Path, flights: pd.DataFrame, tmp_path: Path, by_day: Month
 ) -> None:
+    pipeline = by_day.pipeline
     at_once = _beside(month, tmp_path / "at_once")
-    by_day = _beside(month, tmp_path / "by_day")
     assert len(at_once.backfill(spark, pipeline, START, END)) == 1
-    assert len(by_day.backfill(spark, pipeline, START, END, "1d")) == DAYS
     _check(pipeline, at_once, flights)
-    _check(pipeline, by_day, flights)
-    assert_same_windows(by_day.latest(pipeline), at_once.latest(pipeline))
-    epochs = by_day.rows(pipeline, "epochs").to_pylist()
+    _check(pipeline, by_day.lake, flights)
+    assert_same_windows(by_day.lake.latest(pipeline), at_once.latest(pipeline))
+    epochs = by_day.lake.rows(pipeline, "epochs").to_pylist()
     assert conserved(epochs)
     assert sum(row["events_in"] for row in epochs) == len(flights)
+
+
+def test_the_quality_run_of_a_month_takes_less_than_a_minute(by_day: Month) -> None:
+    """As `python -m benchmarks.quality` measures it: all suites, Data Docs and the run report."""
+    example = (ROOT / FILE_NAME).read_text()
+    (by_day.lake.folder / FILE_NAME).write_text(example.replace('".work/warehouse"', '"warehouse"'))
+    figure = quality_run(by_day.lake.folder, by_day.pipeline.name)
+    assert figure.is_reached, figure
+    assert "passed" in figure.detail or "marked" in figure.detail
 
 
 def _beside(month: Path, folder: Path) -> Lake:
