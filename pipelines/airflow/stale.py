@@ -25,10 +25,12 @@ class StaleNote:
         stale = read_standing(self.config, self.pipeline).stale
         if not stale:
             return None
-        first, last = min(start for start, _ in stale), max(end for _, end in stale)
-        start, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in (first, last))
+        starts = [start for start, _ in stale]
+        moments = (min(starts), max(starts), max(end for _, end in stale))
+        # Runs have the dates of their intervals' starts, and Airflow takes both dates as included.
+        first, last, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in moments)
         return (
-            f"results of {len(stale)} later interval(s), from {start} to {end}, are stale: they come from windows "
+            f"results of {len(stale)} later interval(s), from {first} to {end}, are stale: they come from windows "
             f"that this run replaced. Run them again with: airflow tasks clear {self.pipeline}__backfill "
-            f"--task-regex windows --downstream --start-date {start} --end-date {end} --yes"
+            f"--task-regex windows --downstream --start-date {first} --end-date {last} --yes"
         )

@@ -126,7 +126,7 @@ def test_a_run_that_made_results_stale_names_the_command_that_runs_them_again(tm
     told = StaleNote(str(write_project(tmp_path / "stale", lake)), "sessions")({})
     assert told is not None
     assert "airflow tasks clear sessions__backfill" in told
-    assert "--start-date 2024-03-01T14:00:00+00:00 --end-date 2024-03-01T16:00:00+00:00" in told
+    assert "--start-date 2024-03-01T14:00:00+00:00 --end-date 2024-03-01T15:00:00+00:00" in told, "both included"
 
 
 def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it(tmp_path: Path) -> None:
