@@ -78,7 +78,7 @@ PROGRAMS = {
 }
 
 
-QUICK_LIMIT, FULL_LIMIT = 300.0, 3600.0
+QUICK_LIMIT, FULL_LIMIT = 420.0, 3600.0
 """Seconds that a program has, in each form."""
 
 

@@ -14,27 +14,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from benchmarks.bench import DELAY, GAP, Bench, bench_of
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, ratio, tell
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _POLL_SECONDS = 1
 
 
-def by_hand(bench: Bench, deadline: float) -> list[float]:
-    """Seconds of each micro-batch that was done before the deadline, in seconds from now."""
+def sessions_by_hand(bench: Bench) -> DataFrame:
+    """Sessions of the bench's events, a commit a batch."""
     from benchmarks.state_processor import OUTPUT, SessionProcessor
 
     reader = bench.spark.readStream.format("delta").option("startingVersion", 0).options(**bench.commit_by_commit)
-    sessions = (
+    return (
         reader.load(bench.events)
         .withWatermark("at", f"{DELAY.seconds} seconds")
         .groupBy("key")
         .transformWithStateInPandas(SessionProcessor(GAP.seconds * 1000), OUTPUT, "Append", "EventTime")
     )
+
+
+def by_hand(bench: Bench, deadline: float) -> list[float]:
+    """Seconds of each micro-batch that was done before the deadline, in seconds from now."""
     query = (
-        sessions.writeStream.foreachBatch(lambda batch, number: batch.write.format("noop").mode("overwrite").save())
+        sessions_by_hand(bench)
+        .writeStream.foreachBatch(lambda batch, number: batch.write.format("noop").mode("overwrite").save())
         .option("checkpointLocation", str(bench.folder / "checkpoint-by-hand"))
         .trigger(availableNow=True)
         .start()
@@ -42,8 +51,8 @@ def by_hand(bench: Bench, deadline: float) -> list[float]:
     end = monotonic() + deadline
     while not query.awaitTermination(_POLL_SECONDS) and monotonic() < end:
         continue
-    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     # To stop it would wait for a batch that may take for ever; it ends with the session.
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     return [progress["durationMs"]["triggerExecution"] / 1000 for progress in batches]
 
 

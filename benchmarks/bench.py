@@ -51,12 +51,11 @@ ASSIGNERS: dict[str, WindowAssigner] = {
 }
 FILES_PER_COMMIT = 2
 
+STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SPARK_SETTINGS: Mapping[str, str | int | bool] = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": 4,
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+    STATE_PROVIDER: "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": True,
     "spark.sql.streaming.noDataMicroBatches.enabled": False,
 }

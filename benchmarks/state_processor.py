@@ -52,7 +52,7 @@ class SessionProcessor(StatefulProcessor):
         arrived = [
             (moment, moment + self.gap, 1, value)
             for frame in rows
-            for moment, value in zip(frame["at"].astype("int64") // 1_000_000, frame["value"], strict=True)
+            for moment, value in zip(frame["at"].astype("datetime64[ms]").astype("int64"), frame["value"], strict=True)
         ]
         after = merge([*before, *arrived])
         self.open.put(after)
@@ -72,7 +72,12 @@ class SessionProcessor(StatefulProcessor):
         now = expiredTimerInfo.getExpiryTimeInMs()
         sessions: list[Session] = [tuple(row) for row in self.open.get()]
         due = [session for session in sessions if session[1] <= now]
-        self.open.put([session for session in sessions if session[1] > now])
+        left = [session for session in sessions if session[1] > now]
+        if left:
+            self.open.put(left)
+        else:
+            # A list state can't be empty.
+            self.open.clear()
         if due:
             yield pd.DataFrame([(key[0], *session) for session in due], columns=_NAMES)
 

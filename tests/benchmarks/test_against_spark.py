@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.against_spark import Peer, measure
-from benchmarks.bench import ASSIGNERS, Bench
+from benchmarks.against_state_processor import sessions_by_hand
+from benchmarks.bench import ASSIGNERS, SPARK_SETTINGS, STATE_PROVIDER, Bench
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, figure_of
 from benchmarks.scaling import over_open_windows
@@ -47,6 +49,40 @@ def test_spark_computes_the_windows_that_we_do(bench: Bench, kind: str) -> None:
     expected = rows[rows.set_index(columns[:2]).index.isin(ours.set_index(columns[:2]).index)]
     assert len(ours) > 1_000
     pd.testing.assert_frame_equal(in_order(ours[columns]), in_order(expected[columns]), check_dtype=False)
+
+
+@pytest.fixture
+def rocksdb(spark: SparkSession) -> Iterator[None]:
+    """State where `transformWithState` takes it, until the test ends."""
+    spark.conf.set(STATE_PROVIDER, SPARK_SETTINGS[STATE_PROVIDER])
+    yield
+    spark.conf.unset(STATE_PROVIDER)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.usefixtures("rocksdb")
+def test_sessions_by_hand_are_those_that_we_fire(bench: Bench) -> None:
+    bench.write(EventSet(2_000, 20))
+    query = (
+        sessions_by_hand(bench)
+        .writeStream.format("memory")
+        .queryName("by_hand")
+        .option("checkpointLocation", str(bench.folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    theirs = bench.spark.table("by_hand").toPandas()
+    with bench.project() as config:
+        bench.epochs("session", config)
+        ours = final_windows(config, "session")
+    # Its last timers fire with the batch after the one that moved the watermark.
+    fired = ours.assign(window_start=ours["window_start"].astype("datetime64[ms, UTC]").astype("int64"))
+    both = fired.merge(theirs, on=["key", "window_start"], suffixes=("", "_by_hand"))
+    assert len(both) == len(theirs) > 100
+    assert (both["events"] == both["events_by_hand"]).all()
+    assert (both["total"] == both["total_by_hand"]).all()
 
 
 def final_windows(config: Config, kind: str) -> pd.DataFrame:
