@@ -10,17 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.airflow.dag_runs import wait_until
+
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_SECONDS = 90.0
 
 
 def free_port() -> int:
@@ -29,17 +29,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(found: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
-    """What comes in time."""
-    deadline = time.monotonic() + patience
-    while not (value := found()):
-        assert time.monotonic() < deadline, f"{what} did not come in time"
-        time.sleep(0.5)
-    return value
-
-
 def postgres_programs() -> Path:
-    """The folder of Postgres's programs; without them the test is skipped, but fails in CI, which installs them."""
+    """Where initdb and its kin are; without them the test is skipped, but fails in CI, which installs them."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
@@ -47,94 +38,158 @@ def postgres_programs() -> Path:
     return found[-1].parent
 
 
-@contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """A Postgres of its own with a database `airflow`; the URL for SQLAlchemy."""
-    programs = postgres_programs()
-    # initdb refuses to run as root.
-    as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
-    data, port, password = folder / "data", free_port(), secrets.token_hex(12)
-    folder.mkdir()
-    (folder / "password").write_text(password)
-    if as_user:
-        for path in (folder, folder / "password"):
-            shutil.chown(path, "postgres", "postgres")
-        for above in folder.parents:
-            if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
-                above.chmod(above.stat().st_mode | 0o011)
-    options = ["-U", "airflow", "-A", "scram-sha-256", "--pwfile", str(folder / "password"), "-D", str(data)]
-    subprocess.run([*as_user, str(programs / "initdb"), *options], check=True, capture_output=True, cwd=folder)
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(
-            [
-                *as_user,
-                str(programs / "postgres"),
-                "-D",
-                str(data),
-                "-p",
-                str(port),
-                "-h",
-                "127.0.0.1",
-                "-k",
-                str(folder),
-            ],
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            start_new_session=True,
+@dataclass
+class Postgres:
+    """A Postgres of its own with a database `airflow`.
+
+    Args:
+        folder: new, for all that it keeps.
+    """
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    password: str = field(default_factory=lambda: secrets.token_hex(12))
+    _server: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def url(self) -> str:
+        """For SQLAlchemy."""
+        return f"postgresql+psycopg2://airflow:{self.password}@127.0.0.1:{self.port}/airflow"
+
+    def __enter__(self) -> Postgres:
+        self.folder.mkdir()
+        (self.folder / "password").write_text(self.password)
+        if self._as_user:
+            for path in (self.folder, self.folder / "password"):
+                shutil.chown(path, "postgres", "postgres")
+            for above in self.folder.parents:
+                if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
+                    above.chmod(above.stat().st_mode | 0o011)
+        options = ["-U", "airflow", "-A", "scram-sha-256", "--pwfile", str(self.folder / "password")]
+        self._run("initdb", *options, "-D", str(self.folder / "data"))
+        self.start()
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        if self._server is not None:
+            self.stop()
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options = ["-D", str(self.folder / "data"), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.folder)]
+        with (self.folder / "log").open("a") as log:
+            self._server = subprocess.Popen(
+                [*self._as_user, str(postgres_programs() / "postgres"), *options],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        wait_until(lambda: self._answers("pg_isready"), "Postgres")
+        if not self._answers("psql", "airflow", "-c", "SELECT 1"):
+            self._run("createdb", *self._address, "airflow", environment=self._secret)
+
+    def stop(self) -> None:
+        """Postgres's "fast" shutdown: it does not wait until everybody has left."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGINT)
+        self._server.wait(30)
+        self._server = None
+
+    @property
+    def _as_user(self) -> list[str]:
+        # initdb refuses to run as root.
+        return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+
+    @property
+    def _address(self) -> list[str]:
+        return ["-h", "127.0.0.1", "-p", str(self.port), "-U", "airflow"]
+
+    @property
+    def _secret(self) -> dict[str, str]:
+        return {**os.environ, "PGPASSWORD": self.password}
+
+    def _answers(self, program: str, *arguments: str) -> bool:
+        command = [str(postgres_programs() / program), *self._address, *arguments]
+        return subprocess.run(command, capture_output=True, check=False, env=self._secret).returncode == 0
+
+    def _run(self, program: str, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        command = [*self._as_user, str(postgres_programs() / program), *arguments]
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, env=environment)
+
+
+@dataclass
+class SparkCluster:
+    """A standalone master and its workers, as the containers start them.
+
+    Args:
+        folder: new, for logs and what workers keep.
+        workers: how many, each with one core.
+    """
+
+    folder: Path
+    workers: int = 2
+    port: int = field(default_factory=free_port)
+    page_port: int = field(default_factory=free_port)
+    _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+
+    @property
+    def master(self) -> str:
+        """Its URL."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    def state(self) -> dict[str, Any]:
+        """What the master's page tells: workers, and applications that run or have ended."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.page_port}/json/", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def __enter__(self) -> SparkCluster:
+        self.folder.mkdir()
+        self._start(
+            "master", "master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.page_port)
         )
-    try:
-        address = f"airflow:{password}@127.0.0.1:{port}"
-        ready = [str(programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(port), "-U", "airflow"]
-        wait_until(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0, "Postgres")
-        make = [str(programs / "createdb"), "-h", "127.0.0.1", "-p", str(port), "-U", "airflow", "airflow"]
-        subprocess.run(make, check=True, env={**os.environ, "PGPASSWORD": password})
-        yield f"postgresql+psycopg2://{address}/airflow"
-    finally:
-        # Postgres's "fast" shutdown: it does not wait until everybody has left.
-        server.send_signal(signal.SIGINT)
-        server.wait(30)
+        wait_until(lambda: self._alive() >= 0, "Spark's master")
+        for number in range(self.workers):
+            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", str(free_port())]
+            self._start(f"worker-{number}", "worker", *options, self.master)
+        wait_until(lambda: self._alive() == self.workers, "Spark's workers")
+        return self
 
+    def __exit__(self, *ignored: object) -> None:
+        for process in reversed(self._started.values()):
+            process.terminate()
+        for process in self._started.values():
+            process.wait(30)
 
-@contextmanager
-def spark_cluster(folder: Path, workers: int = 2) -> Iterator[tuple[str, str]]:
-    """A standalone master and its workers, as the containers start them; the master's URL and its page."""
-    folder.mkdir()
-    port, page = free_port(), free_port()
-    environment = {
-        **os.environ,
-        # As in the image, where the environment's programs come first.
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(folder / "work"),
-    }
-    started: list[subprocess.Popen[bytes]] = []
+    def kill_worker(self, number: int) -> None:
+        """End a worker and its executors at once, as the loss of its machine would."""
+        started = self._started.pop(f"worker-{number}")
+        worker = psutil.Process(started.pid)
+        for process in (worker, *worker.children(recursive=True)):
+            process.kill()
+        started.wait()
 
-    def start(name: str, *arguments: str) -> None:
-        with (folder / f"{name}.log").open("w") as log:
-            command = [str(ROOT / "deployment" / "spark"), *arguments]
-            started.append(
-                subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=folder, start_new_session=True)
+    def _start(self, name: str, *arguments: str) -> None:
+        environment = {
+            **os.environ,
+            # As in the image, where the environment's programs come first.
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(self.folder / "work"),
+        }
+        with (self.folder / f"{name}.log").open("w") as log:
+            self._started[name] = subprocess.Popen(
+                [str(ROOT / "deployment" / "spark"), *arguments],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+                start_new_session=True,
             )
 
-    def alive() -> int:
+    def _alive(self) -> int:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=5) as answer:
-                return int(json.load(answer)["aliveworkers"])
+            return int(self.state()["aliveworkers"])
         except OSError:
             return -1
-
-    master = f"spark://127.0.0.1:{port}"
-    try:
-        start("master", "master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
-        wait_until(lambda: alive() >= 0, "Spark's master")
-        for number in range(workers):
-            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", str(free_port())]
-            start(f"worker-{number}", "worker", *options, master)
-        wait_until(lambda: alive() == workers, "Spark's workers")
-        yield master, f"http://127.0.0.1:{page}"
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait(30)

@@ -1,31 +1,111 @@
-"""The cluster of docker-compose.yml, natively: Postgres, Airflow, Spark standalone, and a run of each kind."""
+"""The cluster of docker-compose.yml, natively: Postgres, Airflow, Spark standalone, and a run of each kind.
+
+Then two of its machines fail: a Spark worker in the middle of an epoch, and Postgres for a minute.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-import urllib.request
-from datetime import UTC, datetime
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
+import httpx
+import pandas as pd
 import pyarrow.compute as pc
 import pytest
 
+from pipelines import Pipeline
 from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.config import load_config
-from pipelines.flights.source import load_flights
-from pipelines.snapshots.head import read_snapshot
+from pipelines.config import Config, load_config
+from pipelines.errors import TidegateError
+from pipelines.flights.duty import aircraft_duty
+from pipelines.flights.hours import airport_hours
+from pipelines.flights.source import FIRST_DAY, SCHEMA, load_flights, read_flights
+from pipelines.lease import read_lease
+from pipelines.snapshots.head import require_snapshot
+from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import epochs
+from pipelines.tables import epochs, results
 from pipelines.tables.pipeline_tables import PipelineTables
-from tests.deployment.native import ROOT, postgres, postgres_programs, spark_cluster, wait_until
+from tests import flights_oracle
+from tests.airflow.dag_runs import begin, end_of, run_of, states, unpause, wait_until
+from tests.deployment.fleet import fleet
+from tests.deployment.native import ROOT, Postgres, SparkCluster, postgres_programs
 from tests.running_airflow import DAG_FILE
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
-PIPELINE = "airport_hours"
 RUN_SECONDS = 300.0
+OUTAGE_SECONDS = 60.0
+DAYS = 4
+FLEET = """
+[pipelines.fleet]
+object = "fleet:fleet"
+start = 2013-01-01
+end = 2014-01-01
+catchup = false
+pool = "spark"
+"""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """All processes, and the project that they share."""
+
+    airflow: EmbeddedAirflow
+    postgres: Postgres
+    spark: SparkCluster
+    config: Config
+
+    def tables(self, pipeline: Pipeline) -> PipelineTables:
+        return PipelineTables(warehouse_of(self.config), pipeline.name)
+
+    def newest(self, pipeline: Pipeline) -> Manifest:
+        return require_snapshot(self.tables(pipeline)).manifest
+
+    def begin_day(self, pipeline: Pipeline, number: int) -> str:
+        """Trigger the backfill of a day; the run's id."""
+        start = datetime.combine(FIRST_DAY, datetime.min.time(), UTC) + timedelta(days=number)
+        interval = {"interval_start": start.isoformat(), "interval_end": (start + timedelta(days=1)).isoformat()}
+        return begin(self.airflow, f"{pipeline.name}__backfill", **interval)
+
+    def wait_for_driver(self, pipeline: Pipeline) -> None:
+        def at_work() -> bool:
+            row = read_lease(self.tables(pipeline))
+            return row is not None and row.is_alive(time.time_ns() // 1_000_000)
+
+        wait_until(at_work, f"a driver of {pipeline.name}")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    postgres_programs()
+    folder = tmp_path_factory.mktemp("cluster")
+    with Postgres(folder / "postgres") as postgres, SparkCluster(folder / "spark") as spark:
+        config = load_config(project(folder / "project", spark.master))
+        load_flights(warehouse_of(config).path("flights"), DAYS)
+        with EmbeddedAirflow(
+            home=folder / "airflow",
+            dags=config.root / "dags",
+            runs=config.work_folder / "runs",
+            triggerer=True,
+            settings={
+                "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres.url,
+                "TIDEGATE_CONFIG": str(config.file),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+            },
+        ) as airflow:
+            kinds = ("backfill", "stream", "quality")
+            names = (airport_hours.name, aircraft_duty.name, fleet.name)
+            airflow.wait_for_dags([f"{name}__{kind}" for name in names for kind in kinds])
+            airflow.call("POST", "pools", json={"name": "spark", "slots": 1})
+            yield Cluster(airflow, postgres, spark, config)
 
 
 def project(folder: Path, master: str) -> Path:
@@ -43,78 +123,94 @@ def project(folder: Path, master: str) -> Path:
         assert there in text, there
         text = text.replace(there, here)
     text = text.replace("catchup = false", 'catchup = false\nstream_schedule = "0 0 1 1 *"')
+    text += FLEET
     (folder / "dags").mkdir(parents=True)
+    shutil.copy(Path(__file__).parent / "fleet.py", folder)
     (folder / "dags" / "tidegate_dags.py").write_text(DAG_FILE)
     (folder / "tidegate.toml").write_text(text)
     return folder / "tidegate.toml"
 
 
-def ended(airflow: EmbeddedAirflow, kind: str, runs: int) -> list[str]:
+def ended(airflow: EmbeddedAirflow, dag: str, runs: int) -> list[str]:
     """States of the runs of a DAG once so many have ended."""
-    states = [run["state"] for run in airflow.runs_of(f"{PIPELINE}__{kind}")]
-    return states if len(states) == runs and set(states) <= {"success", "failed"} else []
+    found = [run["state"] for run in airflow.runs_of(dag)]
+    return found if len(found) == runs and set(found) <= {"success", "failed"} else []
 
 
-def run_of(airflow: EmbeddedAirflow, kind: str, **conf: Any) -> dict[str, str]:
-    """State of each task of a run with these Params, when it has ended."""
-    dag = f"{PIPELINE}__{kind}"
-    made = airflow.call("POST", f"dags/{dag}/dagRuns", json={"logical_date": None, "conf": conf})["dag_run_id"]
-    wait_until(
-        lambda: airflow.call("GET", f"dags/{dag}/dagRuns/{made}")["state"] in ("success", "failed"),
-        f"the end of a run of {dag}",
-        RUN_SECONDS,
-    )
-    return {task["task_id"]: task["state"] for task in airflow.tasks_of(dag, made)}
+def test_a_backfill_a_stream_restart_and_a_quality_run(cluster: Cluster) -> None:
+    airflow, name = cluster.airflow, airport_hours.name
+    first, last = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)
+    airflow.create_backfill(f"{name}__backfill", first, last)
+    found = wait_until(lambda: ended(airflow, f"{name}__backfill", 2), "the end of the backfill", RUN_SECONDS)
+    assert found == ["success", "success"]
+    assert cluster.newest(airport_hours).epoch == 2
+
+    # Its schedule ticks once a year, so unpausing makes one run: the hand-over from the backfill.
+    unpause(airflow, f"{name}__stream")
+    found = wait_until(lambda: ended(airflow, f"{name}__stream", 1), "the end of the stream", RUN_SECONDS)
+    assert found == ["success"]
+    streamed = cluster.newest(airport_hours)
+    assert streamed.epoch > 2
+    restart = run_of(airflow, f"{name}__stream", restore="2", savepoint="before_restart")
+    assert states(airflow, restart)["stream"] == ("success", 1)
+    assert cluster.newest(airport_hours).timeline == streamed.timeline + 1
+
+    checked = run_of(airflow, f"{name}__quality")
+    assert states(airflow, checked) == {"quality": ("success", 1)}
+
+    tables = cluster.tables(airport_hours)
+    rows = read_table(tables.warehouse, tables.open(epochs.NAME))
+    source = read_table(tables.warehouse, tables.warehouse.open(tables.warehouse.path("flights")))
+    assert pc.sum(rows["events_in"]).as_py() == len(source), "every event came in once, the restart included"
+    assert len(cluster.spark.state()["completedapps"]) >= 4, "the drivers ran on the standalone cluster"
 
 
-def test_a_backfill_a_stream_restart_and_a_quality_run_on_a_cluster(tmp_path: Path) -> None:
-    postgres_programs()
-    with postgres(tmp_path / "postgres") as database, spark_cluster(tmp_path / "spark") as (master, page):
-        config_file = project(tmp_path / "project", master)
-        config = load_config(config_file)
-        warehouse = warehouse_of(config)
-        load_flights(warehouse.path("flights"), 4)
-        tables = PipelineTables(warehouse, PIPELINE)
-        with EmbeddedAirflow(
-            home=tmp_path / "airflow",
-            dags=config_file.parent / "dags",
-            runs=config.work_folder / "runs",
-            triggerer=True,
-            settings={
-                "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
-                "TIDEGATE_CONFIG": str(config_file),
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-            },
-        ) as airflow:
-            airflow.wait_for_dags([f"{PIPELINE}__{kind}" for kind in ("backfill", "stream", "quality")])
-            airflow.call("POST", "pools", json={"name": "spark", "slots": 1})
-            first, last = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)
-            airflow.create_backfill(f"{PIPELINE}__backfill", first, last)
-            states = wait_until(lambda: ended(airflow, "backfill", runs=2), "the end of the backfill", RUN_SECONDS)
-            assert states == ["success", "success"]
-            head = read_snapshot(tables)
-            assert head is not None
-            assert head.manifest.epoch == 2
+def test_while_postgres_is_away_for_a_minute_the_run_goes_on_with_one_driver(cluster: Cluster) -> None:
+    airflow, dag = cluster.airflow, f"{aircraft_duty.name}__backfill"
+    run = cluster.begin_day(aircraft_duty, 0)
+    cluster.wait_for_driver(aircraft_duty)
+    cluster.postgres.stop()
+    back = time.monotonic() + OUTAGE_SECONDS
+    wait_until(lambda: time.monotonic() > back, "the end of the outage")
+    cluster.postgres.start()
+    most = 0
 
-            # Its schedule ticks once a year, so unpausing makes one run: the hand-over from the backfill.
-            airflow.call("PATCH", f"dags/{PIPELINE}__stream", json={"is_paused": False})
-            states = wait_until(lambda: ended(airflow, "stream", runs=1), "the end of the stream", RUN_SECONDS)
-            assert states == ["success"]
-            streamed = read_snapshot(tables)
-            assert streamed is not None
-            assert streamed.manifest.epoch > 2
-            assert run_of(airflow, "stream", restore="2", savepoint="before_restart")["stream"] == "success"
-            restarted = read_snapshot(tables)
-            assert restarted is not None
-            assert restarted.manifest.timeline == streamed.manifest.timeline + 1
+    def is_over() -> bool:
+        nonlocal most
+        airflow.restart_ended()
+        most = max(most, len(airflow.commands))
+        # Its first answers after the outage may be errors.
+        with suppress(TidegateError, httpx.TransportError):
+            return airflow.call("GET", f"dags/{dag}/dagRuns/{run}")["state"] in ("success", "failed")
+        return False
 
-            airflow.call("PATCH", f"dags/{PIPELINE}__quality", json={"is_paused": False})
-            assert run_of(airflow, "quality") == {"quality": "success"}
+    wait_until(is_over, "the end of the run", RUN_SECONDS)
+    assert end_of(airflow, dag, run)["state"] == "success"
+    assert most <= 1, "never two at once"
+    assert cluster.newest(aircraft_duty).epoch == 1
 
-        rows = read_table(warehouse, tables.open(epochs.NAME))
-        source = read_table(warehouse, warehouse.open(warehouse.path("flights")))
-        assert pc.sum(rows["events_in"]).as_py() == len(source), "every event came in once, the restart included"
-        with urllib.request.urlopen(f"{page}/json/", timeout=10) as answer:
-            applications = json.load(answer)["completedapps"]
-        assert len(applications) >= 4, "the drivers ran on the standalone cluster"
+
+def test_an_epoch_whose_spark_worker_is_killed_ends_right_on_the_other_one(cluster: Cluster) -> None:
+    """With functions of the project's own, shipped to the executors. Last in this file: it takes a worker away."""
+    airflow, dag = cluster.airflow, f"{fleet.name}__backfill"
+    run = cluster.begin_day(fleet, 0)
+
+    def on_both() -> bool:
+        state = cluster.spark.state()
+        return bool(state["activeapps"]) and all(worker["coresused"] for worker in state["workers"])
+
+    wait_until(on_both, "executors on both workers")
+    cluster.spark.kill_worker(1)
+    assert end_of(airflow, dag, run, RUN_SECONDS)["state"] == "success"
+    assert states(airflow, {"dag_id": dag, "dag_run_id": run})["windows"] == ("success", 1)
+    logs = "".join(file.read_text() for file in (cluster.config.work_folder / "logs").glob("spark-*.log"))
+    assert "Lost executor" in logs, "the run had taken that worker"
+
+    end = pd.Timestamp(FIRST_DAY, tz="UTC") + timedelta(days=1)
+    flights = read_flights()
+    due = flights["departed_at"].fillna(flights["scheduled_at"])
+    tables = cluster.tables(fleet)
+    found = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), fleet.key).to_pandas()
+    columns = ["tailnum", "window_start", "window_end", "flights", "longest_leg"]
+    expected = flights_oracle.duty_sessions(flights.loc[due < end, SCHEMA.names], end)[columns]
+    flights_oracle.assert_equal(found, expected, ["tailnum", "window_start"])
