@@ -54,7 +54,7 @@ def published(lake: Lake) -> dict[str, list[str]]:
         "results": ["emitted_at"],
         "late": [],
         "rejects": [],
-        "epochs": ["phases", "run_id", "started_at", "processing_time"],
+        "epochs": ["phases", "run_id", "started_at", "processing_time", "watermark_lag_ms"],
         "state": ["manifest"],
     }
     found = {}
