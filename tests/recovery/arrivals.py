@@ -15,6 +15,7 @@ import pytest
 from pipelines import Pipeline, stream
 from pipelines.stream import Stream
 from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
+from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
 
 if TYPE_CHECKING:
@@ -27,15 +28,6 @@ PIPELINE = hourly_pipeline(
 )
 """Each user is a source partition, and commits may be cut: epochs that end inside one are the hardest to resume."""
 
-STEPS = (
-    "planned",
-    "operated",
-    "committed",
-    "published results",
-    "published late",
-    "published rejects",
-    "published epochs",
-)
 
 FILE_BY_FILE = {"maxFilesPerTrigger": "1"}
 

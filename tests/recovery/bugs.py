@@ -23,7 +23,7 @@ from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Position
 from pipelines.stream import Stream, ends_of_batch
 from pipelines.tables import results
-from tests.recovery.arrivals import STEPS
+from tests.recovery.steps import STEPS
 from windowing.time import MIN_TIMESTAMP
 
 PLANNED, OPERATED, COMMITTED, RESULTS, LATE, REJECTS, EPOCHS = STEPS

@@ -14,16 +14,6 @@ START, END = DAY0, DAY0 + timedelta(days=3)
 
 PIPELINE = session_pipeline(timedelta(minutes=30))
 
-STEPS = (
-    "planned",
-    "operated",
-    "committed",
-    "published results",
-    "published late",
-    "published rejects",
-    "published epochs",
-)
-
 
 def arriving(lake: Lake) -> Iterator[Interval]:
     """The days one after the other, each day's rows arriving before its interval is run, once.

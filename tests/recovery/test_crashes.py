@@ -19,7 +19,8 @@ from pipelines.epoch import operate as operate_step
 from pipelines.epoch import publish as publish_step
 from pipelines.snapshots.head import read_snapshot
 from tests.lake import Lake, at
-from tests.recovery.days import PIPELINE, STEPS, arriving, published
+from tests.recovery.days import PIPELINE, arriving, published
+from tests.recovery.steps import STEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

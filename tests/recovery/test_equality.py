@@ -23,7 +23,8 @@ from pipelines.flights.hours import airport_hours
 from pipelines.flights.source import load_flights
 from pipelines.replay import replay
 from tests.lake import DAY0, Lake, Row, hourly_pipeline, session_pipeline
-from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, rows_of, run
+from tests.recovery.arrivals import copy_of, crash_after, differences, rows_of, run
+from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
 from windowing import (
     AfterCount,

@@ -17,8 +17,9 @@ from pipelines import Pipeline
 from pipelines.lease import read_lease
 from tests.lake import Lake
 from tests.recovery import arrivals
-from tests.recovery.arrivals import STEPS, copy_of, differences, outcome, source_of
+from tests.recovery.arrivals import copy_of, differences, outcome, source_of
 from tests.recovery.days import PIPELINE, published
+from tests.recovery.steps import STEPS
 from tests.recovery.test_crashes import run
 from tests.recovery.without_spark import NoSpark
 

@@ -24,7 +24,8 @@ from pipelines.storage import path_of
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import Lake
-from tests.recovery.arrivals import PIPELINE, STEPS, Runs, copy_of, differences, rows_of, run
+from tests.recovery.arrivals import PIPELINE, Runs, copy_of, differences, rows_of, run
+from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark
 
 if TYPE_CHECKING:
