@@ -46,14 +46,17 @@ def backfill(driver: Driver, intervals: Iterable[Interval], and_following: bool 
 
     Raises:
         Refused: an interval does not begin where event time stands, or lies under a stream.
+        Stopped: `tidegate stop` asked for the end between two intervals.
     """
     driver.recover()
     for interval in intervals:
+        driver.heed_stop()
         yield _run(driver, interval)
     while and_following:
         head = read_snapshot(driver.tables)
         if head is None or not head.manifest.stale:
             return
+        driver.heed_stop()
         first = min(head.manifest.stale, key=lambda item: item.start)
         yield _run(driver, Interval(start=first.start, end=first.end))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.config import Config
-from pipelines.errors import LeaseHeld, Refused, TidegateError
+from pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
 from pipelines.failures import told_as
 from pipelines.lease import Lease
 from pipelines.pipeline import Pipeline
@@ -74,6 +74,17 @@ class Driver:
         if head is not None:
             self._publish(head.manifest)
         return head
+
+    def heed_stop(self) -> None:
+        """Between two epochs of a backfill: end where `tidegate stop` asked for it.
+
+        Raises:
+            Stopped: it did.
+        """
+        if self.lease.stop_requested:
+            raise Stopped(
+                f"{self.pipeline.name} was asked to stop: what was run is published, and the same command goes on there"
+            )
 
     def run(self, plan: EpochPlan) -> Manifest:
         """Run one planned epoch to its end; its manifest."""

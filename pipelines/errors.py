@@ -39,6 +39,10 @@ class LeaseHeld(TidegateError):
     exit_code = LEASE_HELD
 
 
+class Stopped(TidegateError):
+    """Somebody asked the driver to end, and it had more to do."""
+
+
 class QualityFailed(TidegateError):
     """A critical expectation does not hold."""
 

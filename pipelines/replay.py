@@ -28,6 +28,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
 
     Raises:
         Refused: the pipeline stands in a backfill in event order, or the log of a commit is gone.
+        Stopped: `tidegate stop` asked for the end between two epochs.
     """
     driver.recover()
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
@@ -37,6 +38,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
     commits = interleaved(logs)
     size = commits_per_epoch or max(1, len(commits))
     for first in range(0, len(commits), size):
+        driver.heed_stop()
         taken = [
             ReadCommit(
                 commit, commit.files[_read(positions[number], commit.version) :], len(commit.files), True, number

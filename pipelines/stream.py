@@ -69,12 +69,16 @@ class Stream:
     plan_seconds: float = field(default=0.0, init=False)
     _failure: list[Exception] = field(default_factory=list, init=False)
     _at_work: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _head: Snapshot | None = field(default=None, init=False)
     _opened: Source | None = field(default=None, init=False)
     _begun: float = field(default=0.0, init=False)
 
-    def run_available(self) -> None:
+    def run_available(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Run epochs over everything that is in the source now, then let the clock go on, and return.
+
+        Args:
+            should_stop: asked every second; a running epoch is ended first, and what follows is left to the next run.
 
         Raises:
             Refused: the source is not what the position was taken in.
@@ -85,8 +89,9 @@ class Stream:
             # Spark would stop at what is not append-only too, but in words that name no way on.
             _check_append_only(source, positions)
             with self._query(source, positions, None) as query:
-                query.awaitTermination()
-        self._tick()
+                self._await(query, should_stop)
+        if not self._stopping.is_set():
+            self._tick()
 
     def run_continuously(self, interval: timedelta, should_stop: Callable[[], bool]) -> None:
         """Run epochs as data comes, and clock epochs between, until asked to stop.
@@ -102,11 +107,18 @@ class Stream:
         source = self._source()
         _check_append_only(source, positions)
         with self._query(source, positions, interval) as query:
-            while not query.awaitTermination(_POLL_SECONDS):
-                if should_stop():
-                    with self._at_work:
-                        query.stop()
-                    return
+            self._await(query, should_stop)
+
+    def _await(self, query: StreamingQuery, should_stop: Callable[[], bool]) -> None:
+        """Until it ends by itself, or is to stop: then the epoch at work is ended first."""
+        while not query.awaitTermination(_POLL_SECONDS):
+            if should_stop():
+                self._stopping.set()
+                with self._at_work:
+                    pass
+                # Not under the lock: Spark waits here for the batch that may have begun, and that waits for the lock.
+                query.stop()
+                return
 
     def _begin(self) -> tuple[Position, ...]:
         """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
@@ -139,6 +151,8 @@ class Stream:
     def _take(self, checkpoint: Path, number: int) -> None:
         """One batch: an epoch over what it found, or a beat of the clock."""
         with self._at_work:
+            if self._stopping.is_set():
+                return
             try:
                 self._epoch(ends_of_batch(checkpoint, number))
             except Exception as error:

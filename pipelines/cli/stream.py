@@ -94,10 +94,11 @@ def stream(
         if target not in ("latest", "none"):
             _restore(driver.tables, target, driver.clock())
         run = Stream(driver, config.work_folder, on_epoch, given, upkeep, anew=target == "none")
+        should_stop = _asked_to_stop(driver.lease)
         if every is None:
-            run.run_available()
+            run.run_available(should_stop)
         else:
-            run.run_continuously(every, _asked_to_stop(driver.lease))
+            run.run_continuously(every, should_stop)
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
 
 

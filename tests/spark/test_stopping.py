@@ -1,0 +1,113 @@
+"""Asked to stop: a stream and a backfill end after the epoch at work, whenever that is, and can go on there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipelines.backfill import backfill
+from pipelines.errors import Stopped
+from pipelines.intervals import cut, parse_slice
+from pipelines.lease import request_stop
+from pipelines.snapshots.manifest import Manifest
+from pipelines.stream import Stream
+from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+DEADLINE_SECONDS = 60.0
+
+
+class StopsUnderTheLock(Stream):
+    """The bug: it waits for Spark with the lock that the batch which Spark waits for needs."""
+
+    def _await(self, query: StreamingQuery, should_stop: Callable[[], bool]) -> None:
+        while not query.awaitTermination(1):
+            if should_stop():
+                with self._at_work:
+                    query.stop()
+                return
+
+
+@pytest.mark.parametrize("kind", [Stream, StopsUnderTheLock])
+def test_a_batch_that_begins_while_the_stream_is_stopped_does_not_hold_the_stop_up(
+    kind: type[Stream], spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.append(("a", at("10:30"), 1))
+    stopping, waiting = Event(), Event()
+    found_locked: list[bool] = []
+    stop = StreamingQuery.stop
+
+    def stop_with_a_batch_in_the_door(query: StreamingQuery) -> None:
+        stopping.set()
+        stop(query)
+
+    class InTheDoor(kind):  # type: ignore[misc, valid-type]
+        def _take(self, checkpoint: Path, number: int) -> None:
+            if not made:
+                return super()._take(checkpoint, number)
+            waiting.set()
+            assert stopping.wait(DEADLINE_SECONDS)
+            found_locked.append(not self._at_work.acquire(timeout=5))
+            if not found_locked[-1]:
+                self._at_work.release()
+                super()._take(checkpoint, number)
+            return None
+
+    monkeypatch.setattr(StreamingQuery, "stop", stop_with_a_batch_in_the_door)
+    made: list[Manifest] = []
+    with lake.driver(spark, hourly_pipeline()) as driver:
+        stream = InTheDoor(driver, lake.config.work_folder, made.append)
+        stream.run_continuously(timedelta(milliseconds=200), waiting.is_set)
+    assert found_locked == [kind is StopsUnderTheLock]
+    assert len(made) == 1, "what begins after the request is left to the next run"
+
+
+def test_a_run_over_what_is_there_now_ends_after_its_epoch_when_asked_to(spark: SparkSession, lake: Lake) -> None:
+    whole, stopped = hourly_pipeline(name="whole"), hourly_pipeline(name="stopped")
+    for hour in range(4):
+        lake.append(("a", at(f"{10 + hour}:30"), 1), ("b", at(f"{10 + hour}:40"), 2))
+    made: list[Manifest] = []
+    with lake.driver(spark, stopped) as driver:
+
+        def on_epoch(manifest: Manifest) -> None:
+            made.append(manifest)
+            assert stream._stopping.wait(DEADLINE_SECONDS)
+
+        stream = Stream(driver, lake.config.work_folder, on_epoch, {"maxFilesPerTrigger": "1"})
+        stream.run_available(lambda: bool(made))
+    assert len(made) == 1
+    assert made[0].position_in("events").version < 4
+    lake.stream(spark, whole)
+    lake.stream(spark, stopped)
+    assert_same_windows(lake.final(stopped), lake.final(whole))
+
+
+def test_a_backfill_ends_between_two_intervals_when_asked_to(spark: SparkSession, lake: Lake) -> None:
+    lake.append(("a", at("10:30"), 1), ("b", at("22:40"), 2))
+    pipeline = hourly_pipeline()
+    halves = list(cut(DAY0, DAY0 + timedelta(days=1), parse_slice("12h")))
+
+    def tell(step: str) -> None:
+        if step == "committed":
+            assert request_stop(lake.tables(pipeline), lake.clock()) is not None
+
+    with lake.driver(spark, pipeline, tell) as driver:
+        runs = backfill(driver, halves)
+        assert next(runs).interval == halves[0]
+        with pytest.raises(Stopped, match="hours was asked to stop"):
+            next(runs)
+    assert lake.snapshot(pipeline).manifest.interval == halves[0]
+    assert [run.state for run in lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=1), "12h")] == [
+        "unchanged",
+        "done",
+    ]
