@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.config import Config
-from pipelines.errors import UsageError
+from pipelines.errors import Refused, UsageError
 from pipelines.intervals import cut, describe, parse_moment, parse_slice, show
 from pipelines.snapshots.manifest import Interval
 from windowing.time import show_millis
@@ -63,13 +64,9 @@ def backfill(
     if start is None or end is None:
         raise UsageError("say which event times to run: give --start and --end, such as --start 2013-01-01")
     length = None if slice_ is None else parse_slice(slice_)
-    first, begins = parse_moment(start, "--start"), config.entry(pipeline).start
-    if first < begins:
-        raise UsageError(
-            f"--start {show(first)} is before {show(begins)}, where {pipeline} begins: start there, or set an earlier "
-            f"`start` of pipelines.{pipeline} in {config.file_name}"
-        )
+    first = parse_moment(start, "--start")
     intervals = list(cut(first, parse_moment(end, "--end"), length))
+    _check_start(config, pipeline, first)
     if dry_run:
         _show_plan(screen, pipeline, intervals)
         return
@@ -101,6 +98,26 @@ def backfill(
             began = perf_counter()
     rows = [_row(run) for run in runs]
     screen.show({"pipeline": pipeline, "runs": runs}, "", table(pipeline, _COLUMNS, rows, right=_COLUMNS[2:]))
+
+
+def _check_start(config: Config, pipeline: str, first: datetime) -> None:
+    """Event time has a beginning, and the first run begins there: rows before it would be lost without a word."""
+    from pipelines.snapshots.head import read_snapshot
+    from pipelines.storage import warehouse_of
+    from pipelines.tables.pipeline_tables import PipelineTables
+
+    begins = config.entry(pipeline).start
+    ways = f"`start` of pipelines.{pipeline} in {config.file_name}"
+    if first < begins:
+        raise UsageError(
+            f"--start {show(first)} is before {show(begins)}, where {pipeline} begins: start there, or set an earlier "
+            f"{ways}"
+        )
+    if first > begins and read_snapshot(PipelineTables(warehouse_of(config), pipeline)) is None:
+        raise Refused(
+            f"--start {show(first)}: nothing of {pipeline} was run before, and it begins at {show(begins)}, so rows "
+            f"between them would be lost. Start there, or set a later {ways}"
+        )
 
 
 def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoch: int | None) -> None:

@@ -79,6 +79,13 @@ def test_bad_times_and_options_are_usage_errors_and_nothing_is_written(
     assert not (project.folder / "warehouse").exists()
 
 
+def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(project: Project) -> None:
+    later = ("--start", "2024-03-02", "--end", "2024-03-03")
+    code, told = project.tidegate("backfill", "sessions", *later, "--dry-run")
+    assert (code, "set a later `start` of pipelines.sessions" in told) == (3, True), told
+    assert not (project.folder / "warehouse").exists()
+
+
 @pytest.mark.parametrize(
     ("command", "named"),
     [
