@@ -6,8 +6,8 @@ No shell reads them, and a value is always part of its option, so that it can't 
 
 from __future__ import annotations
 
-LATEST = "latest"
-"""`restore` of a stream that goes on from its newest snapshot."""
+LATEST, ANEW = "latest", "none"
+"""`restore` of a stream that goes on from its newest snapshot, and of one that starts anew."""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 
 
@@ -22,13 +22,20 @@ def backfill_arguments(pipeline: str) -> list[str]:
     ]
 
 
-def stream_arguments(pipeline: str) -> list[str]:
-    """`tidegate stream` as the Params mode, interval, restore and parallelism say."""
+def stream_arguments(pipeline: str, before: str) -> list[str]:
+    """`tidegate stream` as the Params mode, interval, restore and parallelism say.
+
+    Args:
+        pipeline: its name.
+        before: the task that noted how it stood: a retry goes on from what the first try restored and began.
+    """
+    timeline = f"ti.xcom_pull(task_ids='{before}')['timeline']"
     return [
         "stream",
         pipeline,
         f"{{{{ '--available-now' if params.mode == '{AVAILABLE_NOW}' else '--interval=' ~ params.interval }}}}",
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore=' ~ params.restore }}}}",
+        f"{{{{ '' if params.restore == '{LATEST}' else '--restore-from-timeline=' ~ {timeline} }}}}",
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
     ]
 

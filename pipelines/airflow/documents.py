@@ -47,8 +47,9 @@ _STREAM = """
 Runs over the commits of its source as they come. `available-now` reads what is there and ends; `continuous` is one
 long task that owns the driver, and `first_epoch` confirms that it has made its first epoch.
 
-* **Restart from a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`. The new timeline begins
-  with its first commit; until then a start with `restore` = `latest` goes on from the old one.
+* **Restart from a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts anew at the
+  beginning of the source. The new timeline begins with its first commit; until then a start with `restore` = `latest`
+  goes on from the old one. A retry goes on from what the first try began.
 * **Replace a running stream**: trigger with `take_over`. Code that can't go on from the snapshot is refused first; then
   comes the `savepoint`, if one is named; then the old stream is asked to stop after its present epoch.
 * **Rescale**: `parallelism`. State follows its key groups.

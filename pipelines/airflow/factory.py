@@ -120,7 +120,7 @@ class PipelineDags:
             )
             stream = self._tidegate(
                 "stream",
-                stream_arguments(self.name),
+                stream_arguments(self.name, before.task_id),
                 pool=self.entry.pool,
                 outlets=[snapshot_asset(self.name)],
                 event=SnapshotEvent(**self._pipeline),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from pipelines.airflow.commands import AVAILABLE_NOW, CONTINUOUS, LATEST
+from pipelines.airflow.commands import ANEW, AVAILABLE_NOW, CONTINUOUS, LATEST
 
 _A_MOMENT = "A date-time; one without a zone is UTC. Default: of the run's data interval."
 
@@ -56,11 +56,11 @@ def stream(mode: str) -> dict[str, Param]:
         "restore": Param(
             LATEST,
             type="string",
-            pattern=rf"^({LATEST}|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
+            pattern=rf"^({LATEST}|{ANEW}|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
             title="Start from",
             description=f"`{LATEST}` goes on from the newest snapshot. The number of an epoch, or `savepoint:NAME`, "
             "starts a new timeline from that one; it begins with its first commit, and what the old one published "
-            "after that snapshot is removed then.",
+            f"after that snapshot is removed then. `{ANEW}` starts anew at the beginning of the source.",
         ),
         "parallelism": Param(
             None,

@@ -189,8 +189,8 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
 
     Ends with 3 if it can't, with each field that differs.
 
-    TARGET is latest (the default), an epoch's number, or savepoint:NAME. Starts Spark only where the
-    pipeline derives columns, whose types Spark alone knows.
+    TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
+    source. Starts Spark only where the pipeline derives columns, whose types Spark alone knows.
     """
     from pipelines.binding import bind_to_source
     from pipelines.errors import Refused
@@ -200,8 +200,18 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     config = screen.config()
     value = config.pipeline(pipeline)
     tables = screen.tables(pipeline)
-    manifest = find_snapshot(tables, target).manifest
+    manifest = None if target == "none" else find_snapshot(tables, target).manifest
     bound = bind_to_source(config, value)
+    if manifest is None:
+        answer: dict[str, Any] = {
+            "pipeline": pipeline,
+            "epoch": None,
+            "compatible": True,
+            "same_code": False,
+            "migrations": [],
+        }
+        screen.show(answer, f"{pipeline} can start at the beginning of its source")
+        return
     found = compare(bound, manifest)
     if found.incompatibilities:
         reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in found.incompatibilities)

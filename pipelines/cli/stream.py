@@ -21,6 +21,7 @@ from windowing.time import show_millis
 
 if TYPE_CHECKING:
     from pipelines.lease import Lease
+    from pipelines.snapshots.head import Snapshot
 
 _LOOK_AT_LEASE_SECONDS = 2.0
 
@@ -32,6 +33,11 @@ _LOOK_AT_LEASE_SECONDS = 2.0
 @click.option(
     "--restore", "target", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none."
 )
+@click.option(
+    "--restore-from-timeline",
+    type=click.IntRange(min=0),
+    help="Restore only while PIPELINE is on this timeline: the same command again goes on from what it began.",
+)
 @click.option("--parallelism", type=click.IntRange(min=1), help="Number of shards; default: the pipeline's, or cores.")
 @click.option("--max-files-per-epoch", type=click.IntRange(min=1), help="Read at most so many source files at once.")
 @click.option("--max-bytes-per-epoch", help="Read at most about so much at once, such as 1g.")
@@ -42,6 +48,7 @@ def stream(
     available_now: bool,
     interval: str | None,
     target: str,
+    restore_from_timeline: int | None,
     parallelism: int | None,
     max_files_per_epoch: int | None,
     max_bytes_per_epoch: str | None,
@@ -62,6 +69,7 @@ def stream(
         value = replace(value, parallelism=parallelism)
     from pipelines.driver import drive
     from pipelines.epoch_log import EpochLog
+    from pipelines.snapshots.head import read_snapshot
     from pipelines.snapshots.manifest import Manifest
     from pipelines.snapshots.retention import Retention
     from pipelines.stream import Stream
@@ -91,6 +99,9 @@ def stream(
     given = {name: str(option) for name, option in options.items() if option is not None}
     with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "stream") as driver:
         driver.tell = on_step
+        if has_left(read_snapshot(driver.tables), restore_from_timeline):
+            screen.tell(f"{pipeline} has left timeline {restore_from_timeline}: it goes on from its newest snapshot")
+            target = "latest"
         if target not in ("latest", "none"):
             _restore(driver.tables, target, driver.clock())
         run = Stream(driver, config.work_folder, on_epoch, given, upkeep, anew=target == "none")
@@ -100,6 +111,11 @@ def stream(
         else:
             run.run_continuously(every, should_stop)
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
+
+
+def has_left(head: Snapshot | None, timeline: int | None) -> bool:
+    """Whether a restore that was to be made from a timeline (None: from any; 0: before the first) is made already."""
+    return timeline is not None and timeline != (0 if head is None else head.manifest.timeline)
 
 
 def _restore(tables: Any, target: str, now: int) -> None:

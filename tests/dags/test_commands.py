@@ -31,14 +31,19 @@ def rendered(arguments: list[str], **context: Any) -> list[str]:
     ("changed", "options"),
     [
         ({}, ["--available-now"]),
-        ({"restore": "17"}, ["--available-now", "--restore=17"]),
-        ({"restore": "savepoint:a", "parallelism": 8}, ["--available-now", "--restore=savepoint:a", "--parallelism=8"]),
+        ({"restore": "17"}, ["--available-now", "--restore=17", "--restore-from-timeline=3"]),
+        ({"restore": "none"}, ["--available-now", "--restore=none", "--restore-from-timeline=3"]),
+        (
+            {"restore": "savepoint:a", "parallelism": 8},
+            ["--available-now", "--restore=savepoint:a", "--restore-from-timeline=3", "--parallelism=8"],
+        ),
         ({"mode": "continuous", "interval": "5s"}, ["--interval=5s"]),
     ],
 )
 def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any], options: list[str]) -> None:
     params = SimpleNamespace(**PARAMS | changed)
-    assert rendered(stream_arguments("duty"), params=params) == ["stream", "duty", *options]
+    ti = SimpleNamespace(xcom_pull=lambda task_ids: {"before": {"timeline": 3}}[task_ids])
+    assert rendered(stream_arguments("duty", "before"), params=params, ti=ti) == ["stream", "duty", *options]
 
 
 def test_a_backfill_runs_its_data_interval() -> None:

@@ -112,7 +112,7 @@ def test_a_param_that_can_not_be_is_refused_before_a_run_is_made(
         dag.params[name] = value
 
 
-@pytest.mark.parametrize("restore", ["latest", "17", "savepoint:before_upgrade"])
+@pytest.mark.parametrize("restore", ["latest", "none", "17", "savepoint:before_upgrade"])
 def test_a_stream_starts_from_any_snapshot(restore: str, dags: dict[str, DAG]) -> None:
     dag = dags["sessions__stream"]
     dag.params["restore"] = restore

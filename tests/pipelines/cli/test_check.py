@@ -37,6 +37,11 @@ def test_the_same_code_goes_on(ran: Project) -> None:
     assert (told["compatible"], told["same_code"], told["migrations"]) == (True, True, [])
 
 
+def test_a_start_at_the_beginning_of_the_source_needs_no_snapshot(ran: Project) -> None:
+    told = ran.data("snapshot", "check", "sessions", "none")
+    assert (told["compatible"], told["epoch"]) == (True, None)
+
+
 def test_an_added_and_a_dropped_aggregate_are_migrations(ran: Project) -> None:
     with_code(ran, "dict(events=Count(), largest=Max('value'))", more=", dropped=('total',)")
     told = ran.data("snapshot", "check", "sessions")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
+from pipelines.cli.stream import has_left
+from pipelines.snapshots.head import read_snapshot
 from tests.lake import EVENTS, at
 from tests.pipelines.cli.project import Project
 
@@ -53,6 +55,16 @@ def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
     assert code == 0
     assert "stands where epoch 1 left it, as epoch 4 on timeline 2; watermark 2024-03-01 08:00" in told
     assert [run["epoch"] for run in project.data("runs", "sessions")] == [4, 1]
+
+
+def test_a_stream_that_is_tried_again_goes_on_from_what_its_first_try_restored(project: Project) -> None:
+    tables = project.by_hand.tables
+    assert not has_left(read_snapshot(tables), 0), "a savepoint may be the first that a pipeline has"
+    hours(project, 8, 9, 10)
+    assert not has_left(read_snapshot(tables), 1)
+    project.data("restore", "sessions", "1")
+    assert has_left(read_snapshot(tables), 1)
+    assert not has_left(read_snapshot(tables), None), "by hand, each restore is meant"
 
 
 def test_restoring_the_newest_snapshot_is_nothing(project: Project) -> None:
