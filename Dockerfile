@@ -33,7 +33,7 @@ COPY deployment/spark deployment/spark
 COPY deployment/tidegate.toml tidegate.toml
 
 USER tidegate
-# Delta's jars for Spark, once, so that no run needs a network.
+# Delta's jars and the archive of classes, once: no run needs a network, and each starts quickly.
 RUN tidegate setup
 
 ENTRYPOINT ["tini", "--"]

@@ -259,9 +259,8 @@ class _Running:
     def _reader(self, one: Source, position: Position) -> DataFrame:
         driver = self.stream.driver
         reader = driver.spark.readStream.format("delta").options(**self.stream.options)
-        if position.version < 0:
-            # Without a starting version Delta would not keep the commits in order.
-            reader = reader.option("startingVersion", 0)
+        # Without a starting version Delta lists every file of the table first, and not in the order of their commits.
+        reader = reader.option("startingVersion", min(position.version + 1, one.log.head))
         return reader.load(driver.tables.warehouse.path(one.table))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

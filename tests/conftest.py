@@ -5,6 +5,7 @@ Quickly by default, `--hypothesis-profile=long` for an evening.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_session(config, "tests")
     yield session
     session.stop()
+    # Its connections end with the interpreter, when there is no log any more to tell it to.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 @pytest.fixture

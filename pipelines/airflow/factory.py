@@ -31,6 +31,7 @@ from pipelines.airflow.watch import WatermarkWatch
 from pipelines.config import Config, PipelineEntry, load_config
 
 _A_YEAR = 366 * 24 * 3600.0
+_LOOK_SECONDS = 5.0
 
 
 def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
@@ -131,6 +132,7 @@ class PipelineDags:
                 newer_than="{{ ti.xcom_pull(task_ids='before')['epoch'] }}",
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
                 driver="stream",
+                poke_interval=_LOOK_SECONDS,
                 # A source may stay empty for long; what ends the waiting is the end of the stream.
                 timeout=_A_YEAR,
                 trigger_rule=TriggerRule.NONE_FAILED,

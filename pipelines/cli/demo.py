@@ -119,7 +119,8 @@ def _template() -> Path:
 
 
 def _set_up(screen: Screen) -> None:
-    from pipelines.session import check_java, jars_folder, resolve_jars
+    from pipelines.jars import jars_folder, resolve_jars
+    from pipelines.java import check_java
 
     check_java()
     if not any(jars_folder().glob("*.jar")):

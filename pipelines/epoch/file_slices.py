@@ -70,9 +70,7 @@ def of_interval(
         stragglers = seen.usable
     unusable = None
     if seen.rejected:
-        origins = {file.name: (0, file.written) for file in (active if recent is None else new)}
-        frame = source.frames.snapshot(source.log.head) if recent is None else _frame(source, new)
-        unusable = unusable_rows(source.frames.judged(frame, source.input.source, origins))
+        unusable = unusable_rows(source.rows_at(source.log.head) if recent is None else source.rows_of(new))
     parts = (inside.parts if within else ()) + (before.parts if stragglers else ())
     return (
         SliceFrames(None, None, unusable, replace(files, parts=parts, traced=stragglers > 0) if parts else None),
@@ -100,10 +98,6 @@ def may_be_late(found: Measures, watermarks: Sequence[Millis], lateness: Millis 
         for index, smallest in found.smallest.items()
         if smallest <= watermarks[index] - lateness
     }
-
-
-def _frame(source: Source, files: Sequence[SourceFile]) -> DataFrame:
-    return source.frames.files(source.log.head, [file.action for file in files])
 
 
 def _of_interval(files: Sequence[SourceFile], since: Millis, until: Millis) -> list[SourceFile]:

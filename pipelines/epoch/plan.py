@@ -23,7 +23,7 @@ from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Interval, Kind, Manifest, PartitionWatermark, Position, Shard, StaleInterval
 from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.frames import SourceFrames
-from pipelines.sources.log import SourceLog
+from pipelines.sources.log import SourceFile, SourceLog
 from pipelines.sources.plain import slice_of, why_through_spark
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Compute, Windows
@@ -218,6 +218,21 @@ class Source:
             return None
         return slice_of(self.bound, self.log)
 
+    def rows_at(self, version: int) -> DataFrame:
+        """The judged rows of a version, as one commit."""
+        files = self.log.active(self.input.input.source.timestamp, version)
+        ahead = self.bound.pipeline.max_ahead_millis
+        # Statistics mostly say that no row can lie too far ahead of the time its file was written.
+        none_ahead = all(file.newest is not None and file.newest <= file.written + ahead for file in files)
+        return self.frames.judged(
+            self.frames.snapshot(version), self.input.source, None if none_ahead else _written(files)
+        )
+
+    def rows_of(self, files: Sequence[SourceFile]) -> DataFrame:
+        """The judged rows of files that commits added, as one commit."""
+        frame = self.frames.files(self.log.head, [file.action for file in files])
+        return self.frames.judged(frame, self.input.source, _written(files))
+
     def position_of(self, manifest: Manifest) -> Position:
         """How far a snapshot has read this input, once it is sure that it can go on with this code and table.
 
@@ -232,6 +247,11 @@ class Source:
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
         """A position in this input, as a manifest has it."""
         return {self.table: Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)}
+
+
+def _written(files: Sequence[SourceFile]) -> dict[str, tuple[int, Millis]]:
+    """In event order a run is one commit, and a row is held against the time its file was written."""
+    return {file.name: (0, file.written) for file in files}
 
 
 def clock_of(snapshot: Snapshot | None) -> Millis:

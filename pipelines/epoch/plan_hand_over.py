@@ -19,7 +19,6 @@ from pipelines.epoch.file_slices import of_rest
 from pipelines.epoch.joint_frames import joint_frame, together
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of
 from pipelines.epoch.plan_commits import measure
-from pipelines.epoch.plan_interval import origins_of
 from pipelines.epoch.seen_events import SeenEvents
 from pipelines.errors import Refused
 from pipelines.shards import cut_shards
@@ -98,8 +97,5 @@ def _rest(source: Source, manifest: Manifest) -> DataFrame:
     """The rows of an input that the backfill left: of the version that it read, from its frontier on."""
     position = source.position_of(manifest)
     assert position.frontier is not None
-    files = source.log.active(source.input.input.source.timestamp, position.version)
-    frame = source.frames.judged(
-        source.frames.snapshot(position.version), source.input.source, origins_of(source, files)
-    )
-    return frame.where(F.col(STATUS).isin(OK, DROPPED) & (F.col(TIME) >= position.frontier))
+    after = F.col(STATUS).isin(OK, DROPPED) & (F.col(TIME) >= position.frontier)
+    return source.rows_at(position.version).where(after)

@@ -92,8 +92,7 @@ def changed_rows(source: Source, interval: Interval, since: int) -> int:
     recent = source.log.commits(since)
     if not recent:
         return 0
-    frame = source.frames.judged(_files(source, recent), source.input.source, _origins(recent))
-    return frame.where(F.col(STATUS).isin(OK, DROPPED) & _within(interval)).count()
+    return source.rows_of(_files(recent)).where(F.col(STATUS).isin(OK, DROPPED) & _within(interval)).count()
 
 
 def _slice(
@@ -103,10 +102,8 @@ def _slice(
 
     A first run (recent is None) sees all versions, and what lies before it is not its business.
     """
-    frames, schema = source.frames, source.input.source
     known = F.col(STATUS).isin(OK, DROPPED)
-    origins = origins_of(source, source.log.active(source.input.input.source.timestamp))
-    everything = frames.judged(frames.snapshot(source.log.head), schema, origins)
+    everything = source.rows_at(source.log.head)
     inside = everything.where(may_lie_within(source, interval) & known & _within(interval))
     if recent is None:
         part = F.when(~known, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)
@@ -114,7 +111,7 @@ def _slice(
         return _sliced(source, counts, inside, everything.where(known & _placeless()), everything.where(~known))
     if not recent:
         return _sliced(source, _count((inside, F.lit(_INSIDE))), inside, None, None)
-    seen = frames.judged(_files(source, recent), schema, _origins(recent))
+    seen = source.rows_of(_files(recent))
     before = _placeless() | (F.col(TIME) < interval.start)
     counts = _count((inside, F.lit(_INSIDE)), (seen, F.when(~known, _UNUSABLE).when(before, _BEFORE)))
     return _sliced(source, counts, inside, seen.where(known & before), seen.where(~known))
@@ -160,21 +157,8 @@ def _sliced(
     )
 
 
-def _origins(commits: Sequence[SourceCommit]) -> dict[str, tuple[int, Millis]]:
-    """In event order a run is one commit, and a row is held against the time its file was written."""
-    return {file.name: (0, file.written) for commit in commits for file in commit.files}
-
-
-def origins_of(source: Source, files: Sequence[SourceFile]) -> dict[str, tuple[int, Millis]] | None:
-    """When each file was written, if any can hold a row that lies too far ahead of that; statistics mostly say no."""
-    ahead = source.bound.pipeline.max_ahead_millis
-    if all(file.newest is not None and file.newest <= file.written + ahead for file in files):
-        return None
-    return {file.name: (0, file.written) for file in files}
-
-
-def _files(source: Source, commits: Sequence[SourceCommit]) -> DataFrame:
-    return source.frames.files(source.log.head, [file.action for commit in commits for file in commit.files])
+def _files(commits: Sequence[SourceCommit]) -> list[SourceFile]:
+    return [file for commit in commits for file in commit.files]
 
 
 def _within(interval: Interval) -> Column:

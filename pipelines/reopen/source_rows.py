@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.epoch.plan import Source
-from pipelines.epoch.plan_interval import may_lie_within, origins_of
+from pipelines.epoch.plan_interval import may_lie_within
 from pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
 from pipelines.errors import Refused, TidegateError
 from pipelines.reopen.passed import Passed
@@ -90,9 +90,7 @@ class SourceRows:
         source, position = self._source, self._position
         parts = []
         if position.version >= 0:
-            files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
-            frame = source.frames.snapshot(position.version)
-            parts.append(source.frames.judged(frame, source.bound.source, origins_of(source, files)))
+            parts.append(source.rows_at(position.version))
         if position.files:
             commits = source.log.commits(position.version, position.version + 1)
             begun = [file for commit in commits for file in commit.files[: position.files]]

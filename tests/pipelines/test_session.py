@@ -9,7 +9,9 @@ import pytest
 
 from pipelines.config import Config
 from pipelines.errors import UsageError
-from pipelines.session import JARS_ENVIRONMENT, check_java, find_jars, jars_folder, start_session
+from pipelines.jars import JARS_ENVIRONMENT, find_jars, jars_folder
+from pipelines.java import check_java
+from pipelines.session import start_session
 
 
 def a_java(folder: Path, version: str) -> Path:

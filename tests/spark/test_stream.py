@@ -253,3 +253,15 @@ def test_a_replay_does_not_go_on_from_a_backfill_in_event_order(spark: SparkSess
     lake.backfill(spark, hourly_pipeline(), DAY0, END)
     with pytest.raises(Refused, match="arrival order begins with an empty pipeline"):
         lake.replay(spark, hourly_pipeline())
+
+
+def test_a_run_over_what_is_new_lists_no_file_that_was_read_before(spark: SparkSession, lake: Lake) -> None:
+    """A source of years has more files than anybody wants to list every ten minutes."""
+    pipeline = hourly_pipeline()
+    lake.append(("a", at("10:30"), 1))
+    lake.stream(spark, pipeline)
+    lake.append(("a", at("11:30"), 1))
+    jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
+    before = jobs()
+    lake.stream(spark, pipeline)
+    assert jobs() - before <= 2, "the epoch's own"
