@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
+# Two at once: what starts Spark or Airflow beside all the rest (tests/conftest.py).
+TWO := --numprocesses=2 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
 .PHONY: run test test-long lint bench bench-full env lock clean
@@ -13,10 +15,10 @@ run: env
 	@$(BIN)/tidegate demo $(DEMO)
 
 test: lint
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest $(TWO) -m "not long"
 
 test-long: lint
-	$(BIN)/pytest
+	$(BIN)/pytest $(TWO)
 
 lint: env
 	$(BIN)/ruff format --check .

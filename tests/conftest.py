@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session a run, a lake of a test's own, and how long properties are searched.
+"""What all tests share: where they run, one Spark session, a lake of a test's own, and how long properties are searched.
 
 Quickly by default, `--hypothesis-profile=long` for an evening.
 """
@@ -25,6 +25,24 @@ settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile("quick")
 
 pytest_plugins = ("tests.running_airflow",)
+
+ENGINES = {"spark", "recovery", "airflow", "browser"}
+"""Marks of what starts Spark or Airflow, or kills processes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts an engine runs in one worker, one after the other, and what is measured there comes last.
+
+    Then a run has one Spark session and one Airflow, and the other worker, which has all the rest, is done
+    by the time that a benchmark wants the machine for itself.
+    """
+    engines = [item for item in items if ENGINES & {mark.name for mark in item.iter_markers()}]
+    measured = [item for item in items if "benchmarks" in item.path.parts]
+    alone = [*(item for item in engines if item not in measured), *measured]
+    for item in alone:
+        item.add_marker(pytest.mark.xdist_group("engines"))
+    items[:] = [*alone, *(item for item in items if item.get_closest_marker("xdist_group") is None)]
+
 
 SPARK_SETTINGS: dict[str, str | int | bool] = {
     "spark.master": "local[2]",
