@@ -1,4 +1,4 @@
-"""What all tests share: where they run, one Spark session, a lake of a test's own, and how long properties are searched.
+"""What all tests share: where they run, one Spark session, a lake of a test's own, how long properties are searched.
 
 Quickly by default, `--hypothesis-profile=long` for an evening.
 """
