@@ -6,6 +6,7 @@ Quickly by default, `--hypothesis-profile=long` for an evening.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +27,15 @@ settings.load_profile("quick")
 
 pytest_plugins = ("tests.running_airflow",)
 
+if not hasattr(sys.modules["__main__"], "__file__"):
+    # PySpark takes a process without a main file, which a worker is, for a run of its doctests and ends it.
+    sys.modules["__main__"].__file__ = __file__
+
 ENGINES = {"spark", "recovery", "airflow", "browser"}
 """Marks of what starts Spark or Airflow, or kills processes."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts an engine runs in one worker, one after the other, and what is measured there comes last.
 
