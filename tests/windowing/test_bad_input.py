@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.windowing.naming import named
 from windowing import (
     AfterProcessingTime,
     ContinuousEventTimeTrigger,
@@ -80,7 +81,7 @@ SETTINGS: list[tuple[Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("make", "field", "value"), SETTINGS, ids=[f"{f}={v!r} {i}" for i, (_, f, v) in enumerate(SETTINGS)]
+    ("make", "field", "value"), SETTINGS, ids=[f"{f}={named(v)} {i}" for i, (_, f, v) in enumerate(SETTINGS)]
 )
 def test_a_setting_that_can_not_be_is_refused_when_it_is_made(make: Any, field: str, value: Any) -> None:
     with pytest.raises(IllegalArgument) as raised:

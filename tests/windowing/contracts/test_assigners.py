@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.windowing.naming import named
 from windowing import (
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
@@ -90,7 +91,7 @@ def move(run: OperatorHarness, assigner: WindowAssigner, time: Millis) -> None:
     (run.watermark if assigner.is_event_time else run.processing_time)(time)
 
 
-@pytest.mark.parametrize("assigner", TIMED, ids=repr)
+@pytest.mark.parametrize("assigner", TIMED, ids=named)
 @pytest.mark.parametrize("time", TIMES)
 def test_each_window_of_an_element_holds_its_time(assigner: WindowAssigner, time: Millis) -> None:
     windows = windows_at(assigner, time)
@@ -99,7 +100,7 @@ def test_each_window_of_an_element_holds_its_time(assigner: WindowAssigner, time
     assert windows == sorted(set(windows), reverse=True)
 
 
-@pytest.mark.parametrize("assigner", [a for a in TIMED if not isinstance(a, MergingWindowAssigner)], ids=repr)
+@pytest.mark.parametrize("assigner", [a for a in TIMED if not isinstance(a, MergingWindowAssigner)], ids=named)
 def test_times_in_one_window_agree_on_it_unless_windows_merge(assigner: WindowAssigner) -> None:
     for time in TIMES:
         for window in windows_at(assigner, time):
@@ -109,14 +110,14 @@ def test_times_in_one_window_agree_on_it_unless_windows_merge(assigner: WindowAs
             assert window not in windows_at(assigner, window.start - 1)
 
 
-@pytest.mark.parametrize("assigner", EVENT_TIME, ids=repr)
+@pytest.mark.parametrize("assigner", EVENT_TIME, ids=named)
 def test_event_time_needs_a_timestamp_and_fires_by_the_watermark(assigner: WindowAssigner) -> None:
     assert assigner.get_default_trigger() == EventTimeTrigger()
     with pytest.raises(MissingTimestamp, match="timestamp"):
         assigner.assign_windows({"x": 1}, None, At())
 
 
-@pytest.mark.parametrize("assigner", PROCESSING_TIME, ids=repr)
+@pytest.mark.parametrize("assigner", PROCESSING_TIME, ids=named)
 def test_processing_time_ignores_timestamps_and_fires_by_the_clock(assigner: WindowAssigner) -> None:
     assert assigner.get_default_trigger() == ProcessingTimeTrigger()
     assert assigner.assign_windows({}, 999, At(42)) == assigner.assign_windows({}, None, At(42))
@@ -127,7 +128,7 @@ def test_the_global_window_fires_never_or_at_the_end_of_input() -> None:
     assert not any(assigner.is_event_time for assigner in GLOBAL)
 
 
-@pytest.mark.parametrize("assigner", ALL, ids=repr)
+@pytest.mark.parametrize("assigner", ALL, ids=named)
 def test_an_assigner_is_a_value(assigner: WindowAssigner) -> None:
     same = pickle.loads(pickle.dumps(assigner))
     assert same == assigner
@@ -137,7 +138,7 @@ def test_an_assigner_is_a_value(assigner: WindowAssigner) -> None:
     assert sum(other == assigner for other in ALL) == 1
 
 
-@pytest.mark.parametrize("assigner", TIMED, ids=repr)
+@pytest.mark.parametrize("assigner", TIMED, ids=named)
 @pytest.mark.parametrize("lateness", [0, 7])
 def test_one_element_opens_its_windows_and_closing_them_leaves_nothing(assigner: WindowAssigner, lateness: int) -> None:
     run = harness(assigner, lateness)
@@ -160,7 +161,7 @@ def test_one_element_opens_its_windows_and_closing_them_leaves_nothing(assigner:
     assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("assigner", TIMED, ids=repr)
+@pytest.mark.parametrize("assigner", TIMED, ids=named)
 def test_a_window_waits_for_its_last_millisecond(assigner: WindowAssigner) -> None:
     run = harness(assigner)
     run.processing_time(100)
@@ -174,7 +175,7 @@ def test_a_window_waits_for_its_last_millisecond(assigner: WindowAssigner) -> No
 
 
 @pytest.mark.filterwarnings("ignore::windowing.errors.UnboundedStateWarning")
-@pytest.mark.parametrize("assigner", ALL, ids=repr)
+@pytest.mark.parametrize("assigner", ALL, ids=named)
 def test_a_restore_keeps_windows_where_they_are(assigner: WindowAssigner) -> None:
     run, restored = harness(assigner), harness(assigner)
     for step, time in enumerate([100, 104, 103, 250, 99, 251]):

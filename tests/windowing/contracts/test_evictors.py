@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.windowing.naming import named
 from windowing import (
     CountEvictor,
     CountTrigger,
@@ -90,14 +91,14 @@ def is_subsequence(part: Sequence[Any], whole: Sequence[Any]) -> bool:
     return all(item in rest for item in part)
 
 
-@pytest.mark.parametrize("evictor", ALL, ids=repr)
+@pytest.mark.parametrize("evictor", ALL, ids=named)
 def test_an_evictor_is_a_value(evictor: Evictor) -> None:
     same = pickle.loads(pickle.dumps(evictor))
     assert (same, hash(same)) == (evictor, hash(evictor))
     assert sum(other == evictor for other in ALL) == 1
 
 
-@pytest.mark.parametrize("evictor", ALL, ids=repr)
+@pytest.mark.parametrize("evictor", ALL, ids=named)
 def test_it_only_takes_out_and_keeps_the_order(evictor: Evictor) -> None:
     for count in range(len(ELEMENTS) + 1):
         elements = [TimestampedValue(*element) for element in ELEMENTS[:count]]
@@ -106,7 +107,7 @@ def test_it_only_takes_out_and_keeps_the_order(evictor: Evictor) -> None:
         assert is_subsequence(evictor.evict_after(list(before), WINDOW, Clocks()), before)
 
 
-@pytest.mark.parametrize("evictor", ALL, ids=repr)
+@pytest.mark.parametrize("evictor", ALL, ids=named)
 def test_evicting_again_takes_out_nothing_more(evictor: Evictor) -> None:
     elements = [TimestampedValue(*element) for element in ELEMENTS]
     for evict in (evictor.evict_before, evictor.evict_after):
@@ -114,22 +115,22 @@ def test_evicting_again_takes_out_nothing_more(evictor: Evictor) -> None:
         assert evict(list(once), WINDOW, Clocks()) == once
 
 
-@pytest.mark.parametrize("evictor", BEFORE, ids=repr)
+@pytest.mark.parametrize("evictor", BEFORE, ids=named)
 def test_before_means_the_function_does_not_see_them(evictor: Evictor) -> None:
     elements = [TimestampedValue(*element) for element in ELEMENTS]
     assert len(evictor.evict_before(list(elements), WINDOW, Clocks())) < len(elements)
     assert evictor.evict_after(list(elements), WINDOW, Clocks()) == elements
 
 
-@pytest.mark.parametrize("evictor", AFTER, ids=repr)
+@pytest.mark.parametrize("evictor", AFTER, ids=named)
 def test_after_means_the_function_still_sees_them(evictor: Evictor) -> None:
     elements = [TimestampedValue(*element) for element in ELEMENTS]
     assert evictor.evict_before(list(elements), WINDOW, Clocks()) == elements
     assert len(evictor.evict_after(list(elements), WINDOW, Clocks())) < len(elements)
 
 
-@pytest.mark.parametrize("assigner", ASSIGNERS, ids=repr)
-@pytest.mark.parametrize("evictor", ALL, ids=repr)
+@pytest.mark.parametrize("assigner", ASSIGNERS, ids=named)
+@pytest.mark.parametrize("evictor", ALL, ids=named)
 @pytest.mark.parametrize("restoring", [False, True])
 def test_what_was_evicted_is_gone_at_the_next_firing(
     assigner: WindowAssigner, evictor: Evictor, restoring: bool
@@ -152,8 +153,8 @@ def test_what_was_evicted_is_gone_at_the_next_firing(
         assert held == [[[{"timestamp": e.timestamp, "value": e.value} for e in contents]] if contents else None]
 
 
-@pytest.mark.parametrize("assigner", ASSIGNERS, ids=repr)
-@pytest.mark.parametrize("evictor", ALL, ids=repr)
+@pytest.mark.parametrize("assigner", ASSIGNERS, ids=named)
+@pytest.mark.parametrize("evictor", ALL, ids=named)
 def test_nothing_is_left_when_the_window_closes(assigner: WindowAssigner, evictor: Evictor) -> None:
     run = harness(assigner, evictor)
     for value, timestamp in ELEMENTS:

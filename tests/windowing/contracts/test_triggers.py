@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.windowing.naming import named
 from windowing import (
     AfterAll,
     AfterAny,
@@ -151,7 +152,7 @@ def end(run: OperatorHarness) -> list[Any]:
     return run.results()
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=named)
 def test_a_trigger_is_a_value(trigger: Trigger) -> None:
     same = pickle.loads(pickle.dumps(trigger))
     assert same == trigger
@@ -161,7 +162,7 @@ def test_a_trigger_is_a_value(trigger: Trigger) -> None:
     assert sum(other == trigger for other in ALL) == 1
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=named)
 def test_every_state_has_a_name_of_its_own_and_a_type(trigger: Trigger) -> None:
     names = [state.name for state in trigger.states()]
     assert len(set(names)) == len(names)
@@ -169,8 +170,8 @@ def test_every_state_has_a_name_of_its_own_and_a_type(trigger: Trigger) -> None:
     assert all(isinstance(state.arrow_type, pa.DataType) for state in trigger.states())
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
-@pytest.mark.parametrize("assigner", FIXED, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=named)
+@pytest.mark.parametrize("assigner", FIXED, ids=named)
 def test_no_state_is_kept_that_is_not_declared(trigger: Trigger, assigner: WindowAssigner) -> None:
     run = harness(assigner, trigger, 5)
     declared = {state.name for state in trigger.states()}
@@ -179,8 +180,8 @@ def test_no_state_is_kept_that_is_not_declared(trigger: Trigger, assigner: Windo
     assert all(set(row.trigger_state or ()) <= declared for row in rows)
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
-@pytest.mark.parametrize("assigner", FIXED, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=named)
+@pytest.mark.parametrize("assigner", FIXED, ids=named)
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_when_fixed_windows_close_neither_state_nor_timers_are_left(
     trigger: Trigger, assigner: WindowAssigner, lateness: Millis
@@ -191,8 +192,8 @@ def test_when_fixed_windows_close_neither_state_nor_timers_are_left(
     assert (run.state_entries, run.event_time_timers, run.processing_time_timers) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("trigger", MERGING, ids=repr)
-@pytest.mark.parametrize("assigner", SESSIONS, ids=repr)
+@pytest.mark.parametrize("trigger", MERGING, ids=named)
+@pytest.mark.parametrize("assigner", SESSIONS, ids=named)
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_when_sessions_close_neither_state_nor_timers_are_left(
     trigger: Trigger, assigner: WindowAssigner, lateness: Millis
@@ -203,7 +204,7 @@ def test_when_sessions_close_neither_state_nor_timers_are_left(
     assert (run.state_entries, run.event_time_timers, run.processing_time_timers) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("trigger", [t for t in MERGING if not isinstance(t, LEAKS_AS_FLINK)], ids=repr)
+@pytest.mark.parametrize("trigger", [t for t in MERGING if not isinstance(t, LEAKS_AS_FLINK)], ids=named)
 def test_a_window_that_was_merged_away_leaves_no_timer(trigger: Trigger) -> None:
     merged, alone = (harness(EventTimeSessionWindows.with_gap(5), trigger) for _ in range(2))
     for timestamp in (0, 8, 4):
@@ -215,8 +216,8 @@ def test_a_window_that_was_merged_away_leaves_no_timer(trigger: Trigger) -> None
     assert all(after <= before for after, before in zip(merged_timers, alone_timers, strict=True))
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
-@pytest.mark.parametrize("assigner", FIXED, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=named)
+@pytest.mark.parametrize("assigner", FIXED, ids=named)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_restore_after_any_step_changes_nothing(trigger: Trigger, assigner: WindowAssigner, parallelism: int) -> None:
     expected = play(harness(assigner, trigger, 5))
@@ -224,13 +225,13 @@ def test_a_restore_after_any_step_changes_nothing(trigger: Trigger, assigner: Wi
         assert play(harness(assigner, trigger, 5), restore_at, parallelism) == expected
 
 
-@pytest.mark.parametrize("trigger", MERGING, ids=repr)
-@pytest.mark.parametrize("assigner", SESSIONS, ids=repr)
+@pytest.mark.parametrize("trigger", MERGING, ids=named)
+@pytest.mark.parametrize("assigner", SESSIONS, ids=named)
 def test_a_restore_after_any_step_changes_nothing_of_sessions(trigger: Trigger, assigner: WindowAssigner) -> None:
     assert play(harness(assigner, trigger, 5), -1, 3) == play(harness(assigner, trigger, 5))
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=named)
 def test_keys_do_not_see_each_other(trigger: Trigger) -> None:
     alone = harness(FIXED[0], trigger)
     both = harness(FIXED[0], trigger)
@@ -245,15 +246,15 @@ def test_keys_do_not_see_each_other(trigger: Trigger) -> None:
     assert [(r.window, r.value, r.pane) for r in both.results() if r.key == "a"] == expected
 
 
-@pytest.mark.parametrize("trigger", NOT_MERGING, ids=repr)
-@pytest.mark.parametrize("assigner", SESSIONS, ids=repr)
+@pytest.mark.parametrize("trigger", NOT_MERGING, ids=named)
+@pytest.mark.parametrize("assigner", SESSIONS, ids=named)
 def test_a_trigger_that_can_not_merge_is_refused_on_windows_that_do(trigger: Trigger, assigner: WindowAssigner) -> None:
     assert not trigger.can_merge()
     with pytest.raises(UnsupportedOperation, match="can_merge"):
         harness(assigner, trigger)
 
 
-@pytest.mark.parametrize("trigger", [t for t in ALL if not isinstance(t, PurgingTrigger)], ids=repr)
+@pytest.mark.parametrize("trigger", [t for t in ALL if not isinstance(t, PurgingTrigger)], ids=named)
 def test_only_a_purging_trigger_purges(trigger: Trigger) -> None:
     run, purging = (harness(FIXED[0], t, 100) for t in (trigger, PurgingTrigger.of(trigger)))
     for each in (run, purging):
