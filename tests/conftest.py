@@ -35,19 +35,20 @@ ENGINES = {"spark", "recovery", "airflow", "browser"}
 """Marks of what starts Spark or Airflow, or kills processes."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts an engine runs in one worker, one after the other, and what is measured there comes last.
-
-    Then a run has one Spark session and one Airflow, and the other worker, which has all the rest, is done
-    by the time that a benchmark wants the machine for itself.
-    """
-    engines = [item for item in items if ENGINES & {mark.name for mark in item.iter_markers()}]
-    measured = [item for item in items if "benchmarks" in item.path.parts]
-    alone = [*(item for item in engines if item not in measured), *measured]
-    for item in alone:
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What starts an engine runs in one worker: a run has one Spark session and one Airflow."""
+    if is_measured(item) or ENGINES & {mark.name for mark in item.iter_markers()}:
         item.add_marker(pytest.mark.xdist_group("engines"))
-    items[:] = [*alone, *(item for item in items if item.get_closest_marker("xdist_group") is None)]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is measured comes last in it: the other worker, which has all the rest, is done by then."""
+    items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, is_measured(item)))
+
+
+def is_measured(item: pytest.Item) -> bool:
+    """Whether it wants the machine for itself."""
+    return "benchmarks" in item.path.parts
 
 
 SPARK_SETTINGS: dict[str, str | int | bool] = {
