@@ -31,8 +31,8 @@ if not hasattr(sys.modules["__main__"], "__file__"):
     # PySpark takes a process without a main file, which a worker is, for a run of its doctests and ends it.
     sys.modules["__main__"].__file__ = __file__
 
-ENGINES = {"spark", "recovery", "airflow", "browser"}
-"""Marks of what starts Spark or Airflow, or kills processes."""
+ENGINES = {"spark", "airflow", "browser"}
+"""Marks of what needs Spark or Airflow."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

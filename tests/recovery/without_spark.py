@@ -188,7 +188,7 @@ class Batches:
             seed_checkpoint(self.checkpoint, [(self.source.log.table_id, position)])
         return self
 
-    def awaitTermination(self) -> bool:  # noqa: N802
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
         """Hand out everything that the log holds now."""
         for name in ("offsets", "commits"):
             (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
