@@ -191,7 +191,9 @@ def of_two(name: str, compute: CoProcess | IntervalJoin, **options: Any) -> Pipe
 NEAR = IntervalJoin.between(timedelta(minutes=-10), timedelta(minutes=20))
 
 
-@pytest.mark.parametrize("compute", [NEAR, CoProcess(Balance())], ids=["join", "co-process"])
+@pytest.mark.parametrize(
+    "compute", [NEAR, pytest.param(CoProcess(Balance()), marks=pytest.mark.long)], ids=["join", "co-process"]
+)
 def test_two_sources_give_the_same_in_a_backfill_a_replay_a_stream_and_after_a_restore(
     spark: SparkSession, lake: Lake, compute: Any
 ) -> None:

@@ -101,7 +101,7 @@ _AT = {"timestamp": "at"}
     [
         (_AT, _SESSIONS, {}),
         (_AT, _HOURS, {"key": ("User", "place"), "null_keys": "keep", "watermark_by": "place"}),
-        ({"timestamp": "millis", "unit": "ms"}, _HOURS, {"key": ("place",)}),
+        pytest.param({"timestamp": "millis", "unit": "ms"}, _HOURS, {"key": ("place",)}, marks=pytest.mark.long),
         ({"timestamp": "seconds", "unit": "s"}, _LISTS, {"key": ()}),
     ],
     ids=["sessions", "two keys with nulls, watermarks by place", "milliseconds", "seconds, no key"],
