@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import KEY_PREFIX, PACK, SHARD
+from pipelines.sources.columns import KEY_PREFIX, PACK, SHARD, key_type
 from windowing.columnar.hashing import key_groups
 from windowing.columnar.key_codes import KeyCodes, encode_keys
 from windowing.keys import KeySchema
@@ -84,12 +84,17 @@ class Placing:
     ) -> pa.Table:
         """Some rows, which have all their keys among `of`; a key of one text column as a dictionary of just those."""
         kept = events if len(rows) == len(events) and of.all() else events.take(pa.array(rows))
-        if len(self.key.names) != 1 or not _is_text(self.key.types[0]) or keys.columns[0].null_count:
+        if len(self.key.names) != 1 or key_type(self.key.types[0]) == self.key.types[0]:
             return kept
-        (codes,) = keys.codes
+        (codes,), (values,) = keys.codes, keys.columns
+        own = codes if kept is events else codes[rows]
+        missing = None
+        if values.null_count:
+            null = values.is_null().to_numpy(zero_copy_only=False)
+            of, missing = of & ~null, null[own]
+        numbers = (np.cumsum(of) - 1)[own].astype(np.int32)
+        column = pa.DictionaryArray.from_arrays(pa.array(numbers, mask=missing), values.filter(pa.array(of)))
         name = f"{KEY_PREFIX}{self.key.names[0]}"
-        numbers = (np.cumsum(of) - 1)[codes if kept is events else codes[rows]].astype(np.int32)
-        column = pa.DictionaryArray.from_arrays(pa.array(numbers), keys.columns[0].filter(pa.array(of)))
         return kept.set_column(kept.schema.get_field_index(name), name, column)
 
 
@@ -122,7 +127,3 @@ def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             waiting, rows = [], 0
     if rows:
         yield pa.concat_tables(waiting)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

@@ -1,6 +1,8 @@
-"""Names of the columns that a slice's rows get on their way to the tasks."""
+"""Names and types of the columns that a slice's rows get on their way to the tasks."""
 
 from __future__ import annotations
+
+import pyarrow as pa
 
 TIME = "__time"
 """Event time, int64 epoch milliseconds."""
@@ -36,3 +38,12 @@ LAST_TIME = 253_402_300_800_000
 
 KEY_PREFIX = "key_"
 VALUE_PREFIX = "value_"
+
+
+def key_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which a key column travels, wherever it comes from: text and bytes as dictionaries.
+
+    Args:
+        kind: of the column in the source.
+    """
+    return pa.dictionary(pa.int32(), kind) if pa.types.is_string(kind) or pa.types.is_binary(kind) else kind

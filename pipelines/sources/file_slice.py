@@ -17,7 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.errors import Refused
-from pipelines.sources.columns import COMMIT, FILE, FIRST_TIME, KEY_PREFIX, LAST_TIME, PLACE, TIME, VALUE_PREFIX
+from pipelines.sources.columns import (
+    COMMIT,
+    FILE,
+    FIRST_TIME,
+    KEY_PREFIX,
+    LAST_TIME,
+    PLACE,
+    TIME,
+    VALUE_PREFIX,
+    key_type,
+)
 from pipelines.storage import Warehouse
 from pipelines.tables import rejects
 from windowing.time import Millis
@@ -73,6 +83,13 @@ class SourceColumns:
     used: tuple[str, ...]
     reject_null_keys: bool
     max_ahead: Millis
+
+    @cached_property
+    def as_read(self) -> pa.Schema:
+        """The columns of the source in the types that every file is read with."""
+        return pa.schema(
+            [(field.name, key_type(field.type) if field.name in self.key else field.type) for field in self.schema]
+        )
 
     def millis(self, column: pa.ChunkedArray) -> tuple[Int64s, Bools | None]:
         """Event times as int64 epoch milliseconds, and which are there (None: all)."""
@@ -204,8 +221,8 @@ class FileSlice:
         import pyarrow.parquet as pq
 
         filesystem, root = self.warehouse.filesystem(self.table)
-        schema = self.columns.schema
-        texts = {name.casefold() for name in self.columns.key if _is_text(schema.field(name).type)}
+        schema = self.columns.as_read
+        texts = {field.name.casefold() for field in schema if pa.types.is_dictionary(field.type)}
         try:
             with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
                 metadata = pq.read_metadata(stream)
@@ -235,7 +252,7 @@ class FileSlice:
 
 
 class SourceParquet:
-    """A Parquet file of the source, read with the table's columns."""
+    """A Parquet file of the source, read with the columns and types of a schema."""
 
     def __init__(self, file: pq.ParquetFile, schema: pa.Schema) -> None:
         self._file = file
@@ -299,7 +316,7 @@ class SourceParquet:
         return None
 
     def read(self, group: int, names: Sequence[str]) -> pa.Table:
-        """Columns of a row group in the table's types, text of keys as dictionaries; what the file lacks is null."""
+        """Columns of a row group in the types of the schema; what the file lacks is null."""
         known = [self._names[name.casefold()] for name in names if name.casefold() in self._names]
         read = self._file.read_row_group(group, columns=known, use_threads=False)
         columns = []
@@ -310,7 +327,7 @@ class SourceParquet:
                 columns.append(pa.chunked_array([pa.nulls(self.rows_of(group), kind)]))
                 continue
             values = read[own]
-            columns.append(values if pa.types.is_dictionary(values.type) or values.type == kind else values.cast(kind))
+            columns.append(values if values.type == kind else values.cast(kind))
         return pa.table(columns, names=list(names))
 
 
@@ -327,10 +344,6 @@ def null_flags(columns: Sequence[pa.ChunkedArray]) -> Bools | None:
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column without its dictionary."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:

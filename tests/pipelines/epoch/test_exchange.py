@@ -45,7 +45,7 @@ def test_reading_everywhere_and_moving_packs_give_each_shard_the_events_of_its_k
     kinds: list[str], picks: list[int], pieces: int
 ) -> None:
     placing, events = events_of(kinds, picks)
-    parts = [events.slice(start, 10) for start in range(0, len(events), 10)]
+    parts = [events.slice(start, 4) for start in range(0, len(events), 4)]
     packs = [pack for piece in range(pieces) for pack in placing.packs(parts[piece::pieces])]
     for number, shard in enumerate(placing.shards):
         moved = unpacked(
@@ -73,6 +73,27 @@ def test_a_text_key_travels_as_a_dictionary_of_just_the_shard_s_keys() -> None:
             column = own["key_k0"].combine_chunks()
             assert isinstance(column, pa.DictionaryArray)
             assert len(column.dictionary) == len(set(own["key_k0"].to_pylist()))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_a_key_travels_in_one_type_whether_or_not_a_task_meets_a_null(kind: pa.DataType) -> None:
+    placing = Placing(KeySchema(("k",), (kind,)), cut_shards(1, 16), 16)
+    tasks = [[b"a", b"b"], [b"a", None, b"c", None], [None]]
+    packs = [
+        pack
+        for keys in tasks
+        for batch in placing.packs([pa.table({"key_k": pa.array(keys).cast(kind)})])
+        for pack in batch[PACK].to_pylist()
+    ]
+    moved = unpacked(packs)
+    assert moved is not None
+    assert moved.schema.field("key_k").type == pa.dictionary(pa.int32(), kind)
+    assert moved["key_k"].null_count == 3
+    assert (
+        moved["key_k"].cast(kind).to_pylist()
+        == pa.array([key for keys in tasks for key in keys]).cast(kind).to_pylist()
+    )
+    assert [chunk.dictionary.null_count for chunk in moved["key_k"].chunks] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("tables", [[], [pa.table({"a": [1]}), pa.table({"a": [2], "b": ["x"]})]])

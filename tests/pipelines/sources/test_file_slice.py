@@ -11,12 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.epoch.exchange import Placing, unpacked
 from pipelines.errors import Refused
-from pipelines.sources.columns import COMMIT, FILE, OK, PLACE, TIME
+from pipelines.shards import cut_shards
+from pipelines.sources.columns import COMMIT, FILE, OK, PACK, PLACE, TIME
 from pipelines.sources.file_measure import measure_files
 from pipelines.sources.file_slice import FilePart, FileSlice, SourceColumns
 from pipelines.storage import Warehouse
 from pipelines.tables import rejects
+from windowing.keys import KeySchema
 from windowing.time import to_millis
 
 SCHEMA = pa.schema(
@@ -156,6 +159,43 @@ def test_a_column_that_an_older_file_lacks_is_null_and_case_does_not_matter(tmp_
     )
     read = events(files_of(tmp_path, "a.parquet"))
     assert (read["key_user"].to_pylist(), read["value_value"].to_pylist()) == (["u"], [None])
+
+
+@pytest.mark.parametrize("null_keys", ["reject", "keep"])
+@pytest.mark.parametrize("key", [("part",), ("user", "part")], ids=["one key column", "two"])
+def test_files_from_before_a_key_column_was_added_reach_the_shards_with_those_from_after(
+    tmp_path: Path, key: tuple[str, ...], null_keys: str
+) -> None:
+    pq.write_table(
+        pa.table({"user": ["old"], "at": pa.array([minutes(1)], pa.timestamp("us", tz="UTC"))}),
+        tmp_path / "old.parquet",
+    )
+    write(tmp_path, "new.parquet", ("new", minutes(2), 1, "a"), ("new", minutes(3), 1, None))
+    files = files_of(tmp_path, "old.parquet", "new.parquet", key=key, reject_null_keys=null_keys == "reject")
+    placing = Placing(KeySchema(key, (pa.string(),) * len(key)), cut_shards(2, 16), 16)
+    expected = (
+        [(minutes(2), "a")] if null_keys == "reject" else [(minutes(1), None), (minutes(2), "a"), (minutes(3), None)]
+    )
+
+    own = [placing.own(files.events(), shard) for shard in range(2)]
+    packs = [pack for batch in placing.packs(files.events()) for pack in batch[PACK].to_pylist()]
+    for tables in (own, [unpacked([pack]) for pack in packs]):
+        rows = [row for table in tables if table is not None for row in table.to_pylist()]
+        assert sorted((row[TIME], row["key_part"]) for row in rows) == [
+            (to_millis(moment), part) for moment, part in expected
+        ]
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_a_column_has_the_type_of_the_table_whatever_type_its_file_was_written_with(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    texts = pa.array(["x", None]).cast(kind)
+    times = pa.array([minutes(1), minutes(2)], pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({"user": texts, "at": times, "part": texts}), tmp_path / "a.parquet")
+    read = events(files_of(tmp_path, "a.parquet", used=("part",), reject_null_keys=False))
+    assert read.schema.field("key_user").type == pa.dictionary(pa.int32(), pa.string())
+    assert read.schema.field("value_part").type == pa.string()
 
 
 @pytest.mark.parametrize(
