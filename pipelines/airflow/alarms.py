@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipelines.config import Config, load_config
 from pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE
+
+_SIGNALS = 128
+"""The exit code of a command that a signal ended is this and the signal's number."""
 
 FILE_NAME = "alarms.jsonl"
 
@@ -20,6 +24,8 @@ MEANINGS = {
     LEASE_HELD: "another driver is at work on the pipeline",
     QUALITY: "a critical expectation does not hold; the asset was held back",
 }
+
+_BY_SIGNAL = "with its task, by hand, or by a system short of memory; its retries did not help"
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +53,16 @@ class Alarm:
             hear(told)  # type: ignore[operator]
 
 
+def meaning(exit_code: int | None) -> str | None:
+    """What an exit code says; None where there is none, or it is nobody's."""
+    if exit_code is None:
+        return None
+    number = exit_code - _SIGNALS
+    if number in set(signal.Signals):
+        return f"ended by {signal.Signals(number).name}: {_BY_SIGNAL}"
+    return MEANINGS.get(exit_code)
+
+
 def describe(context: Any, pipeline: str) -> dict[str, Any]:
     """What a failure callback is told, as plain values."""
     instance, error = context["ti"], context.get("exception")
@@ -59,7 +75,7 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
         "task": instance.task_id,
         "try": instance.try_number,
         "exit_code": code,
-        "meaning": MEANINGS.get(code) if code is not None else None,
+        "meaning": meaning(code),
         "message": str(error) if error is not None else None,
     }
 

@@ -1,8 +1,8 @@
 """The operator that runs `tidegate`: as its own process, found again after a worker restart.
 
 The job outlives the worker: on a retry the operator goes on following the process that is still
-running, and starts another one only when there is none. Exit codes decide about retries: only 1
-(anything) and 4 (lease held) are worth one.
+running, and starts another one only when there is none. Exit codes decide about retries: 2, 3 and 5
+stay until somebody changes something, all others, those of signals too, are worth one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from pipelines.airflow import process
 from pipelines.airflow.assets import event_extra
 from pipelines.config import ENVIRONMENT
-from pipelines.errors import LEASE_HELD, OTHER
+from pipelines.errors import QUALITY, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_WORTH_A_RETRY = (OTHER, LEASE_HELD)
+_STAYS = (USAGE, REFUSED, QUALITY)
 
 
 class CommandFailed(AirflowException):
@@ -143,9 +143,9 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             return self.get_job_result(external_id, context)
         code = process.exit_code(self._handle)
         told = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}; see {self._handle.log}"
-        if code is None or code in _WORTH_A_RETRY:
-            raise CommandFailed(told, code)
-        raise CommandRefused(told, code)
+        if code in _STAYS:
+            raise CommandRefused(told, code)
+        raise CommandFailed(told, code)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """The JSON that the command left."""

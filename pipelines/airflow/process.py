@@ -162,11 +162,19 @@ def _tell_new_lines(log: Path, position: int, tell: Callable[[str], None], to_th
 def _supervise(exit_file: str, command: Sequence[str]) -> int:
     """Run the command and leave its exit code, whoever started this process."""
     process = subprocess.Popen(command)
+    was_ended = False
+
+    def end(number: int, frame: object) -> None:
+        nonlocal was_ended
+        was_ended = True
+        process.send_signal(number)
+
     # The command decides how it ends; this process only waits and writes down how.
-    signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
+    signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     code = process.wait()
-    code = 128 - code if code < 0 else code
+    # A stream that is told to end does so with 0, and still has not done what its task is there for.
+    code = 128 + signal.SIGTERM if was_ended else 128 - code if code < 0 else code
     part = Path(f"{exit_file}.part")
     part.write_text(str(code))
     part.replace(exit_file)

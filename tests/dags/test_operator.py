@@ -16,13 +16,16 @@ from airflow.sdk.exceptions import AirflowFailException
 from pipelines.airflow import process
 from pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
 from pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
+from tests.airflow.dag_runs import wait_until
 from tests.dags.project import write_project
 
 FAKE = """#!{python}
-import json, sys, time
+import json, signal, sys, time
 words = sys.argv[sys.argv.index("pipelines.cli") + 1:]
 print("working on", *words[:-2], flush=True)
-if "wait" in words:
+if "ends-kindly" in words:
+    signal.signal(signal.SIGTERM, lambda *ignored: sys.exit(0))
+if {{"wait", "ends-kindly"}} & set(words):
     time.sleep(600)
 open(words[words.index("--output") + 1], "w").write(json.dumps({{"epoch": 7, "quality": "passed", "watermark": 5}}))
 sys.exit(int(next((word[7:] for word in words if word.startswith("--code=")), 0)))
@@ -92,7 +95,7 @@ def test_the_event_of_a_stream_tells_where_it_stands_however_it_ran(tmp_path: Pa
     assert told["counters"]["late"] == 1
 
 
-@pytest.mark.parametrize("code", [1, 4])
+@pytest.mark.parametrize("code", [1, 4, 130, 137, 143])
 def test_a_failure_that_may_pass_is_worth_a_retry(code: int, tmp_path: Path, interpreter: str) -> None:
     with pytest.raises(CommandFailed) as failed:
         operator(tmp_path, interpreter, "backfill", f"--code={code}").execute(context())
@@ -123,6 +126,22 @@ def test_a_command_that_is_still_running_is_found_again_and_not_started_twice(tm
         assert not psutil.pid_exists(handle["pid"]) or psutil.Process(handle["pid"]).status() == "zombie"
     finally:
         process.stop(process.ProcessHandle(**handle))
+
+
+@pytest.mark.parametrize("how", ["wait", "ends-kindly"])
+def test_a_command_that_was_ended_with_its_task_failed_however_it_took_it(
+    how: str, tmp_path: Path, interpreter: str
+) -> None:
+    ended = operator(tmp_path, interpreter, "stream", how)
+    handle = ended.submit_job(context())
+    log = process.ProcessHandle(**handle).log
+    wait_until(lambda: "working" in log.read_text(), "the command at work")
+    ended.on_kill()
+    with pytest.raises(CommandFailed) as failed:
+        ended.poll_until_complete(handle, context())
+    assert failed.value.exit_code == 143, (
+        "a stream that ends kindly is no success: nobody asked it to stop but its task"
+    )
 
 
 def test_a_task_that_ended_well_and_is_cleared_runs_its_command_again(tmp_path: Path, interpreter: str) -> None:

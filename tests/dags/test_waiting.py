@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from pipelines.airflow import triggers
-from pipelines.airflow.alarms import Alarm
+from pipelines.airflow.alarms import Alarm, meaning
 from pipelines.airflow.operator import CommandRefused
 from pipelines.airflow.sensors import SnapshotSensor
 from pipelines.airflow.stale import StaleNote
@@ -139,6 +139,15 @@ def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it(tmp_path:
     assert "held back" in told["meaning"]
     assert json.loads((tmp_path / ".work" / "alarms.jsonl").read_text()) == told
     assert datetime.fromisoformat(told["at"]).tzinfo == UTC
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [(4, "another driver"), (130, "SIGINT"), (137, "SIGKILL"), (143, "SIGTERM"), (255, None), (77, None), (None, None)],
+)
+def test_an_exit_code_is_told_in_words_and_that_of_a_signal_by_its_name(code: int | None, told: str | None) -> None:
+    found = meaning(code)
+    assert found is None if told is None else told in str(found)
 
 
 def hear(told: dict[str, Any]) -> None:
