@@ -118,6 +118,9 @@ class Stream:
                     pass
                 # Not under the lock: Spark waits here for the batch that may have begun, and that waits for the lock.
                 query.stop()
+                if self._failure:
+                    # A query that is stopped keeps what failed in it to itself.
+                    raise self._failure[0]
                 return
 
     def _begin(self) -> tuple[Position, ...]:

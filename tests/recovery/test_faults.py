@@ -15,18 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import cli
-from pipelines.errors import OTHER, REFUSED
+from pipelines import cli, stream
+from pipelines.errors import OTHER, REFUSED, TidegateError
 from pipelines.lease import LeaseRow
 from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.restore import restore
 from pipelines.storage import read_table
+from pipelines.stream import Stream
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import ALL
 from tests.lake import Lake
-from tests.recovery.arrivals import PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
+from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import NoSpark
+from tests.recovery.without_spark import Batches, NoSpark, standing_in
 
 pytestmark = pytest.mark.recovery
 
@@ -138,6 +139,39 @@ def test_files_that_can_not_grow_stop_the_job_and_harm_nothing(
     assert_told(step, message)
     assert_sound(lake)
     start_again(lake, monkeypatch)
+    assert differences(outcome(lake), outcome(runs.ended)) == {}
+
+
+class FailsWhenStopped(Batches):
+    """Spark's query as who stops it sees it: the batch at work fails after the last look, and nothing tells."""
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+        with suppress(TidegateError):
+            super().awaitTermination(timeout)
+        return False
+
+    def stop(self) -> None:
+        """Spark raises nothing here."""
+
+
+def test_a_stop_tells_of_the_epoch_that_failed_while_it_was_waited_for(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    broken: list[Callable[[], None]] = []
+
+    def tell(step: str) -> None:
+        if step == "committed" and not broken:
+            broken.append(file_for_folder(lake, "results")())
+
+    with standing_in(NoSpark()), lake.driver(NoSpark(), PIPELINE, tell) as driver:  # type: ignore[arg-type]
+        monkeypatch.setattr(stream, "_Running", FailsWhenStopped)
+        stopped = Stream(driver, lake.config.work_folder, lambda manifest: None, FILE_BY_FILE)
+        with pytest.raises(TidegateError, match="results can't be opened"):
+            stopped.run_available(lambda: True)
+    for mend in broken:
+        mend()
+    run(NoSpark(), lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
