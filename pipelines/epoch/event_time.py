@@ -141,8 +141,10 @@ class EventTime:
         interval = self.strategy.interval
         calls = self.clock // interval - before // interval if interval else 0
         for partition in self._partitions.values():
+            # Before its first commit a partition has no time of its own, and the clock may begin at 0.
+            begun = partition.last_commit is not None and not partition.idle
             remembered = None
-            for _ in range(0 if partition.idle else calls):
+            for _ in range(calls if begun else 0):
                 partition.generator.on_periodic_emit(partition)
                 now = (partition.watermark, partition.generator.snapshot())
                 if now == remembered:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.epoch.event_time import EventTime
+from pipelines.epoch.event_time import EventTime, SeenEvent
 from windowing.time import MIN_TIMESTAMP
-from windowing.watermarks import WatermarkStrategy
+from windowing.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10))
+HOUR = 3_600_000
+NOW = 475_000 * HOUR
+
 IDLE = BOUNDED.with_idleness(timedelta(milliseconds=100))
 
 
@@ -76,6 +80,42 @@ def test_time_that_goes_on_by_itself_fires_the_last_windows() -> None:
     assert event_time.advance(1_005) == 97
     assert event_time.advance(1_010) == 112
     assert event_time.advance(1_050) == 152
+
+
+class Counting(WatermarkGenerator):
+    """One's own: the watermark is the last event's time and a millisecond for every call since."""
+
+    def __init__(self) -> None:
+        self.last, self.calls = 0, 0
+
+    def on_event(self, event: Any, timestamp: int, output: WatermarkOutput) -> None:
+        self.last, self.calls = timestamp, 0
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        self.calls += 1
+        output.emit_watermark(self.last + self.calls)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"last": self.last, "calls": self.calls}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        self.last, self.calls = snapshot["last"], snapshot["calls"]
+
+
+def test_a_generator_of_ones_own_is_not_asked_about_the_time_before_its_first_commit() -> None:
+    event_time = EventTime(WatermarkStrategy.for_generator(Counting).with_interval(HOUR))
+    assert event_time.step({}, NOW, events=[SeenEvent(0, "a", 500, {})]).watermark == 501
+    assert event_time.step({}, NOW + 2 * HOUR, events=[SeenEvent(1, "b", 900, {})]).watermark == 503
+    assert event_time.snapshot()["b"].generator == {"last": 900, "calls": 1}
+
+
+def test_a_generator_of_ones_own_goes_on_by_the_clock_while_nothing_comes() -> None:
+    strategy = WatermarkStrategy.for_generator(Counting).with_interval(timedelta(seconds=1))
+    event_time = EventTime(strategy)
+    event_time.step({}, NOW, events=[SeenEvent(0, "a", 500, {})])
+    assert [event_time.advance(NOW + beat) for beat in (999, 1_000, 4_500)] == [501, 502, 505]
+    restored = EventTime.restored(strategy, event_time.watermark, event_time.clock, event_time.snapshot())
+    assert restored.advance(NOW + 5_000) == 506
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.data())
