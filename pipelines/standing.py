@@ -23,6 +23,7 @@ class Standing:
         pipeline: its name.
         timeline: it is on.
         epoch: of the snapshot; 0 before the first.
+        kind: what the epoch was, such as `stream`, `backfill` or `restore`.
         version: of table state.
         watermark: after the epoch; None while there is none.
         processing_time: clock of the epoch.
@@ -33,11 +34,16 @@ class Standing:
     pipeline: str
     timeline: int = 0
     epoch: int = 0
+    kind: str | None = None
     version: int | None = None
     watermark: int | None = None
     processing_time: int | None = None
     counters: dict[str, int] | None = None
     stale: tuple[tuple[int, int], ...] = ()
+
+    def is_newer_than(self, epoch: int) -> bool:
+        """Whether something was computed after an epoch: a restore, which goes back, has computed nothing."""
+        return self.epoch > epoch and self.kind != "restore"
 
     def lag(self, now: datetime) -> float | None:
         """Seconds by which the watermark lies behind a moment; None while there is no watermark."""
@@ -76,6 +82,7 @@ def read_standing(config_file: str | Path, pipeline: str) -> Standing:
         pipeline,
         manifest.timeline,
         manifest.epoch,
+        manifest.kind,
         snapshot.version,
         manifest.watermark if manifest.watermark > MIN_TIMESTAMP else None,
         min(manifest.processing_time, MAX_TIMESTAMP),

@@ -119,6 +119,8 @@ class PipelineDags:
                 trigger_rule=TriggerRule.NONE_FAILED,
                 **self._pipeline,
             )
+            # The old stream went on until here: an epoch of its own is no sign of the new one.
+            after_stop = ReadStanding(task_id="after_stop", trigger_rule=TriggerRule.NONE_FAILED, **self._pipeline)
             stream = self._tidegate(
                 "stream",
                 stream_arguments(self.name, before.task_id),
@@ -129,7 +131,7 @@ class PipelineDags:
             )
             first_epoch = SnapshotSensor(
                 task_id="first_epoch",
-                newer_than="{{ ti.xcom_pull(task_ids='before')['epoch'] }}",
+                newer_than=f"{{{{ ti.xcom_pull(task_ids='{after_stop.task_id}')['epoch'] }}}}",
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
                 driver="stream",
                 poke_interval=_LOOK_SECONDS,
@@ -138,7 +140,7 @@ class PipelineDags:
                 trigger_rule=TriggerRule.NONE_FAILED,
                 **self._pipeline,
             )
-            before >> check >> savepoint >> stop >> [stream, first_epoch]
+            before >> check >> savepoint >> stop >> after_stop >> [stream, first_epoch]
         return dag
 
     def quality(self) -> DAG:

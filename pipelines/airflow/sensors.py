@@ -24,7 +24,7 @@ class SnapshotSensor(BaseSensorOperator):
     Args:
         pipeline: its name in tidegate.toml.
         config: path of tidegate.toml.
-        newer_than: wait for a snapshot of a later epoch than this; templates are rendered.
+        newer_than: wait for a snapshot of a later epoch than this that is no mere restore; templates are rendered.
         watermark_past: wait until no element before this moment is on time any more, ISO text or a template of it.
         only_if: a template; where it renders to anything but `True` the task is skipped.
         driver: task of the same run that makes what is waited for: once that has ended nothing will come any more.

@@ -18,7 +18,7 @@ _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"
 
 
 class SnapshotTrigger(BaseTrigger):
-    """Fires when a pipeline's newest snapshot is newer than an epoch and its watermark is past a moment.
+    """Fires when a pipeline computed something after an epoch and its watermark is past a moment.
 
     Args:
         config: path of tidegate.toml.
@@ -75,6 +75,6 @@ class SnapshotTrigger(BaseTrigger):
 
 def has_come(standing: Standing, newer_than: int | None, watermark_past: str | None) -> bool:
     """Whether a pipeline stands where a sensor waits for it."""
-    if newer_than is not None and standing.epoch <= newer_than:
+    if newer_than is not None and not standing.is_newer_than(newer_than):
         return False
     return watermark_past is None or standing.is_past(datetime.fromisoformat(watermark_past))

@@ -171,6 +171,7 @@ def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_s
         "check": "success",
         "savepoint": "success",
         "stop": "success",
+        "after_stop": "success",
         "stream": "success",
         "first_epoch": "skipped",
     }

@@ -78,10 +78,12 @@ def test_every_task_has_the_retries_and_the_alarm_of_its_pipeline(dags: dict[str
 
 def test_a_stream_is_replaced_only_after_its_successor_was_found_compatible(dags: dict[str, DAG]) -> None:
     dag = dags["sessions__stream"]
-    order = ["before", "check", "savepoint", "stop", "stream"]
+    order = ["before", "check", "savepoint", "stop", "after_stop", "stream"]
     for first, second in pairwise(order):
         assert dag.get_task(second).upstream_task_ids == {first}
-    assert dag.get_task("first_epoch").upstream_task_ids == {"stop"}
+    first_epoch = dag.get_task("first_epoch")
+    assert first_epoch.upstream_task_ids == {"after_stop"}
+    assert first_epoch.newer_than == "{{ ti.xcom_pull(task_ids='after_stop')['epoch'] }}", "not one of the old stream"
 
 
 def test_a_continuous_stream_is_started_by_hand(tmp_path: Path) -> None:

@@ -22,9 +22,16 @@ from pipelines.airflow.watch import WatermarkWatch
 from pipelines.errors import UsageError
 from pipelines.standing import Standing, read_standing
 from tests.dags.project import write_project
-from tests.expectations.quality_lake import at, session_lake
+from tests.expectations.quality_lake import QualityLake, at, session_lake
 
 heard: list[dict[str, Any]] = []
+
+
+def restored() -> QualityLake:
+    """A lake whose newest epoch only went back to an older one."""
+    lake = session_lake()
+    lake.epochs[-1]["kind"] = "restore"
+    return lake
 
 
 def sensor(config: Path, **options: Any) -> SnapshotSensor:
@@ -53,10 +60,19 @@ def test_what_has_come_already_is_not_waited_for(options: dict[str, Any], tmp_pa
     assert sensor(write_project(tmp_path), **options).execute({})["epoch"] == 2
 
 
-@pytest.mark.parametrize("options", [{"newer_than": 2}, {"watermark_past": at("14:00").isoformat()}])
-def test_what_has_not_come_is_waited_for_in_the_triggerer(options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lake", "options"),
+    [
+        (session_lake(), {"newer_than": 2}),
+        (session_lake(), {"watermark_past": at("14:00").isoformat()}),
+        pytest.param(restored(), {"newer_than": 1}, id="a restore is no step of the stream that made it"),
+    ],
+)
+def test_what_has_not_come_is_waited_for_in_the_triggerer(
+    lake: QualityLake, options: dict[str, Any], tmp_path: Path
+) -> None:
     with pytest.raises(TaskDeferred) as deferred:
-        sensor(write_project(tmp_path), **options, poke_interval=0.01).execute({})
+        sensor(write_project(tmp_path, lake), **options, poke_interval=0.01).execute({})
     path, arguments = deferred.value.trigger.serialize()
     assert path.endswith("SnapshotTrigger")
     assert json.loads(json.dumps(arguments)) == arguments

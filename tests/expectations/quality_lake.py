@@ -193,7 +193,7 @@ class QualityLake:
             epoch=2,
             parent=1,
             line=((1, 2),),
-            kind="backfill",
+            kind=row["kind"],
             order=self.order,
             positions={"events": Position(version=0)},
             watermark=to_millis(at(self.watermarks[1])),
