@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate
 from windowing.aggregates.by_time import comparable
+from windowing.aggregates.exact import DECIMALS
 from windowing.aggregates.sums import numbers_of, numeric
 from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
 from windowing.errors import IllegalArgument, UnsupportedOperation
@@ -157,7 +158,11 @@ class _Distinct(VectorisedAggregate):
 def _hashable(value: Any) -> Any:
     """A value as the sketch takes it: text, a number, or an unambiguous text of another type."""
     if isinstance(value, bool | bytes | date | datetime | Decimal):
-        return value.hex() if isinstance(value, bytes) else str(value.normalize() if type(value) is Decimal else value)
+        return (
+            value.hex()
+            if isinstance(value, bytes)
+            else str(DECIMALS.normalize(value) if type(value) is Decimal else value)
+        )
     return value + 0.0 if type(value) is float else value
 
 
@@ -187,7 +192,7 @@ class _Quantile(VectorisedAggregate):
             return None
         # The smallest value whose rank is at least the fraction, as Spark's percentile_approx has it.
         rank = self._fraction * (numbers + nans)
-        if rank > numbers:
+        if rank > numbers or not numbers:
             return float("nan")
         return float(sketch.get_quantile(rank / numbers, True))
 

@@ -118,6 +118,9 @@ def test_nan_is_larger_than_any_number_and_equal_to_itself() -> None:
     assert math.isnan(found[3])
     assert math.isnan(of(ApproxQuantile("x", 1.0), "x", math.nan, 1.0))
     assert of(ApproxQuantile("x", 0.5), "x", math.nan, 1.0) == 1.0
+    assert of(ApproxQuantile("x", 0.0), "x", math.nan, 1.0) == 1.0
+    for fraction in (0.0, 0.5, 1.0):
+        assert math.isnan(of(ApproxQuantile("x", fraction), "x", math.nan, None, math.nan))
 
 
 def test_infinities_add_up_as_in_spark() -> None:
@@ -187,6 +190,11 @@ def test_collected_values_come_by_time_and_sets_by_value() -> None:
 
 def test_distinct_values_are_counted_exactly_up_to_the_size_of_the_sketch() -> None:
     assert of(ApproxCountDistinct("n"), "n", *range(1500), *range(1500)) == 1500
+
+
+def test_decimals_are_distinct_in_any_of_their_38_digits_and_not_by_their_trailing_zeros() -> None:
+    texts = ("123456789012345678901234567890123456.77", "123456789012345678901234567890123456.78", "1.5", "1.50")
+    assert of(ApproxCountDistinct("d"), "d", *map(Decimal, texts)) == 3
 
 
 def test_more_distinct_values_are_estimated_the_same_whatever_their_order() -> None:
