@@ -24,10 +24,23 @@ from pipelines.snapshots.head import list_snapshots
 from pipelines.snapshots.restore import restore
 from pipelines.snapshots.retention import Retention, vacuum
 from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.storage import read_table
 from pipelines.tables.pipeline_tables import ALL
-from tests.lake import Lake
-from tests.recovery.arrivals import PIPELINE, Runs, commit_to, copy_of, crash_after, differences, outcome, rows_of, run
+from tests.lake import DAY0, Lake
+from tests.recovery.arrivals import (
+    PIPELINE,
+    USERS,
+    Runs,
+    commit_to,
+    copy_of,
+    crash_after,
+    differences,
+    outcome,
+    rows_of,
+    run,
+)
 from tests.recovery.without_spark import NoSpark
+from windowing import Max, Windows
 
 pytestmark = pytest.mark.recovery
 
@@ -181,6 +194,29 @@ def test_a_source_that_is_not_what_it_was_stops_the_stream_with_what_happened_na
     with pytest.raises(Refused, match=told):
         run(NoSpark(), lake)
     assert outcome(lake) == before
+
+
+def test_an_aggregate_that_is_added_counts_from_then_on_and_changes_nothing_else(runs: Runs, tmp_path: Path) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    assert isinstance(PIPELINE.compute, Windows)
+    aggregate = {**PIPELINE.compute.aggregate, "most": Max("value")}
+    pipeline = replace(PIPELINE, compute=replace(PIPELINE.compute, aggregate=aggregate))
+    run(NoSpark(), lake, pipeline=pipeline)
+    told = differences(rows_of(lake, pipeline, ("epoch", "timeline", "most")), rows_of(runs.ended))
+    assert set(told) <= {"state"}, "which holds the added one's contents"
+    commit_to(lake, 4)
+    run(NoSpark(), lake, pipeline=pipeline)
+    new = [row for row in lake.latest(pipeline).to_pylist() if row["window_start"] >= DAY0 + timedelta(hours=5)]
+    events = read_table(lake.tables(pipeline).warehouse, DeltaTable(lake.path("events"))).to_pylist()
+    assert len(new) == 2 * USERS
+    for window in new:
+        assert window["most"] == max(
+            row["value"]
+            for row in events
+            if row["user"] == window["user"]
+            and row["at"] is not None
+            and window["window_start"] <= row["at"] < window["window_end"]
+        )
 
 
 @pytest.mark.parametrize(
