@@ -61,9 +61,10 @@ _QUALITY = """
 ### Quality of `{name}`
 
 Checks a snapshot with all rows up to its epoch: what holds of all windows of this kind, and the pipeline's own suite
-over windows that became final. Runs after every run of the stream. A critical expectation that does not hold fails the
-task (exit code 5, never tried again) and holds the asset `{name}__final_windows` back; a warning marks the run. The log
-names the run report and the Data Docs; table `quality` keeps every result.
+over windows that became final. Runs after every run of the stream, and of a continuous one on `stream_schedule`. A
+critical expectation that does not hold fails the task (exit code 5, never tried again) and holds the asset
+`{name}__final_windows` back; a warning marks the run. The log names the run report and the Data Docs; table `quality`
+keeps every result.
 """
 
 _WATCH = """

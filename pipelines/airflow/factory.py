@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
 
 from pipelines.airflow import params
 from pipelines.airflow.alarms import Alarm
@@ -90,10 +90,9 @@ class PipelineDags:
 
     def stream(self) -> DAG:
         """Runs the stream: on a schedule as far as there is data, or as one long task."""
-        is_continuous = self.entry.stream_mode == CONTINUOUS
         with self._dag(
             "stream",
-            schedule=None if is_continuous else CronTriggerTimetable(self.entry.stream_schedule, timezone="UTC"),
+            schedule=None if self._is_continuous else self._every_tick,
             # A restart begins while the stream that it stops is still running.
             max_active_runs=2,
             params=params.stream(self.entry.stream_mode),
@@ -145,9 +144,10 @@ class PipelineDags:
 
     def quality(self) -> DAG:
         """Checks a snapshot: after every run of the stream, or of the epoch that it is asked for."""
-        with self._dag(
-            "quality", schedule=[snapshot_asset(self.name)], max_active_runs=1, params=params.quality()
-        ) as dag:
+        assets = [snapshot_asset(self.name)]
+        # A continuous stream may not end for months, and only its end changes the asset.
+        schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
+        with self._dag("quality", schedule=schedule, max_active_runs=1, params=params.quality()) as dag:
             self._quality("params.epoch")
         return dag
 
@@ -155,12 +155,20 @@ class PipelineDags:
         """Fails when the watermark lies so many minutes behind the clock."""
         with self._dag(
             "watch",
-            schedule=CronTriggerTimetable(self.entry.stream_schedule, timezone="UTC"),
+            schedule=self._every_tick,
             max_active_runs=1,
             params=params.watch(limit),
         ) as dag:
             WatermarkWatch(task_id="watermark", max_lag=timedelta(minutes=limit), retries=0, **self._pipeline)
         return dag
+
+    @property
+    def _is_continuous(self) -> bool:
+        return self.entry.stream_mode == CONTINUOUS
+
+    @property
+    def _every_tick(self) -> CronTriggerTimetable:
+        return CronTriggerTimetable(self.entry.stream_schedule, timezone="UTC")
 
     @property
     def _pipeline(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from airflow.sdk.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
 
 from pipelines.airflow import project_dags
 from pipelines.airflow.operator import TidegateOperator
@@ -90,6 +91,16 @@ def test_a_continuous_stream_is_started_by_hand(tmp_path: Path) -> None:
     dag = project_dags(write_project(tmp_path, stream_mode='"continuous"'))["sessions__stream"]
     assert dag.schedule is None
     assert dag.params["mode"] == "continuous"
+
+
+@pytest.mark.parametrize(("mode", "is_timed"), [("available-now", False), ("continuous", True)])
+def test_a_stream_is_checked_when_a_run_has_ended_and_one_that_does_not_end_on_its_schedule(
+    mode: str, is_timed: bool, tmp_path: Path
+) -> None:
+    file = write_project(tmp_path, stream_mode=f'"{mode}"', stream_schedule='"*/5 * * * *"')
+    stored = DagSerialization.to_dict(project_dags(file)["sessions__quality"])["dag"]["timetable"]
+    assert "sessions__snapshot" in str(stored)
+    assert ("*/5 * * * *" in str(stored)) == is_timed
 
 
 @pytest.mark.parametrize(
