@@ -62,19 +62,22 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
 
     Args:
         tables: of the pipeline.
-        epoch: None takes the newest.
+        epoch: None takes the newest that is published: a driver may be about to publish another.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
         Refused: it is not published yet, or was replaced by a later restore or re-run.
     """
-    snapshot = _snapshot(tables, epoch)
+    snapshot = _newest_published(tables) if epoch is None else _of_epoch(tables, epoch)
     manifest = snapshot.manifest
+    if manifest.epoch > _published(tables):
+        raise Refused(
+            f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of it will do so"
+        )
     versions = {state.NAME: snapshot.version}
     read = {}
     for name in PUBLISHED:
         handle = tables.open(name)
-        _check_published(manifest, name, handle.transaction_version(tables.application))
         versions[name] = handle.version()
         current = (pc.field("epoch") <= manifest.epoch) & ~pc.field("stale")
         read[name] = read_table(tables.warehouse, handle, where=current)
@@ -94,19 +97,22 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
     )
 
 
-def _snapshot(tables: PipelineTables, epoch: int | None) -> Snapshot:
-    version = None
-    if epoch is not None:
-        known = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
-        if epoch not in known:
-            raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
-        version = known[epoch]
-    return require_snapshot(tables, version)
+def _newest_published(tables: PipelineTables) -> Snapshot:
+    head = require_snapshot(tables)
+    published = _published(tables)
+    if head.manifest.epoch <= published:
+        return head
+    versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] <= published)
+    return require_snapshot(tables, next(versions, head.version))
 
 
-def _check_published(manifest: Manifest, table: str, published: int | None) -> None:
-    if manifest.publish[table].files and (published is None or published < manifest.epoch):
-        raise Refused(
-            f"epoch {manifest.epoch} of {manifest.pipeline} is not published to {table} yet: the next run of it will "
-            "do so"
-        )
+def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot:
+    known = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
+    if epoch not in known:
+        raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
+    return require_snapshot(tables, known[epoch])
+
+
+def _published(tables: PipelineTables) -> int:
+    """The newest epoch that readers see whole: every one has a row in table epochs, which is published last."""
+    return tables.open(epochs.NAME).transaction_version(tables.application) or 0

@@ -1,0 +1,39 @@
+"""What checks and reports look at while a driver is at work: an epoch that is published whole, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.epoch.publish import publish, publish_table
+from pipelines.errors import Refused
+from pipelines.tables import results
+from pipelines.tables.pinned import pin_tables
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
+
+
+def test_between_commit_and_publish_the_newest_is_the_epoch_before(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    before = pin_tables(by_hand.tables)
+    second = by_hand.committed(by_hand.planned([("ann", at("13:00"), 2)], at("15:00")))
+    assert pin_tables(by_hand.tables).manifest == before.manifest
+    publish_table(by_hand.tables, second, results.NAME)
+    half = pin_tables(by_hand.tables)
+    assert half.manifest == before.manifest
+    assert half.results == before.results, "what the epoch published already belongs to it alone"
+    with pytest.raises(Refused, match="epoch 2 of sessions is not published yet"):
+        pin_tables(by_hand.tables, second.epoch)
+    publish(by_hand.tables, second)
+    assert pin_tables(by_hand.tables).manifest == second
+
+
+def test_before_the_first_epoch_is_published_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    first = by_hand.committed(by_hand.planned([("ann", at("10:00"), 1)], at("12:00")))
+    with pytest.raises(Refused, match="epoch 1 of sessions is not published yet"):
+        pin_tables(by_hand.tables)
+    publish(by_hand.tables, first)
+    assert pin_tables(by_hand.tables).manifest == first
