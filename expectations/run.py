@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,40 +67,57 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
         folder: where results of all runs and Data Docs are kept, one for each pipeline.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    context = gx.get_context(mode="file", project_root_dir=str(folder))
-    context.variables.progress_bars = {"globally": False}
     manifest = pinned.manifest
     now = datetime.now(UTC)
-    run_id = gx.RunIdentifier(run_name=f"epoch {manifest.epoch}", run_time=now)
     check_id = uuid.uuid4().hex
     versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
-    checks: list[QualityRow] = []
-    pages: list[Any] = []
-    for suite in suites:
-        identifier, found = _validate(context, suite, run_id)
-        pages += [identifier, identifier.expectation_suite_identifier]
-        checks += [
-            QualityRow(
-                check_id,
-                now,
-                manifest.timeline,
-                manifest.epoch,
-                suite.table,
-                result.expectation_config.type,
-                _about(result.expectation_config.kwargs),
-                _severity(result),
-                bool(result.success),
-                _observed(result),
-                len(suite.rows),
-                *versions,
-            )
-            for result in found
-        ]
-    # Once for all suites, because each time the page that lists every run is made anew.
-    context.build_data_docs(resource_identifiers=pages)
+    with _alone_in(folder):
+        found = _validate_all(suites, folder, gx.RunIdentifier(run_name=f"epoch {manifest.epoch}", run_time=now))
+    checks = [
+        QualityRow(
+            check_id,
+            now,
+            manifest.timeline,
+            manifest.epoch,
+            suite.table,
+            result.expectation_config.type,
+            _about(result.expectation_config.kwargs),
+            _severity(result),
+            bool(result.success),
+            _observed(result),
+            len(suite.rows),
+            *versions,
+        )
+        for suite, results_of_suite in zip(suites, found, strict=True)
+        for result in results_of_suite
+    ]
     quality.append(tables, checks)
     docs = folder / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
     return QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), docs)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other check uses a folder: Great Expectations keeps suites there that all runs overwrite."""
+    with (folder / "lock").open("w") as file:
+        # Given back when the file is closed, however the process ends.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _validate_all(suites: Sequence[TableSuite], folder: Path, run_id: Any) -> list[list[Any]]:
+    """The results of each suite; the folder has them and the pages that show them."""
+    context = gx.get_context(mode="file", project_root_dir=str(folder))
+    context.variables.progress_bars = {"globally": False}
+    pages: list[Any] = []
+    found = []
+    for suite in suites:
+        identifier, results_of_suite = _validate(context, suite, run_id)
+        pages += [identifier, identifier.expectation_suite_identifier]
+        found.append(results_of_suite)
+    # Once for all suites, because each time the page that lists every run is made anew.
+    context.build_data_docs(resource_identifiers=pages)
+    return found
 
 
 def _validate(context: Any, suite: TableSuite, run_id: Any) -> tuple[Any, list[Any]]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import great_expectations as gx
 import pytest
 
+from expectations.pinned import pin
+from expectations.run import run_suites
+from expectations.suites import suites
 from pipelines.cli import run
 from pipelines.storage import warehouse_of
 from pipelines.tables import quality
@@ -65,6 +73,28 @@ def test_a_warning_marks_the_run_and_does_not_end_it(tmp_path: Path) -> None:
     tables = project(lake, tmp_path)
     assert check(tmp_path) == 0
     assert quality.state_of(quality.newest(tables)) == "marked"
+
+
+def test_two_checks_of_a_pipeline_go_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = session_lake()
+    tables = project(lake, tmp_path)
+    pinned = pin(tables, lake.pipeline)
+    began, get_context = threading.Event(), gx.get_context
+
+    def context(**given: Any) -> Any:
+        began.set()
+        return get_context(**given)
+
+    monkeypatch.setattr(gx, "get_context", context)
+    folder = tmp_path / "quality"
+    folder.mkdir()
+    with ThreadPoolExecutor() as pool:
+        with (folder / "lock").open("w") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            run = pool.submit(run_suites, suites(pinned), pinned, tables, folder)
+            assert not began.wait(0.5), "the other one is not done with the suites in the folder"
+        assert run.result(60).state == "passed"
+    assert began.is_set()
 
 
 def test_an_epoch_without_a_snapshot_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
