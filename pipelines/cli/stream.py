@@ -20,6 +20,7 @@ from pipelines.sizes import parse_size
 from windowing.time import show_millis
 
 if TYPE_CHECKING:
+    from pipelines.driver import Driver
     from pipelines.lease import Lease
     from pipelines.snapshots.head import Snapshot
 
@@ -103,7 +104,7 @@ def stream(
             screen.tell(f"{pipeline} has left timeline {restore_from_timeline}: it goes on from its newest snapshot")
             target = "latest"
         if target not in ("latest", "none"):
-            _restore(driver.tables, target, driver.clock())
+            _restore(driver, target)
         run = Stream(driver, config.work_folder, on_epoch, given, upkeep, anew=target == "none")
         should_stop = _asked_to_stop(driver.lease)
         if every is None:
@@ -118,11 +119,16 @@ def has_left(head: Snapshot | None, timeline: int | None) -> bool:
     return timeline is not None and timeline != (0 if head is None else head.manifest.timeline)
 
 
-def _restore(tables: Any, target: str, now: int) -> None:
+def _restore(driver: Driver, target: str) -> None:
+    """Go back to a snapshot, once it is sure that this code and the source as it is can go on from there."""
+    from pipelines.epoch.plan import Source
     from pipelines.snapshots.find import find_snapshot
     from pipelines.snapshots.restore import restore
 
-    restore(tables, find_snapshot(tables, target), now)
+    snapshot = find_snapshot(driver.tables, target)
+    for one in Source.open(driver.spark, driver.tables, driver.pipeline).inputs:
+        one.position_of(snapshot.manifest)
+    restore(driver.tables, snapshot, driver.clock())
 
 
 def _asked_to_stop(lease: Lease) -> Callable[[], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ class Project:
         (folder / "tidegate.toml").write_text(TOML)
         (folder / "of_the_project.py").write_text(CODE)
         return cls(folder, printed)
+
+    def rewrite(self, pipeline: str) -> None:
+        """Another version of its code, by the expression that makes the pipeline."""
+        sys.modules.pop("of_the_project", None)
+        code = f"from datetime import timedelta\nfrom tests.lake import session_pipeline\nsessions = {pipeline}\n"
+        (self.folder / "of_the_project.py").write_text(code)
+        for cache in (self.folder / "__pycache__").glob("of_the_project*"):
+            cache.unlink()
 
     @property
     def by_hand(self) -> ByHand:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,22 +97,13 @@ def test_code_that_can_go_on_is_told_from_code_that_can_not(project: Project) ->
     source = project.by_hand.warehouse.path("events")
     write_deltalake(source, EVENTS.empty_table())
     assert project.data("snapshot", "check", "sessions")["same_code"]
-    rewrite(project, "session_pipeline(gap=timedelta(minutes=5))")
+    project.rewrite("session_pipeline(gap=timedelta(minutes=5))")
     told = project.data("snapshot", "check", "sessions")
     assert (told["compatible"], told["same_code"]) == (True, False)
-    rewrite(project, "session_pipeline(max_parallelism=64)")
+    project.rewrite("session_pipeline(max_parallelism=64)")
     code, text = project.tidegate("snapshot", "check", "sessions", "--json")
     assert code == 3
     assert "max_parallelism is 128 in the snapshot and 64 in the code" in json.loads(text)["message"]
-
-
-def rewrite(project: Project, value: str) -> None:
-    sys.modules.pop("of_the_project", None)
-    (project.folder / "of_the_project.py").write_text(
-        f"from datetime import timedelta\nfrom tests.lake import session_pipeline\nsessions = {value}\n"
-    )
-    for cache in (project.folder / "__pycache__").glob("of_the_project*"):
-        cache.unlink()
 
 
 def test_checksums_tell_equal_key_groups(project: Project) -> None:

@@ -1,0 +1,114 @@
+"""`tidegate stream` as a command: where it starts, and what it says of each epoch. Its engine is Python here."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines import session
+from tests.lake import Lake, at
+from tests.pipelines.cli.project import Project
+from tests.recovery.without_spark import NoSpark, standing_in
+
+NOW = ("stream", "sessions", "--available-now")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The project's source: a session at each full hour."""
+    lake = Lake(tmp_path)
+    for hour in (8, 9, 10):
+        lake.append(("ann", at(f"{hour:02d}:00"), hour))
+    return lake
+
+
+@pytest.fixture
+def streaming(project: Project, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """The project, whose streams run without a JVM; signals are the test's own again afterwards."""
+    monkeypatch.setattr(session, "start_session", lambda config, name: NoSpark())
+    monkeypatch.setattr(session, "stop_session", lambda session: None)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    with standing_in(NoSpark()):
+        yield project
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def totals(project: Project) -> list[int]:
+    return sorted(row["total"] for row in project.data("results", "sessions"))
+
+
+def test_each_epoch_has_a_line_that_says_what_came_and_where_time_is(streaming: Project) -> None:
+    code, told = streaming.tidegate(*NOW, "--max-files-per-epoch", "1")
+    assert code == 0
+    first, second, third, *_, last = [line for line in told.splitlines() if line]
+    assert first.startswith("epoch 1: 1 in, 0 late, 0 fired, 1 open, watermark 2024-03-01 06:59:59.999, lag ")
+    assert first.endswith(" s")
+    assert second.startswith("epoch 2: 1 in, 0 late, 0 fired, 2 open, watermark 2024-03-01 07:59:59.999, lag ")
+    assert third.startswith("epoch 3: 1 in, 0 late, 1 fired, 2 open, watermark 2024-03-01 08:59:59.999, lag ")
+    assert last == "sessions: ended after its epoch; nothing is half done"
+
+
+def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streaming: Project) -> None:
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    found = totals(streaming)
+    told = streaming.data(*NOW, "--restore", "1")
+    assert [epoch["events"] for epoch in told["epochs"]][:1] == [2]
+    assert totals(streaming) == found
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
+
+
+def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, lake: Lake) -> None:
+    streaming.data(*NOW)
+    found = totals(streaming)
+    streaming.data("savepoint", "create", "sessions", "release")
+    lake.append(("bob", at("08:59"), 1), ("ann", at("12:00"), 12))
+    streaming.data(*NOW)
+    more = totals(streaming)
+    assert set(more) > set(found)
+    told = streaming.data(*NOW, "--restore", "savepoint:release")
+    assert [epoch["events"] for epoch in told["epochs"]][:1] == [2]
+    assert totals(streaming) == more
+
+
+def test_a_stream_that_restores_nothing_begins_at_the_beginning_of_the_source(streaming: Project) -> None:
+    streaming.data(*NOW)
+    found = totals(streaming)
+    told = streaming.data(*NOW, "--restore", "none")
+    assert told["epochs"][0]["events"] == 3
+    assert totals(streaming) == found
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {2}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "refused"),
+    [
+        ("session_pipeline(key=('value',))", "key column 'user'"),
+        ("session_pipeline(max_parallelism=64)", "max_parallelism is 128 in the snapshot and 64 in the code"),
+    ],
+)
+def test_nothing_is_removed_before_it_is_sure_that_the_code_can_go_on_from_the_snapshot(
+    streaming: Project, pipeline: str, refused: str
+) -> None:
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    found, runs = totals(streaming), streaming.data("runs", "sessions")
+    streaming.rewrite(pipeline)
+    code, told = streaming.tidegate(*NOW, "--restore", "1")
+    assert (code, refused in told) == (3, True), told
+    assert (totals(streaming), streaming.data("runs", "sessions")) == (found, runs)
+
+
+def test_nothing_is_removed_where_the_source_can_not_be_read_from_the_snapshot_on(
+    streaming: Project, lake: Lake
+) -> None:
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    found = totals(streaming)
+    shutil.rmtree(lake.path("events"))
+    lake.append(("ann", at("08:00"), 8))
+    code, told = streaming.tidegate(*NOW, "--restore", "1")
+    assert (code, "was replaced" in told) == (3, True), told
+    assert totals(streaming) == found
