@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from windowing.aggregates import AggregateColumns, Count, Groups, Sum, VectorisedAggregate
+from tests.windowing.columnar.longest import Longest
+from windowing.aggregates import AggregateColumns, Count, Sum
 from windowing.assigners import EventTimeSessionWindows, GapColumn, TumblingEventTimeWindows
 from windowing.assigners.base import WindowAssigner
 from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, choose_operator
@@ -25,34 +25,6 @@ INPUT = pa.schema([("value", pa.int64()), ("name", pa.string())])
 KEY = KeySchema.of(key=pa.string())
 PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
 START = -(2**63)
-
-
-class Longest(VectorisedAggregate):
-    """A user's own aggregate: the length of the longest name."""
-
-    accumulator_type = pa.int64()
-    result_type = pa.struct([("longest", pa.int64())])
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return max(accumulator, len(value["name"]))
-
-    def merge(self, accumulator: int, other: int) -> int:
-        return max(accumulator, other)
-
-    def get_result(self, accumulator: int) -> dict[str, int]:
-        return {"longest": accumulator}
-
-    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Any, groups: Groups) -> pa.Array:
-        return pa.array(groups.max(pc.utf8_length(columns["name"]).cast(pa.int64()).to_numpy()))
-
-    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
-        return pa.array(groups.max(accumulators.to_numpy()))
-
-    def finish(self, accumulators: pa.Array) -> pa.Array:
-        return pa.StructArray.from_arrays([accumulators], fields=list(self.result_type))
 
 
 def windows_of(assigner: WindowAssigner, aggregate: Any = None, **options: Any) -> Windows:
@@ -151,7 +123,7 @@ def test_only_clusters_that_a_late_element_may_meet_go_through_the_row_operator(
 
 
 def test_an_aggregate_of_ones_own_works_on_arrays() -> None:
-    windows = windows_of(TumblingEventTimeWindows(10), Longest())
+    windows = windows_of(TumblingEventTimeWindows(10), Longest("name"))
     assert choose_operator(windows).columnar
     operator, empty = operator_of(windows)
     first = operator.run(elements(("a", 1), ("bcd", 2)), empty, Timeline.of_commits(START, [(5, True)]))
