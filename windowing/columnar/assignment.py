@@ -53,6 +53,11 @@ def assignment_of(assigner: WindowAssigner) -> Assignment | None:
             return None
 
 
+def windows_of_an_element(assigner: WindowAssigner) -> int:
+    """How many windows an element belongs to at most."""
+    return -(-assigner.size // assigner.slide) if isinstance(assigner, SlidingEventTimeWindows) else 1
+
+
 def _tumbling(timestamps: Int64s, size: int, offset: int) -> Assigned:
     starts = timestamps - (timestamps - offset) % size
     return Assigned(np.arange(len(timestamps)), starts, starts + size)

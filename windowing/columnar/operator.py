@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windowing.aggregates.vectorised import Bools, Int64s
 from windowing.columnar.aligned import AlignedKernel
-from windowing.columnar.assignment import assignment_of
+from windowing.columnar.assignment import assignment_of, windows_of_an_element
 from windowing.columnar.by_row import run_by_row
 from windowing.columnar.contents import ColumnarContents
 from windowing.columnar.elements import Elements, Outcome
@@ -76,6 +76,7 @@ class ColumnarOperator:
                 "the columnar operator needs to know every type: bind the aggregates to the input's schema "
                 "(AggregateColumns.of(aggregates, schema)), and declare accumulator_type and result_type"
             )
+        self.windows_of_an_element = windows_of_an_element(windows.assigner)
         self._windows = windows
         self._panes = panes
         self._late_output = late_output

@@ -21,7 +21,7 @@ from windowing.columnar.timeline import Timeline
 from windowing.time import Millis
 
 ROWS_AT_A_TIME = 4_000_000
-"""Elements of one pass: their arrays and what is made of them take about 250 bytes each."""
+"""Elements of one pass, once for each of their windows: what is made of one takes about 250 bytes."""
 
 
 def run_in_passes(
@@ -40,8 +40,10 @@ def run_in_passes(
         state: all state rows of these keys, and of any others.
         timeline: how the watermark moves.
         clock: processing time, int64 epoch milliseconds.
-        rows: elements of one pass; those of one commit and one time are never parted.
+        rows: elements of one pass, each as often as it has windows; those of one commit and one time are
+            never parted.
     """
+    rows = max(1, rows // operator.windows_of_an_element)
     if len(elements) <= rows:
         return operator.run(elements, state, timeline, clock)
     outcomes = []

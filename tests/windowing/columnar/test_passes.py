@@ -1,0 +1,62 @@
+"""What is in memory at once is bounded, whatever the windows and the keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from windowing.aggregates import AggregateColumns, Count, Sum
+from windowing.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from windowing.assigners.base import WindowAssigner
+from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
+from windowing.compute import Windows
+from windowing.keys import KeySchema
+from windowing.operators.window.snapshot import state_schema
+from windowing.panes import PanePolicy
+
+INPUT = pa.schema([("value", pa.int64())])
+KEY = KeySchema.of(key=pa.int64())
+PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
+EVENTS = 200
+HOT_KEY = Elements(
+    {"key": pa.array([7] * EVENTS)}, np.arange(EVENTS), np.zeros(EVENTS, np.int64), {"value": pa.array(range(EVENTS))}
+)
+
+
+@pytest.mark.parametrize(
+    ("assigner", "windows_of_an_element"),
+    [
+        (TumblingEventTimeWindows(60), 1),
+        (EventTimeSessionWindows(10), 1),
+        (SlidingEventTimeWindows(60, 6), 10),
+        (SlidingEventTimeWindows(60, 7), 9),
+        (SlidingEventTimeWindows(60, 90), 1),
+        (SlidingEventTimeWindows(150, 1), 150),
+    ],
+    ids=str,
+)
+def test_a_pass_takes_fewer_elements_where_each_has_many_windows(
+    monkeypatch: pytest.MonkeyPatch, assigner: WindowAssigner, windows_of_an_element: int
+) -> None:
+    taken: list[int] = []
+    run = ColumnarOperator.run
+
+    def counted(operator: ColumnarOperator, elements: Elements, *rest: Any) -> Outcome:
+        taken.append(len(elements))
+        return run(operator, elements, *rest)
+
+    monkeypatch.setattr(ColumnarOperator, "run", counted)
+    windows = Windows(assigner, aggregate=AggregateColumns.of({"events": Count(), "total": Sum("value")}, INPUT))
+    schema = state_schema(windows, KEY, None, PANES)
+    operator, empty = ColumnarOperator(windows, schema, PANES, 16), schema.to_table([], 16)
+    timeline = Timeline.of_commits(-(2**63), [(EVENTS // 2, True)])
+
+    came = run_in_passes(operator, HOT_KEY, empty, timeline, rows=100)
+    assert sum(taken) == EVENTS
+    assert max(taken) == max(1, 100 // windows_of_an_element)
+    whole = run(operator, HOT_KEY, empty, timeline)
+    assert came.panes.equals(whole.panes)
+    assert came.state.sort_by("window_start").equals(whole.state.sort_by("window_start"))
