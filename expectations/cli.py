@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
-    What holds of all windows of its kind is checked, and over the windows that became final with the epoch
-    the suite that tidegate.toml names. A critical expectation that does not hold ends the command with exit
-    code 5; a warning only marks the run.
+    What holds of all windows of its kind is checked, and over the windows that became final since the newest
+    check that passed the suite that tidegate.toml names. A critical expectation that does not hold ends the
+    command with exit code 5; a warning only marks the run.
     """
     config = screen.config()
     path = config.entry(pipeline).suite
@@ -67,7 +67,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
             "report": None if report is None else str(report),
         },
         table(
-            f"{pipeline}, epoch {run.epoch}: {len(pinned.fresh)} windows became final, {run.state}",
+            f"{pipeline}, epoch {run.epoch}: {_found(pinned)}, {run.state}",
             ("", "severity", "rows", "expectation", "about", "observed"),
             rows,
         ),
@@ -80,6 +80,11 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
         raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {told}; see {run.docs}")
 
 
+def _found(pinned: Pinned) -> str:
+    since = "" if pinned.since is None else f" since epoch {pinned.since}"
+    return f"{len(pinned.fresh)} windows became final{since}"
+
+
 def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
     """What the checked snapshot says of itself."""
     manifest = pinned.manifest
@@ -88,7 +93,8 @@ def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
         "timeline": manifest.timeline,
         "epoch": manifest.epoch,
         "snapshot_version": pinned.versions["state"],
-        "interval": manifest.interval.model_dump() if manifest.interval else None,
+        "since": pinned.since,
+        "interval": pinned.interval,
         "watermark": manifest.watermark,
         "counters": dict(manifest.counters),
     }

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from expectations.fresh import find_fresh
 from expectations.ledger import ledger
 from expectations.restored import restored
 from pipelines import Pipeline
 from pipelines.snapshots.manifest import Manifest
-from pipelines.tables import results
-from pipelines.tables.pinned import PinnedTables, pin_tables
+from pipelines.tables.pinned import pin_tables
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.window_shape import WindowShape, window_shape
 
@@ -26,7 +25,9 @@ class Pinned:
         manifest: of the epoch's snapshot.
         versions: of each table, that it was read at.
         shape: of the windows; None where the pipeline computes something else.
-        fresh: windows that became final with this epoch, one row each.
+        since: the newest epoch before it whose check passed; None if there is none.
+        interval: event time that was run since, `start` and `end` in epoch milliseconds; None of a stream.
+        fresh: windows that became final since, one row each.
         windows: all final windows, one row each.
         panes: table results.
         epochs: table epochs.
@@ -38,6 +39,8 @@ class Pinned:
     manifest: Manifest
     versions: dict[str, int]
     shape: WindowShape | None
+    since: int | None
+    interval: dict[str, int] | None
     fresh: pd.DataFrame
     windows: pd.DataFrame
     panes: pd.DataFrame
@@ -67,11 +70,14 @@ def pin(own: PipelineTables, pipeline: Pipeline, epoch: int | None = None) -> Pi
     tables = pin_tables(own, epoch)
     shape = window_shape(pipeline, tables.manifest.stagger_offset)
     final = tables.final_windows()
+    fresh = find_fresh(own, tables, final)
     return Pinned(
         tables.manifest,
         tables.versions,
         shape,
-        _frame(final.filter(_became_final(tables, final))),
+        fresh.since,
+        fresh.interval,
+        _frame(fresh.windows),
         _frame(final),
         _frame(tables.results),
         _frame(tables.epochs.drop_columns(["phases"])),
@@ -79,17 +85,6 @@ def pin(own: PipelineTables, pipeline: Pipeline, epoch: int | None = None) -> Pi
         _frame(tables.state),
         restored(own, tables),
     )
-
-
-def _became_final(tables: PinnedTables, final: pa.Table) -> pa.Array:
-    """Which windows were not final yet at the parent epoch; of other results, those that it put out."""
-    manifest = tables.manifest
-    is_own = pc.equal(final["epoch"], pa.scalar(manifest.epoch, pa.int64()))
-    if not results.has_panes(final.schema):
-        return is_own
-    parent = pc.equal(tables.epochs["epoch"], pa.scalar(manifest.parent, pa.int64()))
-    before = tables.epochs.filter(parent)["watermark"].drop_null()
-    return pc.or_(is_own, pc.greater(final["final_at"], before[0])) if len(before) else is_own
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:

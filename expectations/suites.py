@@ -37,7 +37,7 @@ def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
 
     Args:
         pinned: the tables.
-        own: the pipeline's own ExpectationSuite, over the windows that became final with the epoch.
+        own: the pipeline's own ExpectationSuite, over the windows that became final since the newest check that passed.
     """
     found = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),

@@ -17,6 +17,7 @@ _OF_AN_EVENT = (
     "timeline",
     "epoch",
     "snapshot_version",
+    "since",
     "interval",
     "watermark",
     "counters",

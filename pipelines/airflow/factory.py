@@ -85,7 +85,8 @@ class PipelineDags:
                 depends_on_past=True,
                 note=StaleNote(**self._pipeline),
             )
-            windows >> self._quality("ti.xcom_pull(task_ids='windows')['runs'][0]['epoch']")
+            # With following intervals the last one: what became final with the others no check has seen yet.
+            windows >> self._quality("ti.xcom_pull(task_ids='windows')['runs'][-1]['epoch']")
         return dag
 
     def stream(self) -> DAG:

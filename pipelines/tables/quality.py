@@ -5,7 +5,7 @@ Only appended to, one commit a check, and nothing of a pipeline rests on it; so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
@@ -81,6 +81,16 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
     if epoch is not None:
         rows = rows.filter(pc.equal(rows["epoch"], pa.scalar(epoch, pa.int64())))
     return rows.filter(pc.equal(rows["check_id"], rows["check_id"][0])) if len(rows) else rows
+
+
+def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None:
+    """The newest of some epochs of which the newest check found nothing critical; None where there is none."""
+    rows = read(tables)
+    is_broken = pc.and_(pc.equal(rows["severity"], "critical"), pc.invert(rows["success"]))
+    broken = set(rows.filter(is_broken)["check_id"].to_pylist())
+    checks = rows.group_by(["epoch", "check_id", "checked_at"]).aggregate([]).sort_by("checked_at").to_pylist()
+    newest = {check["epoch"]: check["check_id"] for check in checks}
+    return max((epoch for epoch in newest.keys() & set(epochs) if newest[epoch] not in broken), default=None)
 
 
 def state_of(rows: pa.Table) -> str:

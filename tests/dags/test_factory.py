@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
+import jinja2
 import pytest
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from airflow.sdk.exceptions import ParamValidationError
@@ -54,6 +56,13 @@ def test_backfills_go_in_order_and_their_data_interval_is_the_slice(dags: dict[s
     assert windows.depends_on_past
     assert not quality.depends_on_past, "an old error must not stop new windows"
     assert quality.upstream_task_ids == {"windows"}
+
+
+def test_with_following_intervals_the_last_one_is_checked(dags: dict[str, DAG]) -> None:
+    (argument,) = [text for text in dags["sessions__backfill"].get_task("quality").arguments if "epoch" in text]
+    result = {"runs": [{"epoch": 4}, {"epoch": 5}, {"epoch": 6}]}
+    ti = SimpleNamespace(xcom_pull=lambda task_ids: {"windows": result}[task_ids])
+    assert jinja2.Template(argument).render(ti=ti) == "--epoch=6"
 
 
 def test_only_windows_that_passed_their_checks_change_the_asset(dags: dict[str, DAG]) -> None:
