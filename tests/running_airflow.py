@@ -32,6 +32,15 @@ with DAG("billing", schedule=[final_windows_asset("daily")], is_paused_upon_crea
 """
 """Somebody else's DAG, downstream of ours."""
 
+BY_HAND = {
+    "catchup": "false",
+    "end": "2024-04-01",
+    "stream_mode": '"continuous"',
+    # The next leap day: a schedule whose last tick lies after `start` has a run of it made at once.
+    "stream_schedule": '"0 0 29 2 *"',
+}
+"""Nothing starts by itself: a continuous stream has no schedule, and no interval of now is to be run."""
+
 PROJECT = """
 [pipelines.daily]
 object = "visits:daily"
@@ -69,9 +78,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
     The tables of `sessions` hold two good epochs; `daily` and `live` never ran.
     """
     folder = tmp_path_factory.mktemp("project")
-    # Nothing starts by itself: a continuous stream has no schedule, and no interval of now is to be run.
-    by_hand = {"catchup": "false", "end": "2024-04-01", "stream_mode": '"continuous"', "retry_delay_seconds": "1"}
-    config = write_project(folder, session_lake(), max_lag_minutes="90", **by_hand)
+    config = write_project(folder, session_lake(), max_lag_minutes="90", retry_delay_seconds="1", **BY_HAND)
     config.write_text(config.read_text() + PROJECT)
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)
     (folder / "dags").mkdir()
