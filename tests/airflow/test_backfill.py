@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pipelines.airflow.embedded import EmbeddedAirflow
 from tests.airflow.conftest import DAYS, Backfilled, day
-from tests.airflow.dag_runs import events_of, heard_by, states, wait_until
+from tests.airflow.dag_runs import events_of, heard_by, states, task_log, wait_until
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
 from tests.lake import conserved
@@ -40,6 +42,17 @@ def test_after_kill_9_of_scheduler_and_worker_no_second_driver_was_started(
     assert len(started) == DAYS, "ten processes for ten days"
     tries = [states(airflow, run)["windows"][1] for run in backfilled.runs]
     assert sum(number > 1 for number in tries) == 2, "the two tasks whose workers were killed were tried again"
+
+
+def test_the_log_of_a_task_tells_what_its_day_counted(backfilled: Backfilled, airflow: EmbeddedAirflow) -> None:
+    told = [
+        re.search(r"epoch (\d+): (\d+) in, 0 late, (\d+) fired", task_log(airflow, run, "windows"))
+        for run in backfilled.runs
+    ]
+    counted = [tuple(map(int, found.groups())) for found in told if found is not None]
+    epochs = backfilled.lake.rows(daily, "epochs").sort_by("epoch").slice(0, DAYS).to_pylist()
+    assert counted == [(row["epoch"], row["events_in"], row["fired_on_time"]) for row in epochs]
+    assert "Run report: " in task_log(airflow, backfilled.runs[0], "quality")
 
 
 def test_a_day_whose_windows_are_final_and_valid_reaches_who_waits_for_it(
