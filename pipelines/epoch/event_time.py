@@ -34,15 +34,16 @@ class _Partition:
     generator: WatermarkGenerator
     watermark: Millis = MIN_TIMESTAMP
     idle: bool = False
+    aligned: bool = True
     pending: Millis | None = None
     last_commit: Millis | None = None
 
     def emit_watermark(self, timestamp: Millis) -> None:
-        self.idle = False
+        self.mark_active()
         self.watermark = max(self.watermark, timestamp)
 
     def mark_idle(self) -> None:
-        self.idle = True
+        self.idle, self.aligned = True, False
 
     def mark_active(self) -> None:
         self.idle = False
@@ -77,6 +78,7 @@ class EventTime:
             partition = event_time._partition(name)
             partition.generator.restore(dict(known.generator))
             partition.watermark, partition.idle = known.watermark, known.idle
+            partition.aligned = is_aligned(known, watermark)
             partition.pending, partition.last_commit = known.pending, known.last_commit
         return event_time
 
@@ -106,7 +108,8 @@ class EventTime:
             if partition.pending is not None:
                 if not self.strategy.reads_events:
                     partition.generator.on_event(None, partition.pending, partition)
-                partition.pending, partition.last_commit, partition.idle = None, self.clock, False
+                partition.pending, partition.last_commit = None, self.clock
+                partition.mark_active()
                 partition.generator.on_periodic_emit(partition)
         return self._align()
 
@@ -153,21 +156,24 @@ class EventTime:
                 remembered = now
 
     def _align(self) -> Millis:
-        """The smallest watermark of the partitions that are neither idle nor behind after having been so.
+        """The smallest watermark of the partitions that are aligned; it never goes back.
 
-        Where all are idle nobody has to be waited for, and the largest counts.
+        A partition that comes back from idleness is aligned once it has caught up. A new one is at once, so that
+        one behind holds the watermark where it is. Where all are idle nobody has to be waited for, and the largest
+        counts. Source: Flink's `StatusWatermarkValve`, and its `CombinedWatermarkStatus` for what is new.
         """
         timeout = self.strategy.idle_timeout
-        for partition in self._partitions.values():
+        everyone = self._partitions.values()
+        for partition in everyone:
             quiet_since = partition.last_commit
             if timeout is not None and quiet_since is not None and self.clock - quiet_since > timeout:
-                partition.idle = True
-        everyone = self._partitions.values()
-        active = [partition for partition in everyone if not partition.idle]
-        caught_up = [partition.watermark for partition in active if partition.watermark >= self.watermark]
-        if caught_up:
-            self.watermark = min(caught_up)
-        elif everyone and not active:
+                partition.mark_idle()
+            elif not partition.idle and partition.watermark >= self.watermark:
+                partition.aligned = True
+        aligned = [partition.watermark for partition in everyone if partition.aligned]
+        if aligned:
+            self.watermark = max(self.watermark, min(aligned))
+        elif everyone and all(partition.idle for partition in everyone):
             self.watermark = max(self.watermark, *(partition.watermark for partition in everyone))
         return self.watermark
 
@@ -183,6 +189,7 @@ class EventTime:
                 generator=partition.generator.snapshot(),
                 watermark=partition.watermark,
                 idle=partition.idle,
+                aligned=partition.aligned,
                 pending=partition.pending,
                 last_commit=partition.last_commit,
             )
@@ -196,3 +203,13 @@ class EventTime:
             watching = replace(self.strategy, idle_timeout=None)
             known = self._partitions[name] = _Partition(watching.create_generator(lambda: self.clock))
         return known
+
+
+def is_aligned(known: PartitionWatermark, watermark: Millis) -> bool:
+    """Whether the pipeline's watermark waits for a partition, as a manifest has it.
+
+    An older manifest does not say it: there a partition that was behind was taken for one that came back.
+    """
+    if known.aligned is None:
+        return not known.idle and known.watermark >= watermark
+    return known.aligned

@@ -128,11 +128,15 @@ class Schemas(_Value):
 
 
 class PartitionWatermark(_Value):
-    """Event time of one source partition; `pending` is of a commit that is read in part."""
+    """Event time of one source partition; `pending` is of a commit that is read in part.
+
+    The pipeline's watermark waits for those that are `aligned`: not idle, and not behind after having been so.
+    """
 
     generator: dict[str, Any] = {}
     watermark: int
     idle: bool = False
+    aligned: bool | None = None
     pending: int | None = None
     last_commit: int | None = None
 

@@ -65,6 +65,27 @@ def test_a_partition_that_comes_back_counts_once_it_has_caught_up() -> None:
     assert commit(event_time, 1_220, b=805, a=900) == 794
 
 
+def test_a_new_partition_that_is_behind_is_waited_for() -> None:
+    event_time = EventTime(IDLE)
+    commit(event_time, 1_000, a=500)
+    assert commit(event_time, 1_010, b=300) == 489, "it never goes back"
+    assert commit(event_time, 1_020, a=800) == 489
+    restored = EventTime.restored(IDLE, event_time.watermark, event_time.clock, event_time.snapshot())
+    assert commit(restored, 1_030, b=600) == 589
+    assert commit(restored, 1_131, a=900) == 889, "not for longer than the timeout"
+
+
+def test_a_partition_behind_in_an_older_manifest_is_one_that_came_back() -> None:
+    """They did not tell it from a new one, and waited for neither."""
+    event_time = EventTime(BOUNDED)
+    commit(event_time, 1_000, a=500, b=300)
+    older = {name: known.model_copy(update={"aligned": None}) for name, known in event_time.snapshot().items()}
+    restored = EventTime.restored(BOUNDED, 489, event_time.clock, older)
+    assert commit(restored, 1_010, a=800) == 789
+    assert commit(restored, 1_020, b=850) == 789, "from when it has caught up it counts"
+    assert commit(restored, 1_030, a=990) == 839
+
+
 def test_where_all_are_idle_the_largest_counts() -> None:
     event_time = EventTime(IDLE)
     commit(event_time, 1_000, a=500, b=400)

@@ -1,0 +1,105 @@
+"""A stream takes over from a backfill: whom its watermark waits for then, and a crash while it does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines import Pipeline
+from tests.lake import DAY0, Clock, Lake, at, hourly_pipeline
+from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, run
+from tests.recovery.steps import STEPS
+from tests.recovery.test_equality import IDLENESS, commits_come_hourly
+from tests.recovery.without_spark import NoSpark, standing_in
+from windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from windowing.time import to_millis
+
+pytestmark = pytest.mark.recovery
+
+HOUR = timedelta(hours=1)
+TEN_MINUTES = Windows(
+    TumblingEventTimeWindows.of(timedelta(minutes=10)), aggregate={"events": Count(), "total": Sum("value")}
+)
+
+
+def ten_minutes(name: str = "hours", watermark: WatermarkStrategy | None = None) -> Pipeline:
+    """Windows of each user, who are the source partitions; out of order by an hour where nothing else is said."""
+    bounded = WatermarkStrategy.for_bounded_out_of_orderness(HOUR)
+    return hourly_pipeline(
+        name, compute=TEN_MINUTES, watermark=watermark or bounded, watermark_by="user", max_ahead=timedelta(days=9)
+    )
+
+
+PATIENT = ten_minutes()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A day of two users, and of the next a row of each, in one version."""
+    lake = Lake(tmp_path / "lake", Clock(0))
+    lake.append(("ann", at("08:00"), 1), ("bob", at("09:00"), 2), ("ann", at("24:10"), 3), ("bob", at("24:05"), 4))
+    commits_come_hourly(lake, "events")
+    return lake
+
+
+def backfilled(lake: Lake, pipeline: Pipeline) -> Lake:
+    """The lake with the first day run."""
+    with standing_in(NoSpark()):
+        lake.backfill(NoSpark(), pipeline, DAY0, at("24:00"))  # type: ignore[arg-type]
+    return lake
+
+
+def goes_on(lake: Lake, *rows: tuple[str, str]) -> None:
+    """A commit, an hour after the one before."""
+    lake.append(*((user, at(time), 1) for user, time in rows))
+    commits_come_hourly(lake, "events")
+
+
+def windows(lake: Lake, pipeline: Pipeline) -> set[tuple[str, str, int]]:
+    """User, start and number of events of each window that has fired."""
+    return {
+        (row["user"], row["window_start"].strftime("%d %H:%M"), row["events"])
+        for row in lake.latest(pipeline).to_pylist()
+    }
+
+
+def test_partitions_that_are_behind_the_backfill_are_waited_for(lake: Lake) -> None:
+    backfilled(lake, PATIENT)
+    goes_on(lake, ("ann", "25:30"))
+    run(NoSpark(), lake, pipeline=PATIENT)
+    assert lake.snapshot(PATIENT).manifest.watermark == to_millis(at("24:00")) - 1, "where the backfill left it"
+    goes_on(lake, ("bob", "24:20"))
+    goes_on(lake, ("ann", "26:00"), ("bob", "26:10"))
+    run(NoSpark(), lake, pipeline=PATIENT)
+    assert lake.rows(PATIENT, "late").num_rows == 0
+    assert lake.snapshot(PATIENT).manifest.watermark == to_millis(at("25:00")) - 1
+    streamed = ten_minutes("streamed")
+    run(NoSpark(), lake, pipeline=streamed)
+    assert windows(lake, PATIENT) == windows(lake, streamed)
+    assert ("bob", "02 00:20", 1) in windows(lake, PATIENT)
+
+
+def test_a_partition_that_stays_silent_after_it_is_not_waited_for_longer_than_the_timeout(lake: Lake) -> None:
+    pipeline = ten_minutes(watermark=IDLENESS)
+    backfilled(lake, pipeline)
+    goes_on(lake, ("ann", "25:00"))
+    run(NoSpark(), lake, pipeline=pipeline)
+    assert lake.snapshot(pipeline).manifest.watermark == to_millis(at("24:00")) - 1, "bob may still come"
+    goes_on(lake, ("ann", "26:00"))
+    run(NoSpark(), lake, pipeline=pipeline)
+    assert lake.snapshot(pipeline).manifest.watermark == to_millis(at("25:40")) - 1
+    assert lake.snapshot(pipeline).manifest.partitions["bob"].idle
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_while_it_takes_over_changes_nothing(lake: Lake, tmp_path: Path, step: str) -> None:
+    backfilled(lake, PATIENT)
+    goes_on(lake, ("ann", "25:30"), ("bob", "25:20"))
+    undisturbed = copy_of(lake, tmp_path / "undisturbed")
+    run(NoSpark(), undisturbed, pipeline=PATIENT)
+    crash_after(NoSpark(), lake, step, pipeline=PATIENT)
+    run(NoSpark(), lake, pipeline=PATIENT)
+    assert [row["kind"] for row in lake.rows(PATIENT, "epochs").to_pylist()].count("backfill") == 1
+    assert differences(outcome(lake, PATIENT), outcome(undisturbed, PATIENT)) == {}
