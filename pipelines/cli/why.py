@@ -167,6 +167,8 @@ def _partition(standing: PartitionStanding) -> tuple[Any, ...]:
 def _role(standing: PartitionStanding) -> str:
     if standing.idle:
         return "idle: nobody waits for it"
+    if not standing.aligned:
+        return "was idle: waited for once it has caught up"
     if not standing.holds:
         return ""
     behind = f" by {show_length(standing.behind)}" if standing.behind else ""

@@ -78,7 +78,7 @@ class EventTime:
             partition = event_time._partition(name)
             partition.generator.restore(dict(known.generator))
             partition.watermark, partition.idle = known.watermark, known.idle
-            partition.aligned = is_aligned(known, watermark)
+            partition.aligned = known.is_aligned(watermark)
             partition.pending, partition.last_commit = known.pending, known.last_commit
         return event_time
 
@@ -203,13 +203,3 @@ class EventTime:
             watching = replace(self.strategy, idle_timeout=None)
             known = self._partitions[name] = _Partition(watching.create_generator(lambda: self.clock))
         return known
-
-
-def is_aligned(known: PartitionWatermark, watermark: Millis) -> bool:
-    """Whether the pipeline's watermark waits for a partition, as a manifest has it.
-
-    An older manifest does not say it: there a partition that was behind was taken for one that came back.
-    """
-    if known.aligned is None:
-        return not known.idle and known.watermark >= watermark
-    return known.aligned

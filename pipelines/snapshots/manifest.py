@@ -140,6 +140,15 @@ class PartitionWatermark(_Value):
     pending: int | None = None
     last_commit: int | None = None
 
+    def is_aligned(self, watermark: Millis) -> bool:
+        """Whether it is waited for, where the watermark of its input is this.
+
+        An older manifest does not say it: there a partition that was behind was taken for one that came back.
+        """
+        if self.aligned is None:
+            return not self.idle and self.watermark >= watermark
+        return self.aligned
+
 
 class Manifest(_Value):
     """One snapshot.

@@ -27,7 +27,8 @@ class PartitionStanding:
         idle: whether nobody waits for it.
         last_commit: when a commit last carried rows of it.
         quiet: milliseconds since then.
-        holds: whether the pipeline's watermark waits for this one.
+        aligned: whether it is waited for at all: it is not idle, and not behind after having been so.
+        holds: whether the pipeline's watermark stays where it is until this one moves on.
         behind: how far it is behind the one that would hold it back else, milliseconds; None where it does not hold.
         idle_from: when nobody waits for it any more if nothing comes; None where it is idle, or will never be.
     """
@@ -37,6 +38,7 @@ class PartitionStanding:
     idle: bool
     last_commit: Millis | None
     quiet: Millis | None
+    aligned: bool
     holds: bool
     behind: Millis | None = None
     idle_from: Millis | None = None
@@ -72,18 +74,24 @@ class Waiting:
 def partitions(
     manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
 ) -> list[PartitionStanding]:
-    """Every source partition, the one that is furthest behind first.
+    """Every source partition: those that hold the watermark back first, by how far they are behind.
 
     Args:
         manifest: of a snapshot.
         now: int64 epoch milliseconds.
         timeouts: after how long without a commit a partition is idle, by input: `""` of a single one, else its side.
     """
-    active = sorted(known.watermark for known in manifest.partitions.values() if not known.idle)
+    sides = {name: name.partition(":")[0] if manifest.inputs else "" for name in manifest.partitions}
+    watermarks = {name: manifest.inputs.get(side, manifest.watermark) for name, side in sides.items()}
+    aligned = {
+        name: known.watermark for name, known in manifest.partitions.items() if known.is_aligned(watermarks[name])
+    }
     standings = []
     for name, known in manifest.partitions.items():
-        timeout = (timeouts or {}).get(name.partition(":")[0] if manifest.inputs else "")
-        holds = not known.idle and known.watermark == active[0]
+        timeout = (timeouts or {}).get(sides[name])
+        # An input that is ahead of the other holds nothing back, whatever its own partitions do.
+        holds = name in aligned and known.watermark <= watermarks[name] <= manifest.watermark
+        others = [watermark for other, watermark in aligned.items() if other != name]
         waits = None if known.idle or timeout is None or known.last_commit is None else known.last_commit + timeout + 1
         standings.append(
             PartitionStanding(
@@ -92,12 +100,13 @@ def partitions(
                 known.idle,
                 known.last_commit,
                 None if known.last_commit is None else now - known.last_commit,
+                name in aligned,
                 holds,
-                active[1] - known.watermark if holds and len(active) > 1 else None,
+                max(0, min(others) - known.watermark) if holds and others else None,
                 waits,
             )
         )
-    return sorted(standings, key=lambda standing: (standing.idle, standing.watermark, standing.name))
+    return sorted(standings, key=lambda one: (not one.holds, one.idle, one.watermark, one.name))
 
 
 def open_windows(
@@ -188,14 +197,17 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     for side in manifest.inputs:
         if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
             return f"nothing of the {side} source came yet, and that holds it back"
-    holding = [standing for standing in partitions(manifest, now) if standing.holds]
-    if not holding:
+    standings = partitions(manifest, now)
+    if all(standing.idle for standing in standings):
         return "every source partition is idle, so only new events move it"
-    slowest = holding[0]
+    # Where none holds it back, what is not idle came back and is behind.
+    slowest = standings[0]
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:
         who = f"the {slowest.name} source"
     quiet = "" if slowest.quiet is None else f", quiet for {show_length(slowest.quiet)}"
+    if not slowest.holds:
+        return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{quiet}"
     return f"{who} holds it back at {show_millis(slowest.watermark)}{quiet}"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import Pipeline
+from pipelines.snapshots.waiting import partitions
 from tests.lake import DAY0, Clock, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, run
 from tests.recovery.steps import STEPS
@@ -69,7 +70,9 @@ def test_partitions_that_are_behind_the_backfill_are_waited_for(lake: Lake) -> N
     backfilled(lake, PATIENT)
     goes_on(lake, ("ann", "25:30"))
     run(NoSpark(), lake, pipeline=PATIENT)
-    assert lake.snapshot(PATIENT).manifest.watermark == to_millis(at("24:00")) - 1, "where the backfill left it"
+    manifest = lake.snapshot(PATIENT).manifest
+    assert manifest.watermark == to_millis(at("24:00")) - 1, "where the backfill left it"
+    assert [(one.name, one.holds) for one in partitions(manifest, lake.clock())] == [("bob", True), ("ann", False)]
     goes_on(lake, ("bob", "24:20"))
     goes_on(lake, ("ann", "26:00"), ("bob", "26:10"))
     run(NoSpark(), lake, pipeline=PATIENT)

@@ -72,6 +72,25 @@ def test_with_idleness_its_windows_fire_and_it_is_taken_in_again_when_it_has_cau
     assert lake.snapshot(pipeline).manifest.watermark == to_millis(at("02:30")) - 1
 
 
+def test_why_does_not_blame_a_partition_that_came_back_and_is_not_waited_for_yet(lake: Lake) -> None:
+    pipeline = hourly_pipeline(watermark=PATIENT.with_idleness(90 * MINUTE), watermark_by="user")
+    stream(lake, pipeline, clock=at("03:00"))
+    lake.append(("bob", at("01:30"), 5), ("ann", at("02:50"), 6))
+    commits_come_hourly(lake, "events")
+    stream(lake, pipeline)
+    head = lake.snapshot(pipeline)
+    told = [(one.name, one.aligned, one.holds) for one in partitions(head.manifest, lake.clock())]
+    assert told == [("ann", True, True), ("bob", False, False)]
+    waiting, _ = open_windows(lake.tables(pipeline).warehouse, head, 0, lake.clock())
+    assert all("source partition 'ann' holds it back" in window.reason for window in waiting)
+    stream(lake, pipeline, clock=at("09:00"))
+    lake.append(("bob", at("01:40"), 5))
+    commits_come_hourly(lake, "events")
+    stream(lake, pipeline, clock=at("09:10"))
+    waiting, _ = open_windows(lake.tables(pipeline).warehouse, lake.snapshot(pipeline), 0, lake.clock())
+    assert all("source partition 'bob' was idle and has to catch up first" in window.reason for window in waiting)
+
+
 def test_a_backlog_makes_nobody_idle(lake: Lake) -> None:
     """However late the driver comes: what the log says about time counts, and only at its head does time go on."""
     pipeline = hourly_pipeline(watermark=PATIENT.with_idleness(150 * MINUTE), watermark_by="user")
