@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.pipeline import Input, Pipeline
-from pipelines.shards import ROWS_PER_SHARD
+from pipelines.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
 from pipelines.sources.plain import asks_for_spark
 from windowing.aggregates import AggregateColumns
 from windowing.assigners import MergingWindowAssigner
@@ -69,7 +69,7 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
 def _reading(pipeline: Pipeline) -> list[Step]:
     """How the events come to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
-    shards = f"{least}, more where over {ROWS_PER_SHARD:,} rows would meet in one"
+    shards = f"{least}, more where over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB would meet in one"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
     through_spark = asks_for_spark(pipeline)
     if through_spark is None:

@@ -22,6 +22,8 @@ PACKED = f"{SHARD} int, {PACK} binary"
 
 _ROWS_AT_A_TIME = 1_000_000
 """How many rows a task looks at together; keys that come again within them are written once."""
+_BYTES_AT_A_TIME = 2**28
+"""And how many bytes: the packs of them have to fit one array, which ends at 2 GiB."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Placing:
     def own(self, tables: Iterable[pa.Table], shard: int) -> pa.Table | None:
         """Of all events those of one shard, None where there is none at all."""
         parts = []
-        for table in _gathered(tables):
+        for table in gathered(tables):
             keys = self.keys_of(table)
             (codes,) = keys.codes
             mine = self.shards_of(keys) == shard
@@ -59,7 +61,7 @@ class Placing:
 
     def packs(self, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Events packed by shard."""
-        for table in _gathered(tables):
+        for table in gathered(tables):
             keys = self.keys_of(table)
             (codes,) = keys.codes
             of_key = self.shards_of(keys)
@@ -115,15 +117,34 @@ def _packed(events: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Tables one after the other until there are enough rows."""
+def gathered(
+    tables: Iterable[pa.Table], rows: int = _ROWS_AT_A_TIME, size: int = _BYTES_AT_A_TIME
+) -> Iterator[pa.Table]:
+    """Tables one after the other until there are enough rows or bytes, a large one in pieces.
+
+    Args:
+        tables: of the same columns.
+        rows: that are enough.
+        size: bytes that are about enough.
+    """
     waiting: list[pa.Table] = []
-    rows = 0
-    for table in tables:
-        waiting.append(table)
-        rows += len(table)
-        if rows >= _ROWS_AT_A_TIME:
+    held_rows = held_bytes = 0
+    for piece in (piece for table in tables for piece in _pieces(table, size)):
+        if waiting and held_bytes + piece.nbytes > size:
             yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
-    if rows:
+            waiting, held_rows, held_bytes = [], 0, 0
+        waiting.append(piece)
+        held_rows += len(piece)
+        held_bytes += piece.nbytes
+        if held_rows >= rows:
+            yield pa.concat_tables(waiting)
+            waiting, held_rows, held_bytes = [], 0, 0
+    if held_rows:
         yield pa.concat_tables(waiting)
+
+
+def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    """A table in pieces of about `size` bytes."""
+    rows = len(table) if table.nbytes <= size else max(1, len(table) * size // table.nbytes)
+    for begin in range(0, len(table), max(1, rows)):
+        yield table.slice(begin, rows)

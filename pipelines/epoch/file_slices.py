@@ -58,23 +58,24 @@ def of_interval(
     inside = replace(
         files, parts=_parts(_of_interval(active, interval.start, interval.end), interval.start, interval.end)
     )
-    within = measure_files(inside, with_rejects=False).usable
+    within = measure_files(inside, with_rejects=False)
     if recent is None:
         # Of a first run the unusable rows of every file are the business, wherever its times lie.
         before = replace(files, parts=())
-        stragglers, seen = 0, measure_files(replace(files, parts=_parts(active, FIRST_TIME, LAST_TIME)))
+        stragglers, late = 0, 0
+        seen = measure_files(replace(files, parts=_parts(active, FIRST_TIME, LAST_TIME)))
     else:
         new = [file for commit in recent for file in commit.files]
         before = replace(files, parts=_parts(new, FIRST_TIME, interval.start))
         seen = measure_files(before)
-        stragglers = seen.usable
+        stragglers, late = seen.usable, seen.size
     unusable = None
     if seen.rejected:
         unusable = unusable_rows(source.rows_at(source.log.head) if recent is None else source.rows_of(new))
-    parts = (inside.parts if within else ()) + (before.parts if stragglers else ())
+    parts = (inside.parts if within.usable else ()) + (before.parts if stragglers else ())
     return (
         SliceFrames(None, None, unusable, replace(files, parts=parts, traced=stragglers > 0) if parts else None),
-        SliceCounts(usable=within + stragglers, rejected=seen.rejected),
+        SliceCounts(usable=within.usable + stragglers, rejected=seen.rejected, size=within.size + late),
     )
 
 

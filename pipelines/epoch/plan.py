@@ -59,11 +59,12 @@ class SliceFrames:
 
 @dataclass(frozen=True)
 class SliceCounts:
-    """What the slice holds, counted before the tasks run."""
+    """What the slice holds, counted before the tasks run; `size` is the bytes of usable rows, as far as known."""
 
     usable: int = 0
     dropped: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    size: int = 0
 
     @property
     def total(self) -> int:
@@ -73,7 +74,7 @@ class SliceCounts:
     def __add__(self, other: SliceCounts) -> SliceCounts:
         statuses = {**self.rejected, **other.rejected}
         rejected = {status: self.rejected.get(status, 0) + other.rejected.get(status, 0) for status in statuses}
-        return SliceCounts(self.usable + other.usable, self.dropped + other.dropped, rejected)
+        return SliceCounts(self.usable + other.usable, self.dropped + other.dropped, rejected, self.size + other.size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,12 +100,12 @@ def plan_commits(
             table: position for one in source.inputs for table, position in _position(one, commits, manifest).items()
         },
         frames=_slices(bound, frames, found, late) if files is None else _of_files(source, commits, files, found, late),
-        counts=SliceCounts(found.usable, found.counts.get(DROPPED, 0), found.rejected),
+        counts=SliceCounts(found.usable, found.counts.get(DROPPED, 0), found.rejected, found.size),
         steps=steps,
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=before,
-        shards=cut_shards(shards, pipeline.max_parallelism, found.usable, head),
+        shards=cut_shards(shards, pipeline.max_parallelism, found.usable, head, found.size),
         stale=() if manifest is None else manifest.stale,
         started_at=now,
     )

@@ -68,6 +68,11 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         ]
         frames = SliceFrames(together(usable), None, None)
     step = times.end_together([measured.largest.get(0, {}) for measured in found], clock, seen)
+    counts = SliceCounts(
+        usable=sum(measured.usable for measured in found),
+        dropped=sum(measured.counts.get(DROPPED, 0) for measured in found),
+        size=sum(measured.size for measured in found),
+    )
     return EpochPlan(
         tables=tables,
         bound=bound,
@@ -80,15 +85,12 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
             for table, position in one.position(manifest.position_in(one.table).version).items()
         },
         frames=frames,
-        counts=SliceCounts(
-            usable=sum(measured.usable for measured in found),
-            dropped=sum(measured.counts.get(DROPPED, 0) for measured in found),
-        ),
+        counts=counts,
         steps=(step,),
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
-        shards=cut_shards(shards, pipeline.max_parallelism, sum(measured.usable for measured in found), head),
+        shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, head, counts.size),
         started_at=now,
     )
 

@@ -80,7 +80,7 @@ def plan_interval(
         steps=(CommitStep(max(now, clock_of(parent)), interval.end - order.lag),),
         partitions={},
         watermark_before=parent.manifest.watermark if parent is not None else interval.start - order.lag,
-        shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, parent),
+        shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, parent, counts.size),
         replaced_epochs=tuple(epoch for item in stale if item.end <= interval.end for epoch in item.epochs),
         stale=tuple(item for item in stale if item.end > interval.end),
         started_at=now,

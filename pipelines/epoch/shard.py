@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pipelines.epoch.exchange import Placing
 from pipelines.epoch.steps import CommitStep, EventOrder
+from pipelines.errors import Refused
 from pipelines.snapshots.manifest import DataFile, Shard
 from pipelines.sources.columns import COMMIT, TIME
 from pipelines.sources.file_slice import FileSlice
@@ -175,6 +176,9 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         job: what every task of the epoch knows.
         marker: which shard it is.
         receive: gives its events, None for none.
+
+    Raises:
+        Refused: a column has more than one array holds.
     """
     began = perf_counter()
     shard = job.shards[marker.shard]
@@ -185,7 +189,16 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         return _report(_unchanged(marker.shard, marker.before, received - began))
     rows = _state_rows(job, shard, marker)
     restored = perf_counter()
-    run = run_operator(job, shard, events, rows)
+    try:
+        run = run_operator(job, shard, events, rows)
+    except pa.ArrowInvalid as error:
+        if "offset overflow" not in str(error):
+            raise
+        raise Refused(
+            f"key groups {shard.first} to {shard.last}: a column of the events or of their state has over 2 GiB, which "
+            "no array holds. Give the pipeline a larger parallelism, or smaller epochs (--max-bytes-per-epoch, a "
+            "shorter interval)"
+        ) from error
     operated = perf_counter()
     counters = run.counters()
     changed = marker.rewrite or any(counters[name] for name in _CHANGES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,11 @@ class _Counted:
     partition: str = ONLY_PARTITION
     smallest: Millis = 0
     largest: Millis = 0
+    size: int = 0
 
 
 def measure_files(files: FileSlice, partition_by: str | None = None, with_rejects: bool = True) -> Measures:
-    """Count the rows of a files, by threads of this process.
+    """Count the rows of files, by threads of this process.
 
     Args:
         files: the files.
@@ -52,6 +53,7 @@ def measure_files(files: FileSlice, partition_by: str | None = None, with_reject
         for part, counts in zip(files.parts, threads.map(measure, files.parts), strict=True):
             for one in counts:
                 found.add(part.commit, one.status, one.rows, one.partition, one.smallest, one.largest)
+                found.size += one.size
     return found
 
 
@@ -60,17 +62,24 @@ def _measure(
 ) -> Iterator[_Counted]:
     columns = files.columns
     interval = (FIRST_TIME, LAST_TIME) if with_rejects else (part.since, part.until)
+
+    def sized(counted: _Counted, group: int) -> _Counted:
+        share = counted.rows / max(1, file.rows_of(group))
+        return replace(counted, size=round(share * file.size_of(group, columns.names)))
+
     for _, group in file.groups(columns.timestamp, *interval):
         nullable = [name for name in columns.key if columns.reject_null_keys and file.may_be_null(group, name)]
         if not nullable and partition_by is None:
             known = _by_statistics(files, part, file, group)
             if known is not None:
-                yield known
+                yield sized(known, group)
                 continue
         names = [columns.timestamp, *nullable, *([partition_by] if partition_by else [])]
         table = file.read(group, list(dict.fromkeys(names)))
         for one in _count(files, part, table, nullable, partition_by):
-            if one.status == OK or with_rejects:
+            if one.status == OK:
+                yield sized(one, group)
+            elif with_rejects:
                 yield one
 
 

@@ -91,6 +91,11 @@ class SourceColumns:
             [(field.name, key_type(field.type) if field.name in self.key else field.type) for field in self.schema]
         )
 
+    @property
+    def names(self) -> list[str]:
+        """The columns that events are made of."""
+        return list(dict.fromkeys((self.timestamp, *self.key, *self.used)))
+
     def millis(self, column: pa.ChunkedArray) -> tuple[Int64s, Bools | None]:
         """Event times as int64 epoch milliseconds, and which are there (None: all)."""
         valid = None if column.null_count == 0 else _flags(column.is_valid())
@@ -155,12 +160,11 @@ class FileSlice:
             Refused: a file is missing or can't be read as Spark would; the message names it.
         """
         columns = self.columns
-        names = list(dict.fromkeys((columns.timestamp, *columns.key, *columns.used)))
         for number in range(len(self.parts)) if numbers is None else numbers:
             part = self.parts[number]
             with self.open(part) as file:
                 for first, group in file.groups(columns.timestamp, part.since, part.until):
-                    table = file.read(group, names)
+                    table = file.read(group, columns.names)
                     yield self._events_of(table, part, number, first)
 
     def _events_of(self, table: pa.Table, part: FilePart, number: int, first: int) -> pa.Table:
@@ -269,6 +273,15 @@ class SourceParquet:
     def rows_of(self, group: int) -> int:
         """How many rows a row group has."""
         return int(self._file.metadata.row_group(group).num_rows)
+
+    def size_of(self, group: int, names: Sequence[str]) -> int:
+        """Bytes of columns of a row group before they were compressed."""
+        own = {self._names.get(name.casefold()) for name in names}
+        metadata = self._file.metadata.row_group(group)
+        columns = (metadata.column(index) for index in range(metadata.num_columns))
+        return sum(
+            column.total_uncompressed_size for column in columns if column.path_in_schema.partition(".")[0] in own
+        )
 
     def groups(
         self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME

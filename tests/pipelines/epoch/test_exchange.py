@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.epoch.exchange import Placing, joined, unpacked
+from pipelines.epoch.exchange import Placing, gathered, joined, unpacked
 from pipelines.shards import cut_shards
 from pipelines.sources.columns import PACK, SHARD, TIME
 from windowing.keys import KeySchema
@@ -100,3 +100,28 @@ def test_a_key_travels_in_one_type_whether_or_not_a_task_meets_a_null(kind: pa.D
 def test_a_column_that_some_packs_lack_is_null_there(tables: list[pa.Table]) -> None:
     together = joined(tables)
     assert rows(together) == ([{"a": 1, "b": None}, {"a": 2, "b": "x"}] if tables else [])
+
+
+def lengths(tables: list[pa.Table], **limits: int) -> list[int]:
+    """The number of rows that are looked at together, none of them lost or out of order."""
+    found = list(gathered(tables, **limits))
+    assert pa.concat_tables(found).equals(pa.concat_tables(tables))
+    return [len(table) for table in found]
+
+
+def test_what_a_task_looks_at_together_ends_at_rows_or_bytes() -> None:
+    numbers = [pa.table({"n": [begin, begin + 1]}) for begin in range(0, 10, 2)]
+    assert lengths(numbers) == [10]
+    assert lengths(numbers, rows=4) == [4, 4, 2]
+    assert lengths(numbers, size=5 * 8) == [4, 4, 2]
+
+
+def test_a_large_table_is_taken_in_pieces() -> None:
+    texts = [pa.table({"s": ["x" * 1000] * 10}), pa.table({"s": ["y"]})]
+    assert max(lengths(texts, size=3_100)) == 3
+    assert lengths(texts, size=1) == [1] * 11
+
+
+def test_a_large_dictionary_does_not_cut_a_table_into_single_rows() -> None:
+    keys = pa.array([f"{number:0100}" for number in range(100)]).dictionary_encode()
+    assert lengths([pa.table({"k": keys})], size=5_000) == [46, 46, 8]

@@ -6,12 +6,20 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pytest
+
 from pipelines.epoch.commit import commit
+from pipelines.epoch.operate import job_of, markers_of
 from pipelines.epoch.publish import publish
+from pipelines.epoch.shard import run_shard
 from pipelines.epoch.steps import CommitStep
+from pipelines.errors import Refused
 from pipelines.snapshots.manifest import Position
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, HandPlan, Row
+from windowing import Max, TumblingEventTimeWindows, Windows
 from windowing.time import to_millis
 
 
@@ -72,3 +80,21 @@ def test_a_late_pane_goes_out_at_the_end_of_its_commit_though_no_further_row_of_
     part_of_a_commit((second[0], at("11:35"), 9), complete=True)
     late = [row for row in by_hand.rows("results").to_pylist() if row["timing"] == "late"]
     assert [(row["user"], row["total"]) for row in late] == [(first[0], 8)]
+
+
+def test_a_column_that_no_array_holds_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    windows = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"last": Max("user")})
+    by_hand = ByHand(tmp_path, hourly_pipeline(compute=windows), parallelism=1)
+    plan = by_hand.planned([], at("10:00")).plan
+    rows = 2**31 // 2**26 + 1
+    text = pa.array(["x" * 2**26])  # one buffer, which every row has
+    events = pa.table(
+        {
+            TIME: pa.array([to_millis(at("10:00"))] * rows),
+            COMMIT: pa.array([0] * rows, pa.int32()),
+            f"{KEY_PREFIX}user": pa.array(["ann"] * rows),
+            f"{VALUE_PREFIX}user": pa.chunked_array([text] * rows),
+        }
+    )
+    with pytest.raises(Refused, match=r"key groups 0 to 127: .* over 2 GiB.* larger parallelism"):
+        run_shard(job_of(plan), markers_of(plan)[0], lambda: events)

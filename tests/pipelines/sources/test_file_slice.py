@@ -123,6 +123,18 @@ def test_what_statistics_tell_is_what_the_rows_hold(tmp_path: Path, statistics: 
     )
 
 
+def test_the_size_of_a_slice_is_that_of_the_columns_in_use(tmp_path: Path) -> None:
+    rows = [("u", minutes(number), number, f"{number}" * 400) for number in range(100)]
+    name = write(tmp_path, "a.parquet", *rows, row_group_size=20, compression="zstd", use_dictionary=False)
+    narrow, wide = (files_of(tmp_path, name, used=used) for used in (("value",), ("value", "part")))
+    assert 100 * 16 < measure_files(narrow).size < 100 * 50
+    assert measure_files(wide).size > 100 * 600
+    half = replace(wide.parts[0], since=to_millis(minutes(0)), until=to_millis(minutes(50)))
+    within = measure_files(replace(wide, parts=(half,)), with_rejects=False)
+    assert within.usable == 50
+    assert measure_files(wide).size * 0.3 < within.size < measure_files(wide).size * 0.6
+
+
 def test_source_partitions_have_times_of_their_own(tmp_path: Path) -> None:
     rows = [("u", minutes(1), 1, "a"), ("u", minutes(5), 1, "a"), ("u", minutes(3), 1, "b"), ("u", minutes(9), 1, None)]
     found = measure_files(files_of(tmp_path, write(tmp_path, "a.parquet", *rows)), "part")
