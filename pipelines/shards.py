@@ -8,9 +8,9 @@ from windowing.keys import key_group_range
 
 ROWS_PER_SHARD = 2_500_000
 """Events and state rows that one task works on at once: about 600 MB at the peak (docs/decisions/0019)."""
-BYTES_PER_SHARD = 2**29
+BYTES_PER_SHARD = 3 * 2**28
 """What they may hold: long texts take more than rows of numbers."""
-_COMPRESSED = 4
+_COMPRESSED = 3
 """How many bytes one byte of a state file is about in memory."""
 
 
