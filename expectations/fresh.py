@@ -7,7 +7,6 @@ found wrong is looked at again until it holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +14,6 @@ import pyarrow.compute as pc
 from pipelines.tables import quality, results
 from pipelines.tables.pinned import PinnedTables
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import to_millis
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,8 @@ def find_fresh(own: PipelineTables, tables: PinnedTables, final: pa.Table) -> Fr
 
 
 def _interval(made: pa.Table) -> dict[str, int] | None:
-    run: dict[str, Any] = {
-        "start": pc.min(made["interval_start"]).as_py(),
-        "end": pc.max(made["interval_end"]).as_py(),
-    }
-    return None if None in run.values() else {name: to_millis(moment) for name, moment in run.items()}
+    starts, ends = (
+        made[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()) for name in ("interval_start", "interval_end")
+    )
+    run = {"start": pc.min(starts).as_py(), "end": pc.max(ends).as_py()}
+    return None if None in run.values() else run
