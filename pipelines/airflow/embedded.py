@@ -313,8 +313,8 @@ def _runs_below(folder: Path) -> list[process.ProcessHandle]:
     for running in psutil.process_iter(["cmdline", "pid", "create_time"]):
         command = running.info["cmdline"] or []
         if "pipelines.airflow.process" in command:
-            exit_file = Path(command[command.index("pipelines.airflow.process") + 1])
-            if exit_file.is_relative_to(folder):
+            own = Path(command[command.index("pipelines.airflow.process") + 1])
+            if own.is_relative_to(folder):
                 pid, started = running.info["pid"], running.info["create_time"]
-                found.append(process.ProcessHandle(socket.gethostname(), pid, started, str(exit_file.parent)))
+                found.append(process.ProcessHandle(socket.gethostname(), pid, started, str(own)))
     return found

@@ -119,8 +119,11 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return self._handle.to_dict()
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
-        """Status of a process that an earlier try started."""
-        return process.status(process.ProcessHandle(**external_id))
+        """Status of a process that an earlier try started; one that was ended with it is waited for."""
+        handle = process.ProcessHandle(**external_id)
+        if process.is_ending(handle):
+            process.follow(handle, self.log.info)
+        return process.status(handle)
 
     def is_job_active(self, status: str) -> bool:
         """Whether it still runs."""
@@ -153,6 +156,6 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return json.loads(result.read_text()) if result.exists() else None
 
     def on_kill(self) -> None:
-        """The task was ended: end the process and its children too."""
+        """The task was ended: have the process and its children ended too, on whatever host they are."""
         if self._handle is not None:
-            process.stop(self._handle)
+            process.end(self._handle)

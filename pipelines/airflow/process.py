@@ -1,7 +1,7 @@
 """A command as a process of its own: in its own session, with a log file, found again by its handle.
 
-A worker that dies does not take the command with it: whoever has the handle can follow the log, ask
-for the exit code, or end the whole process group. Imports nothing of Airflow.
+A worker that dies does not take the command with it: whoever has the handle and sees its folder can follow
+the log, ask for the exit code, or have the command ended, from another host too. Imports nothing of Airflow.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
 _POLL_SECONDS = 0.5
+_BEAT_SECONDS = 2.0
+_STALE_SECONDS = 60.0
+"""A heartbeat as old as this is that of a host that is no more; clocks may differ by less, as for the lease."""
 _GRACE_SECONDS = 20.0
+"""Between asking a command to end and ending it by force."""
 
 RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
@@ -48,23 +53,46 @@ class ProcessHandle:
         """Holds the exit code once the command has ended."""
         return Path(self.folder) / "exit"
 
+    @property
+    def heartbeat(self) -> Path:
+        """Touched every few seconds: a host that dies writes no exit code."""
+        return Path(self.folder) / "alive"
+
+    @property
+    def end_request(self) -> Path:
+        """There once the command shall end."""
+        return Path(self.folder) / "end"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs on this host."""
+        return self.host == socket.gethostname()
+
     def to_dict(self) -> dict[str, str | int | float]:
         """The handle as plain values."""
         return asdict(self)
 
 
-def start(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> ProcessHandle:
+def start(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    grace: float = _GRACE_SECONDS,
+) -> ProcessHandle:
     """Start a command in a session of its own.
 
     Args:
         command: its arguments; no shell reads them.
-        folder: new folder for its log, result and exit code.
+        folder: for its log, result and exit code; what another run left there goes.
         environment: on top of this process's.
+        grace: seconds that it has to end by itself when it is asked to.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for left in ("exit", "end", "alive", "result.json"):
+        (folder / left).unlink(missing_ok=True)
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.airflow.process", str(folder / "exit"), *command],
+            [sys.executable, "-m", "pipelines.airflow.process", str(folder.absolute()), str(grace), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -92,15 +120,27 @@ def status(handle: ProcessHandle) -> str:
     return LOST if code is None else SUCCEEDED if code == 0 else FAILED
 
 
-def is_alive(handle: ProcessHandle) -> bool:
-    """Whether the process is there; of another host only its files tell."""
-    if handle.host != socket.gethostname():
-        return exit_code(handle) is None
+def is_alive(handle: ProcessHandle, clock: Callable[[], float] = time.time) -> bool:
+    """Whether the process is there; of another host its files tell.
+
+    Args:
+        handle: of the process.
+        clock: now, seconds since 1970.
+    """
+    if not handle.is_here:
+        return exit_code(handle) is None and clock() - _last_beat(handle) < _STALE_SECONDS
     try:
         process = psutil.Process(handle.pid)
         return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - handle.started) < 1
     except psutil.NoSuchProcess:
         return False
+
+
+def _last_beat(handle: ProcessHandle) -> float:
+    try:
+        return handle.heartbeat.stat().st_mtime
+    except FileNotFoundError:
+        return handle.started
 
 
 def follow(handle: ProcessHandle, tell: Callable[[str], None]) -> str:
@@ -114,25 +154,42 @@ def follow(handle: ProcessHandle, tell: Callable[[str], None]) -> str:
         time.sleep(_POLL_SECONDS)
 
 
-def stop(handle: ProcessHandle, grace: float = _GRACE_SECONDS) -> None:
-    """End the command and every process of its session: kindly, then by force."""
-    if handle.host != socket.gethostname() or not is_alive(handle):
+def end(handle: ProcessHandle) -> None:
+    """Ask for the end of the command and of every process of its session; whoever supervises them sees to it."""
+    if not is_alive(handle):
         return
-    group = members(handle)
-    for process in group:
-        send_signal(process, signal.SIGTERM)
-    _, left = psutil.wait_procs(group, timeout=grace)
-    for process in left:
-        send_signal(process, signal.SIGKILL)
-    psutil.wait_procs(left, timeout=grace)
+    if handle.is_here:
+        # At once; on another host with the next beat.
+        with suppress(ProcessLookupError):
+            os.kill(handle.pid, signal.SIGTERM)
+    handle.end_request.touch()
+
+
+def is_ending(handle: ProcessHandle) -> bool:
+    """Whether somebody asked for its end."""
+    return handle.end_request.exists()
+
+
+def stop(handle: ProcessHandle, patience: float = 2 * _GRACE_SECONDS) -> None:
+    """Have the command ended, and wait for it."""
+    if not is_alive(handle):
+        return
+    end(handle)
+    deadline = time.monotonic() + patience
+    while is_alive(handle) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
 
 
 def members(handle: ProcessHandle) -> list[psutil.Process]:
     """The processes of the command's session."""
+    return _session(handle.pid)
+
+
+def _session(leader: int) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if os.getsid(process.pid) == handle.pid:
+            if os.getsid(process.pid) == leader:
                 found.append(process)
         except (ProcessLookupError, PermissionError):
             continue
@@ -159,27 +216,69 @@ def _tell_new_lines(log: Path, position: int, tell: Callable[[str], None], to_th
     return position
 
 
-def _supervise(exit_file: str, command: Sequence[str]) -> int:
-    """Run the command and leave its exit code, whoever started this process."""
-    process = subprocess.Popen(command)
-    was_ended = False
+class _Supervisor:
+    """Starts a command, ends it when it is asked to, and leaves its exit code, whoever started this process.
 
-    def end(number: int, frame: object) -> None:
-        nonlocal was_ended
-        was_ended = True
-        process.send_signal(number)
+    It outlives a task that is ended: Airflow leaves that one five seconds, fewer than a command may need. It asks
+    the command alone, which decides how the rest of its session ends (Spark's own process, say, after the
+    epoch), and after its grace it ends by force what is left.
+    """
 
-    # The command decides how it ends; this process only waits and writes down how.
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    code = process.wait()
-    # A stream that is told to end does so with 0, and still has not done what its task is there for.
-    code = 128 + signal.SIGTERM if was_ended else 128 - code if code < 0 else code
-    part = Path(f"{exit_file}.part")
-    part.write_text(str(code))
-    part.replace(exit_file)
-    return code
+    def __init__(self, handle: ProcessHandle, grace: float) -> None:
+        self._handle = handle
+        self._grace = grace
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_asked = False
+        self._deadline: float | None = None
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run the command to its end; its exit code."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._asked)
+        signal.signal(signal.SIGALRM, self._beat)
+        self._process = subprocess.Popen(command)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, _BEAT_SECONDS)
+        code = self._process.wait()
+        if self._deadline is not None:
+            _, left = psutil.wait_procs(self._others(), timeout=max(0.0, self._deadline - time.monotonic()))
+            for process in left:
+                send_signal(process, signal.SIGKILL)
+            # A stream that is told to end does so with 0, and still has not done what its task is there for.
+            code = 128 + signal.SIGTERM
+        code = 128 - code if code < 0 else code
+        part = self._handle.exit_file.with_suffix(".part")
+        part.write_text(str(code))
+        part.replace(self._handle.exit_file)
+        return code
+
+    def _asked(self, number: int, frame: object) -> None:
+        self._is_asked = True
+        self._end()
+
+    def _beat(self, number: int, frame: object) -> None:
+        # Storage that fails now may answer at the next beat.
+        with suppress(OSError):
+            self._handle.heartbeat.touch()
+            self._is_asked = self._is_asked or is_ending(self._handle)
+        if self._is_asked:
+            self._end()
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._grace
+            self._process.terminate()
+            signal.setitimer(signal.ITIMER_REAL, self._grace, _BEAT_SECONDS)
+        elif time.monotonic() >= self._deadline:
+            for process in self._others():
+                send_signal(process, signal.SIGKILL)
+
+    def _others(self) -> list[psutil.Process]:
+        return [process for process in _session(os.getsid(0)) if process.pid != os.getpid()]
 
 
 if __name__ == "__main__":
-    sys.exit(_supervise(sys.argv[1], sys.argv[2:]))
+    own = psutil.Process()
+    at_work = ProcessHandle(socket.gethostname(), own.pid, own.create_time(), sys.argv[1])
+    sys.exit(_Supervisor(at_work, float(sys.argv[2])).run(sys.argv[3:]))

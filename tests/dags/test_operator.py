@@ -122,7 +122,8 @@ def test_a_command_that_is_still_running_is_found_again_and_not_started_twice(tm
         assert again.is_job_active(again.get_job_status(handle, context(tries=2)))
         again._handle = process.ProcessHandle(**handle)
         again.on_kill()
-        assert not again.is_job_active(again.get_job_status(handle, context(tries=2))), "ended with its task"
+        # It waits for a process that is being ended, so that the next try starts another one.
+        assert not again.is_job_active(again.get_job_status(handle, context(tries=3))), "ended with its task"
         assert not psutil.pid_exists(handle["pid"]) or psutil.Process(handle["pid"]).status() == "zombie"
     finally:
         process.stop(process.ProcessHandle(**handle))

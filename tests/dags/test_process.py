@@ -1,0 +1,105 @@
+"""A supervised command: ended kindly, then by force, and followed or given up from another host."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.airflow import process
+from pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle
+from tests.airflow.dag_runs import wait_until
+
+COMMAND = """
+import signal, subprocess, sys, time
+from pathlib import Path
+
+child = '''
+import signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *ignored: Path("child-was-asked").touch())
+Path("child-works").touch()
+while True:
+    time.sleep(600)
+'''
+signal.signal(signal.SIGTERM, (lambda *ignored: sys.exit(0)) if "kind" in sys.argv else signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", child])
+while True:
+    time.sleep(600)
+"""
+"""A driver with a process of its own, as Spark has one; neither ends by itself."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent.parent))
+    return tmp_path
+
+
+def at_work(folder: Path, *how: str, grace: float = 0.5) -> ProcessHandle:
+    """The command, once both of its processes are at work."""
+    handle = process.start([sys.executable, "-c", COMMAND, *how], folder / "run", grace=grace)
+    wait_until(lambda: (folder / "child-works").exists(), "the command at work")
+    return handle
+
+
+def elsewhere(handle: ProcessHandle) -> ProcessHandle:
+    """The same command, looked at from another host."""
+    return replace(handle, host="another")
+
+
+@pytest.mark.parametrize("how", ["kind", "deaf"])
+def test_a_command_is_ended_with_all_that_it_started_even_if_nobody_waits_for_it(how: str, folder: Path) -> None:
+    handle = at_work(folder, how)
+    session = process.members(handle)
+    assert len(session) == 3
+    process.end(handle)
+    wait_until(lambda: process.status(handle) == FAILED, "its end")
+    assert process.exit_code(handle) == 143
+    assert not [member for member in session if member.is_running() and member.status() != "zombie"]
+
+
+def test_only_the_command_is_asked_so_that_it_can_end_its_epoch_with_the_processes_that_it_has(folder: Path) -> None:
+    handle = at_work(folder, "deaf")
+    process.stop(handle)
+    assert not (folder / "child-was-asked").exists()
+
+
+def test_a_command_is_ended_from_another_host_by_its_folder(folder: Path) -> None:
+    handle = at_work(folder, "kind")
+    assert process.status(elsewhere(handle)) == RUNNING
+    process.end(elsewhere(handle))
+    wait_until(lambda: process.status(elsewhere(handle)) == FAILED, "its end")
+    assert process.exit_code(handle) == 143
+
+
+def test_a_command_whose_host_gives_no_sign_of_life_is_lost_after_a_minute(folder: Path) -> None:
+    handle = at_work(folder, "kind")
+    process.stop(handle)
+    handle.exit_file.unlink()
+    beat = handle.heartbeat.stat().st_mtime
+    assert process.is_alive(elsewhere(handle), clock=lambda: beat + 59)
+    assert not process.is_alive(elsewhere(handle), clock=lambda: beat + 61)
+
+
+def test_a_command_that_never_gave_a_sign_of_life_is_lost_a_minute_after_its_start(tmp_path: Path) -> None:
+    handle = ProcessHandle("another", 1, started=1000.0, folder=str(tmp_path))
+    assert process.is_alive(handle, clock=lambda: 1059.0)
+    assert not process.is_alive(handle, clock=lambda: 1061.0)
+    assert process.status(handle) == LOST
+
+
+def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_its_own(folder: Path) -> None:
+    (folder / "run").mkdir()
+    for left in ("exit", "end", "result.json"):
+        (folder / "run" / left).write_text("0")
+    handle = at_work(folder, "kind")
+    try:
+        assert process.status(handle) == RUNNING
+        assert process.exit_code(handle) is None
+        assert not handle.result.exists()
+    finally:
+        process.stop(handle)
