@@ -13,7 +13,7 @@ from windowing.assigners import MergingWindowAssigner
 from windowing.columnar import OperatorChoice, choose_operator
 from windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.evictors import TimeEvictor
-from windowing.triggers import EventTimeTrigger, PurgingTrigger
+from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,12 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
             "sort by key and time; cut into clusters of elements and open sessions that touch",
             f"reduce each cluster: {functions}",
             "clusters in which a late element meets a session, or may: row by row",
+        ]
+    if isinstance(windows.trigger, ContinuousEventTimeTrigger):
+        return [
+            "sort by key and window; one group for each commit, on time or late",
+            f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
+            "of a backfill in event order: each element through assigner, trigger and contents, then due timers",
         ]
     return [
         "sort by key and window; one group for each pane: on time, or late by its commit",

@@ -41,7 +41,12 @@ def choose_operator(windows: Compute) -> OperatorChoice:
         return OperatorChoice(
             True, f"{kind} and every aggregate have array forms; sessions that a late element may meet go row by row"
         )
-    return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms")
+    early = (
+        "; a backfill in event order goes row by row, since its watermark moves between any two elements"
+        if type(windows.trigger) is ContinuousEventTimeTrigger
+        else ""
+    )
+    return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms{early}")
 
 
 def is_purging(windows: Windows) -> bool:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import Pipeline
 from pipelines.explanation import explain
 from tests.lake import hourly_pipeline, session_pipeline
 from tests.pipelines.cli.project import Project
-from windowing import CountTrigger
+from windowing import ContinuousEventTimeTrigger, CountTrigger
 
 
 def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> None:
@@ -37,6 +38,60 @@ def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
     assert explanation.operator.name == "row"
     assert explanation.operator.reason == "trigger CountTrigger(max_count=3) has no array form"
     assert "CountTrigger" in explanation.order
+
+
+def steps(pipeline: Pipeline, where: str) -> list[str]:
+    """What a pipeline's steps do in one place."""
+    return [step.does for step in explain(pipeline).steps if step.where == where]
+
+
+def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
+    assert steps(hourly_pipeline(parallelism=4), "Python task") == [
+        (
+            "read the files of events: key user, time at, columns value; Spark reads them where the table is "
+            "partitioned, or has column mapping, deletion vectors or types of its own"
+        ),
+        (
+            "few rows are read by every shard, which keeps those of its key group, pmod(xxhash64(key), 128); many are "
+            "packed by it where they are read, and Spark moves the packs: 4 shards, more where over 2,500,000 rows or "
+            "768 MiB would meet in one"
+        ),
+        "of rows that are late: fetch all columns from their file",
+        "read the state rows of the shard's key groups",
+        "sort by key and window; one group for each pane: on time, or late by its commit",
+        "reduce each group: events, total; merge the groups of a window in order",
+        "write Parquet files of results, late and state; of state only where the shard changed",
+    ]
+    assert steps(hourly_pipeline(), "Spark") == ["set aside rows with an unusable time or a null key (table rejects)"]
+
+
+def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
+    pipeline = hourly_pipeline(where="value > 3", null_keys="keep")
+    assert steps(pipeline, "Spark") == [
+        "scan events: key user, time at, columns value, where value > 3 (`where` is SQL)",
+        "take all columns along of rows that may be late",
+        "set aside rows with an unusable time (table rejects)",
+    ]
+    assert steps(pipeline, "Python task")[:2] == [
+        (
+            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, more where "
+            "over 2,500,000 rows or 768 MiB would meet in one"
+        ),
+        "read the state rows of the shard's key groups",
+    ]
+
+
+def test_windows_that_fire_early_are_said_to_go_by_row_in_event_order() -> None:
+    pipeline = hourly_pipeline()
+    early = replace(pipeline, compute=replace(pipeline.compute, trigger=ContinuousEventTimeTrigger(60_000)))
+    operator = explain(early).operator
+    assert operator.name == "columnar"
+    assert "a backfill in event order goes row by row" in operator.reason
+    assert steps(early, "Python task")[-4:-1] == [
+        "sort by key and window; one group for each commit, on time or late",
+        "reduce each group: events, total; merge the groups of a window in order, up to each firing",
+        "of a backfill in event order: each element through assigner, trigger and contents, then due timers",
+    ]
 
 
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
