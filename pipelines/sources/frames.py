@@ -1,7 +1,7 @@
 """The rows of a slice as a Spark frame: exact files, derived columns, event time, and what is unusable.
 
-The user's table is read only through Spark, which handles column mapping, deletion vectors and
-partitions; the files to read come from the log.
+What Arrow may not read (`plain.py` says what that is) is read through Spark, which handles column mapping,
+deletion vectors, partitions and SQL; the files to read come from the log.
 """
 
 from __future__ import annotations

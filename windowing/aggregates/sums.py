@@ -24,7 +24,8 @@ class Sum(Aggregate):
     """Sum of a column. Result: int64 of integers, double of floats, a wider decimal of decimals.
 
     Raises:
-        OverflowError: an integer sum leaves int64, or a decimal one its 38 digits (it never wraps).
+        OverflowError: an integer sum leaves int64, or a decimal one its 38 digits (it never wraps); a partial
+            sum on the way counts too, and which are formed differs (docs/decisions/0013-columnar-operator.md).
     """
 
     column: str
