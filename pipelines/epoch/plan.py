@@ -1,7 +1,8 @@
 """Step 1 of an epoch: the plan, which says what to read, from which snapshot, and how time moves.
 
 A plan changes nothing. Its slice is counted by the files' statistics, or with one cheap aggregate of
-Spark's, so that what the tasks report can be held against it. `plan_interval` makes the plans of backfills, `plan_commits` those of streams.
+Spark's, so that what the tasks report can be held against it. `plan_interval` makes the plans of
+backfills, `plan_commits` those of streams.
 """
 
 from __future__ import annotations
