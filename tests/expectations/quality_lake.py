@@ -33,12 +33,12 @@ EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
 MIDNIGHT = datetime(2024, 3, 1, tzinfo=UTC)
 
 
-def _pipeline(name: str, assigner: Any) -> Pipeline:
+def _pipeline(name: str, assigner: Any, lateness: timedelta = timedelta(0)) -> Pipeline:
     return Pipeline(
         name=name,
         source=DeltaSource("events", timestamp="at"),
         key=("user",),
-        compute=Windows(assigner, aggregate={"events": Count()}),
+        compute=Windows(assigner, aggregate={"events": Count()}, allowed_lateness=lateness),
         watermark=WatermarkStrategy.for_monotonous_timestamps(),
     )
 
@@ -46,6 +46,11 @@ def _pipeline(name: str, assigner: Any) -> Pipeline:
 sessions = _pipeline("sessions", EventTimeSessionWindows.with_gap(timedelta(minutes=30)))
 hours = _pipeline("hours", TumblingEventTimeWindows.of(timedelta(hours=1), timedelta(minutes=15)))
 sliding = _pipeline("sliding", SlidingEventTimeWindows.of(timedelta(minutes=30), timedelta(minutes=10)))
+waiting = _pipeline(
+    "waiting",
+    SlidingEventTimeWindows.of(timedelta(minutes=30), timedelta(minutes=10), timedelta(minutes=5)),
+    timedelta(minutes=30),
+)
 
 
 def at(text: str) -> datetime:
@@ -252,4 +257,27 @@ def sliding_lake() -> QualityLake:
     return QualityLake(sliding, panes, [], ("11:00", "12:00"), (3, 0))
 
 
-LAKES: dict[str, Callable[[], QualityLake]] = {"sessions": session_lake, "hours": hour_lake, "sliding": sliding_lake}
+def waiting_lake() -> QualityLake:
+    """Two elements of a, at 10:15 and 10:27, and one of b, at 10:05; windows begin at :05 and wait half an hour."""
+    fired = [
+        ("a", "09:55", "10:25", 1),
+        ("a", "10:05", "10:35", 2),
+        ("a", "10:15", "10:45", 2),
+        ("a", "10:25", "10:55", 1),
+        ("b", "09:45", "10:15", 1),
+        ("b", "09:55", "10:25", 1),
+        ("b", "10:05", "10:35", 1),
+    ]
+    wait = timedelta(minutes=30) - timedelta(milliseconds=1)
+    panes = [pane(user, start, end, events, final_at=at(end) + wait) for user, start, end, events in fired]
+    # It fired, and takes elements for five more minutes: it is not final.
+    waits = open_window("a", "10:25", "10:55", event_time_timers=[to_millis(at("11:25")) - 1], fired=True)
+    return QualityLake(waiting, panes, [waits], ("11:00", "11:20"), (3, 0))
+
+
+LAKES: dict[str, Callable[[], QualityLake]] = {
+    "sessions": session_lake,
+    "hours": hour_lake,
+    "sliding": sliding_lake,
+    "waiting": waiting_lake,
+}

@@ -7,17 +7,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
+from expectations.pinned import pin
 from pipelines import Pipeline
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.forget import forget
 from pipelines.snapshots.prune import prune
 from pipelines.snapshots.restore import restore
-from pipelines.tables import state
+from pipelines.tables import results, state
+from pipelines.tables.key_groups import key_groups
 from tests.expectations.broken import broken_in
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand, Row
@@ -109,3 +112,23 @@ def test_a_restore_that_lost_state_is_caught_by_its_checksums(tmp_path: Path) ->
         commit_properties=CommitProperties(custom_metadata={"tidegate": metadata}),
     )
     assert ("restored state", "expect_state_to_match_checksums") in broken_in(by_hand.tables, by_hand.pipeline)
+
+
+def test_a_pane_that_changed_its_range_of_key_groups_is_caught_though_all_totals_agree(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    by_hand.epoch(*((user, at("10:00"), 1) for user in USERS), watermark=at("12:00"))
+    ranges = [(shard.first, shard.last) for shard in by_hand.head().manifest.shards]
+    rows = by_hand.rows(results.NAME)
+    groups = key_groups(rows, ("user",), by_hand.pipeline.max_parallelism).to_pylist()
+    owners = [next(number for number, (first, last) in enumerate(ranges) if first <= group <= last) for group in groups]
+    assert set(owners) == {0, 1}, "users of both ranges"
+    moved = rows["user"].to_pylist()
+    moved[owners.index(0)] = moved[owners.index(1)]
+    panes = rows.set_column(rows.schema.get_field_index("user"), rows.schema.field("user"), pa.array(moved))
+    write_deltalake(by_hand.tables.path(results.NAME), panes, mode="overwrite")
+
+    found = pin(by_hand.tables, by_hand.pipeline).ledger
+    assert found["counted"].sum() == found["found"].sum()
+    wrong = found[found["counted"] != found["found"]]
+    assert set(zip(wrong["first_key_group"], wrong["last_key_group"], strict=True)) == set(ranges)
+    assert ("ledger", "expect_column_pair_values_to_be_equal") in broken_in(by_hand.tables, by_hand.pipeline)
