@@ -17,7 +17,7 @@ from expectations.pinned import Pinned
 from expectations.suites import CRITICAL, WARNING, TableSuite
 from pipelines.tables import quality, results, state
 from pipelines.tables.pipeline_tables import PipelineTables
-from pipelines.tables.quality import QualityRow
+from pipelines.tables.quality import EXAMPLE, QualityRow
 
 _ABOUT = ("column_list", "column", "column_A", "column_B", "key")
 _LENGTHS = ("size", "slide", "offset", "length")
@@ -160,7 +160,7 @@ def _observed(result: Any) -> str:
         observed = f"{raw['unexpected_count']} of {raw.get('element_count')} unexpected"
     examples = raw.get("partial_unexpected_list")
     if observed is not None:
-        return f"{observed}, such as {examples[0]}" if examples and not result.success else str(observed)
+        return f"{observed}{EXAMPLE}{examples[0]}" if examples and not result.success else str(observed)
     return next((error["exception_message"] for error in _exceptions(result) if error.get("exception_message")), "")
 
 

@@ -1,8 +1,9 @@
 """Forgetting a key: its rows leave every table, snapshot and savepoint, and the files they were in are removed.
 
-It is an epoch of its own: state and manifest in one commit, the other tables when it is published. After
-that only the newest snapshot stays, since every older one may hold the key. An interrupted run is simply
-repeated. The source is its owner's: what is still there comes back with a backfill.
+It is an epoch of its own: state and manifest in one commit, the other tables when it is published. A source
+partition that is named for the key leaves the manifest, and the checks lose their examples. After that only
+the newest snapshot stays, since every older one may hold the key. An interrupted run is simply repeated. The
+source is its owner's: what is still there comes back with a backfill.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties
 
 from pipelines.epoch.publish import key_columns, publish
-from pipelines.errors import Refused
+from pipelines.errors import Refused, UsageError
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.commit import commit_snapshot
 from pipelines.snapshots.head import Snapshot, require_snapshot
@@ -24,10 +25,12 @@ from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.snapshots.retention import Retention, vacuum
 from pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
 from pipelines.storage import arrow_schema, read_table
-from pipelines.tables import late, rejects, results, state
+from pipelines.tables import late, quality, rejects, results, state
 from pipelines.tables.files import add_action, check_written, remove_action, write_file
 from pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from windowing.keys import KeySchema
+from windowing.operators.two_inputs import SIDES
 from windowing.state.rows import WINDOW
 from windowing.time import Millis
 
@@ -59,7 +62,8 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
     """
     head = require_snapshot(tables)
-    hash_ = hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
+    key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
+    hash_ = hash_of_texts(key_, key)
     _check_told(tables, pipeline, head)
     if broken := broken_savepoints(tables):
         raise Refused(
@@ -69,12 +73,16 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     publish(tables, head.manifest)
     rows = _published_rows(tables, head, hash_)
     rest = _without(tables, head, hash_, f"state-{head.manifest.epoch + 1:06d}-forget")
-    manifest = _manifest(head.manifest, hash_, rest, now)
+    manifest = _manifest(_erased(head.manifest, pipeline, key_, key, rest), hash_, now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
     rows[state.NAME] = rest.gone
     for entry in list_savepoints(tables):
-        rows[f"savepoint {entry.name}"] = _forget_in_savepoint(tables, entry.name, hash_)
+        snapshot = read_savepoint(tables, entry.name)
+        gone = _without(tables, snapshot, hash_, "state-forget")
+        _rewrite_savepoint(tables, snapshot, gone, _erased(snapshot.manifest, pipeline, key_, key, gone))
+        rows[f"savepoint {entry.name}"] = gone.gone
+    quality.forget_examples(tables, key)
     vacuum(tables, Retention(snapshots=1, age=0), now)
     return Forgotten(manifest.epoch, rows)
 
@@ -105,8 +113,12 @@ def _published_rows(tables: PipelineTables, head: Snapshot, hash_: int) -> dict[
 
 
 class _Rest(NamedTuple):
-    """A snapshot without a key: rows and open windows that are gone, files that come, paths that stay."""
+    """A snapshot without a key: rows and open windows that are gone, files that come, paths that stay.
 
+    `group` is the key's group. A file with the manifest never stays: that is written anew.
+    """
+
+    group: int
     gone: int
     windows: int
     added: list[DataFile]
@@ -116,34 +128,68 @@ class _Rest(NamedTuple):
 def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str) -> _Rest:
     names = tuple(snapshot.manifest.schemas.key)
     schema = arrow_schema(snapshot.handle)
+    told = {file["path"] for file in snapshot.manifest_files}
     gone, windows, added, kept = 0, 0, [], set()
     for file in snapshot.files:
         rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
         rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
         holds = pc.equal(key_hashes(rows, names), hash_)
         own = rows.filter(holds)
-        if not len(own):
+        if not len(own) and file["path"] not in told:
             kept.add(file["path"])
             continue
         gone += len(own)
         windows += pc.sum(pc.and_(pc.equal(own["namespace"], WINDOW), own["in_flight"])).as_py() or 0
         rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
         added += [] if rest is None else [rest]
-    return _Rest(gone, windows, added, kept)
+    return _Rest(hash_ % snapshot.manifest.max_parallelism, gone, windows, added, kept)
 
 
-def _manifest(head: Manifest, hash_: int, rest: _Rest, now: Millis) -> Manifest:
-    epoch = head.epoch + 1
-    group = hash_ % head.max_parallelism
+def _erased(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
+    """A manifest that counts without the key, and in which no source partition is named for it."""
+    shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in snapshot.shards]
+    named = _named_for(snapshot, pipeline, schema, key)
+    partitions = {name: known for name, known in snapshot.partitions.items() if name not in named}
+    return snapshot.model_copy(update={"shards": tuple(shards), "partitions": partitions})
+
+
+def _named_for(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str]) -> set[str]:
+    """The source partitions that are named for a part of the key; what comes of one later is a new one."""
+    found = set()
+    for one, side in zip(pipeline.inputs, SIDES if snapshot.inputs else ("",), strict=False):
+        columns = one.key or pipeline.key
+        if one.watermark_by not in columns:
+            continue
+        part = columns.index(one.watermark_by)
+        column = KeySchema((schema.names[part],), (schema.types[part],))
+        prefix = f"{side}:" if side else ""
+        found |= {
+            name
+            for name in snapshot.partitions
+            if name.startswith(prefix) and _is_same(column, name.removeprefix(prefix), key[part])
+        }
+    return found
+
+
+def _is_same(column: KeySchema, one: str, other: str) -> bool:
+    """Whether two texts are of one value."""
+    try:
+        return one == other or hash_of_texts(column, (one,)) == hash_of_texts(column, (other,))
+    except UsageError:
+        # Such as the partition of nulls, whose name is no number.
+        return False
+
+
+def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:
+    epoch = erased.epoch + 1
     return quiet_manifest(
-        head,
+        erased,
         "forget",
         epoch,
-        head.timeline,
-        line_after(head, epoch),
+        erased.timeline,
+        line_after(erased, epoch),
         {table: Publish(forget_keys=(hash_,)) for table in PUBLISHED},
         now,
-        tuple(_smaller(shard, rest) if shard.first <= group <= shard.last else shard for shard in head.shards),
     )
 
 
@@ -153,23 +199,24 @@ def _smaller(shard: Shard, rest: _Rest) -> Shard:
     return shard.model_copy(update={"rows": shard.rows - rest.gone, "counters": counters})
 
 
-def _forget_in_savepoint(tables: PipelineTables, name: str, hash_: int) -> int:
-    """Erase the key from a savepoint; how many rows it had there."""
-    snapshot = read_savepoint(tables, name)
-    rest = _without(tables, snapshot, hash_, "state-forget")
-    own = {file["path"] for file in snapshot.manifest_files}
-    if rest.gone:
+def _rewrite_savepoint(tables: PipelineTables, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
+    """Put what is left into a savepoint, and remove every file that is not of it, also of a run that died."""
+    listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
+    needed = set(listed)
+    if rest.gone or erased != snapshot.manifest:
         told = next(commit["tidegate"] for commit in snapshot.handle.history() if "tidegate" in commit)
-        check_written(tables.warehouse, snapshot.path, rest.added)
-        removes = [remove_action(file) for file in snapshot.files if file["path"] not in rest.kept | own]
+        row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
+        written = write_file(tables.warehouse, snapshot.path, "manifest-forget", row)
+        added = [*rest.added, *([written] if written else [])]
+        check_written(tables.warehouse, snapshot.path, added)
+        removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
         snapshot.handle.create_write_transaction(
-            [*(add_action(file) for file in rest.added), *removes],
+            [*(add_action(file) for file in added), *removes],
             "append",
             snapshot.handle.schema(),
             commit_properties=CommitProperties(custom_metadata={"tidegate": told}, max_commit_retries=0),
         )
-    needed = rest.kept | own | {file.path for file in rest.added}
+        needed = rest.kept | {file.path for file in added}
     for stray in tables.warehouse.names(snapshot.path).keys() - needed:
         if stray.endswith(".parquet"):
             tables.warehouse.delete_file(snapshot.path, stray)
-    return rest.gone

@@ -127,7 +127,7 @@ def vacuum(tables: PipelineTables, retention: Retention, now: Millis, dry_run: b
     if not dry_run:
         # The log first: a version that is listed can be read, whenever this ends.
         for table in ALL:
-            _shorten_log(tables, table, oldest[table])
+            tables.shorten_log(table, oldest[table])
             for name in clearing.files[table]:
                 tables.warehouse.delete_file(tables.path(table), name)
         _clear_lease(tables)
@@ -194,17 +194,6 @@ def _versions(tables: PipelineTables, table: str) -> list[int]:
     """The versions that the log has an entry of."""
     names = tables.warehouse.names(tables.warehouse.path(tables.pipeline, table, "_delta_log"))
     return sorted(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
-
-
-def _shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
-    """Let the log begin with a version: a checkpoint there, and no entry before it."""
-    folder = tables.warehouse.path(tables.pipeline, table, "_delta_log")
-    before = [name for name in tables.warehouse.names(folder) if name[:20].isdigit() and int(name[:20]) < oldest]
-    if not before:
-        return
-    tables.open(table, oldest).create_checkpoint()
-    for name in sorted(before):
-        tables.warehouse.delete_file(folder, name)
 
 
 def _clear_lease(tables: PipelineTables) -> None:

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from pipelines.errors import Refused, TidegateError, UsageError
 from pipelines.names import check_name
 from pipelines.snapshots.commit import as_data_file
-from pipelines.snapshots.head import Snapshot, snapshot_in
+from pipelines.snapshots.head import Snapshot, list_snapshots, snapshot_in
 from pipelines.snapshots.manifest import DataFile, Manifest
 from pipelines.storage import path_of
 from pipelines.tables import state
@@ -73,7 +73,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
 
     Raises:
         UsageError: the name can't be one, or is taken.
-        Refused: a file of the snapshot went away meanwhile.
+        Refused: a file of the snapshot went away meanwhile, or a key was forgotten that it may hold.
     """
     path = _path(tables, name)
     if _is_complete(tables, path):
@@ -107,7 +107,26 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
             max_commit_retries=0,
         ),
     )
+    _check_nothing_forgotten(tables, snapshot, name)
     return _entry(tables, name)
+
+
+def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str) -> None:
+    """Take back a copy that may hold a key which was forgotten while it was made.
+
+    A forgetting looks for savepoints once its epoch is committed: a copy that is complete before that is found by
+    it, and one that is complete later finds the epoch here, or its own snapshot gone.
+    """
+    if copied.path != tables.path(state.NAME):
+        return
+    kinds = {entry.manifest["epoch"]: entry.manifest["kind"] for entry in list_snapshots(tables)}
+    epoch = copied.manifest.epoch
+    if epoch not in kinds or any(kind == "forget" and later > epoch for later, kind in kinds.items()):
+        delete_savepoint(tables, name)
+        raise Refused(
+            f"epoch {epoch} of {tables.pipeline} went away while it was copied, or a key was forgotten that it may "
+            f"hold: savepoint {name!r} was not made. Try again"
+        )
 
 
 def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:

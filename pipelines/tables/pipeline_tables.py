@@ -103,6 +103,16 @@ class PipelineTables:
                     storage_options=self.warehouse.options or None,
                 )
 
+    def shorten_log(self, table: str, oldest: int) -> None:
+        """Let the log of a table begin with a version: a checkpoint there, and no entry before it."""
+        folder = self.warehouse.path(self.pipeline, table, "_delta_log")
+        before = [name for name in self.warehouse.names(folder) if name[:20].isdigit() and int(name[:20]) < oldest]
+        if not before:
+            return
+        self.open(table, oldest).create_checkpoint()
+        for name in sorted(before):
+            self.warehouse.delete_file(folder, name)
+
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
         """Give the tables the columns that they lack; whether there were any.
 

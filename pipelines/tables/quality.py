@@ -19,6 +19,9 @@ from pipelines.tables.pipeline_tables import PipelineTables
 
 NAME = "quality"
 
+EXAMPLE = ", such as "
+"""What stands between what was seen and an example of it."""
+
 SCHEMA = pa.schema(
     [
         column("check_id", pa.string(), "one check of all suites has one", False),
@@ -65,6 +68,32 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
     )
     made = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
     write_deltalake(path, made, mode="append", storage_options=options)
+
+
+def forget_examples(tables: PipelineTables, texts: Sequence[str]) -> None:
+    """Cut the examples from what was seen, and what names one of the texts all the same; from the files too.
+
+    Args:
+        tables: the pipeline's tables.
+        texts: parts of a key.
+    """
+    if not tables.warehouse.exists(tables.path(NAME)):
+        return
+    handle = tables.open(NAME)
+    rows = read_table(tables.warehouse, handle)
+    kept = [_without_example(seen, texts) for seen in rows["observed"].to_pylist()]
+    if kept != rows["observed"].to_pylist():
+        place = rows.schema.get_field_index("observed")
+        # What a check appends meanwhile stays: only the files of this version go.
+        write_deltalake(handle, rows.set_column(place, rows.schema.field(place), pa.array(kept)), mode="overwrite")
+    tables.open(NAME).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    # Statistics in its entries name the smallest and the largest text of a file.
+    tables.shorten_log(NAME, tables.open(NAME).version())
+
+
+def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:
+    told = None if seen is None else seen.partition(EXAMPLE)[0]
+    return "" if told and any(text in told for text in texts) else told
 
 
 def read(tables: PipelineTables) -> pa.Table:

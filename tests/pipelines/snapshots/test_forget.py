@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,12 +10,16 @@ from pipelines.epoch.publish import publish
 from pipelines.errors import Refused, UsageError
 from pipelines.lease import Lease
 from pipelines.snapshots import forget as step
+from pipelines.snapshots import savepoint as savepoints
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.forget import Forgotten, forget
 from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.manifest import PartitionWatermark
 from pipelines.snapshots.restore import restore
-from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from pipelines.tables import quality
 from pipelines.tables.pipeline_tables import ALL
+from pipelines.tables.quality import QualityRow
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 
@@ -59,6 +65,87 @@ def test_no_byte_of_it_is_left_on_disk(by_hand: ByHand) -> None:
     erase(by_hand, "zoe")
     assert b"zoe" not in bytes_on_disk(by_hand)
     assert b"ann" in bytes_on_disk(by_hand)
+
+
+def partitions(*names: str) -> dict[str, PartitionWatermark]:
+    return {name: PartitionWatermark(watermark=5, last_commit=7) for name in names}
+
+
+def test_no_byte_of_it_is_left_where_keys_are_source_partitions(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(watermark_by="user")
+    here = partitions("zoe", "ann")
+    by_hand.epoch(("zoe", at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"), partitions=here)
+    create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
+    by_hand.epoch(("ann", at("12:00"), 2), watermark=at("12:00"), partitions=here)
+    create_savepoint(by_hand.tables, by_hand.head(), "named-only", 2)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert set(by_hand.head().manifest.partitions) == {"ann"}
+    for name in ("before", "named-only"):
+        saved = read_savepoint(by_hand.tables, name).manifest
+        assert set(saved.partitions) == {"ann"}
+        assert sum(shard.rows for shard in saved.shards) == 1
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:before"), NOW)
+    assert users(by_hand, "state") == ["ann"]
+
+
+def test_a_source_partition_is_told_by_its_value_and_its_side(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(key=("value", "user"), watermark_by="value")
+    here = partitions("7", "8", "null")
+    by_hand.epoch(("zoe", at("10:00"), 7), ("ann", at("10:00"), 8), watermark=at("10:00"), partitions=here)
+    erase(by_hand, "07", "zoe")
+    assert set(by_hand.head().manifest.partitions) == {"8", "null"}
+
+
+def test_no_byte_is_left_where_somebody_compacted_the_state(by_hand: ByHand) -> None:
+    """Then the manifest lies in a file with rows of keys."""
+    lived_in(by_hand)
+    by_hand.tables.open("state").optimize.compact()
+    create_savepoint(by_hand.tables, by_hand.head(), "compacted", 3)
+    erase(by_hand, "nobody")
+    assert users(by_hand, "state") == ["ann", "zoe"]
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert [by_hand.head().manifest.kind, users(by_hand, "state")] == ["forget", ["ann"]]
+    assert read_savepoint(by_hand.tables, "compacted").manifest.kind == "stream"
+
+
+def seen(by_hand: ByHand, observed: str) -> None:
+    moment = datetime(2024, 3, 1, tzinfo=UTC)
+    row = QualityRow("1", moment, 1, 1, "windows", "no overlap", "", "critical", False, observed, 9, 1, 1)
+    quality.append(by_hand.tables, [row])
+
+
+def test_the_examples_of_checks_are_forgotten_and_their_counts_stay(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    for observed in ("3 of 9 rows break it, such as {'user': 'zoe'}", "['ann', 'zoe']", "2 of 9 rows break it"):
+        seen(by_hand, observed)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    kept = quality.read(by_hand.tables)["observed"].to_pylist()
+    assert sorted(kept) == ["", "2 of 9 rows break it", "3 of 9 rows break it"]
+    seen(by_hand, "1 of 9 rows break it")
+    assert len(quality.read(by_hand.tables)) == 4
+
+
+def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files were copied before, and it is there only after the forgetting has looked for savepoints."""
+    lived_in(by_hand)
+    copied = savepoints.copy_files
+
+    def copy_and_wait(*arguments: Any, **options: Any) -> Any:
+        files = copied(*arguments, **options)
+        erase(by_hand, "zoe")
+        return files
+
+    with monkeypatch.context() as planted:
+        planted.setattr(savepoints, "copy_files", copy_and_wait)
+        with pytest.raises(Refused, match="a key was forgotten that it may hold: savepoint 'slow' was not made"):
+            create_savepoint(by_hand.tables, by_hand.head(), "slow", 3)
+    assert b"zoe" not in bytes_on_disk(by_hand)
+    assert create_savepoint(by_hand.tables, by_hand.head(), "slow", 3).manifest.kind == "forget"
 
 
 def test_older_snapshots_go_because_they_hold_it(by_hand: ByHand) -> None:
