@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow.sdk import Asset
 
+from pipelines.airflow.report_link import report_url
 from pipelines.standing import read_standing
 
 _OF_AN_EVENT = (
@@ -24,6 +25,7 @@ _OF_AN_EVENT = (
     "quality",
     "windows",
     "report",
+    "report_url",
     "docs",
 )
 
@@ -47,7 +49,8 @@ def event_extra(result: Any) -> dict[str, Any]:
     """What an event of final windows tells, of the JSON that a check left."""
     if not isinstance(result, dict):
         return {}
-    return {name: result[name] for name in _OF_AN_EVENT if result.get(name) is not None}
+    told = {**result, "report_url": report_url(result)}
+    return {name: told[name] for name in _OF_AN_EVENT if told.get(name) is not None}
 
 
 class SnapshotEvent:

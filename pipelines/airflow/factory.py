@@ -23,6 +23,7 @@ from pipelines.airflow.commands import (
 )
 from pipelines.airflow.documents import DOCUMENTS
 from pipelines.airflow.operator import TidegateOperator
+from pipelines.airflow.report_link import ReportLink
 from pipelines.airflow.sensors import SnapshotSensor
 from pipelines.airflow.stale import StaleNote
 from pipelines.airflow.standing_task import ReadStanding
@@ -193,7 +194,12 @@ class PipelineDags:
         return DAG(**shared | options)
 
     def _quality(self, epoch: str) -> TidegateOperator:
-        return self._tidegate("quality", quality_arguments(self.name, epoch), outlets=[final_windows_asset(self.name)])
+        return self._tidegate(
+            "quality",
+            quality_arguments(self.name, epoch),
+            outlets=[final_windows_asset(self.name)],
+            links=[ReportLink()],
+        )
 
     def _tidegate(self, task_id: str, arguments: list[str], **options: Any) -> TidegateOperator:
         return TidegateOperator(

@@ -22,7 +22,7 @@ from pipelines.config import ENVIRONMENT
 from pipelines.errors import QUALITY, REFUSED, USAGE
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
 _STAYS = (USAGE, REFUSED, QUALITY)
 
@@ -54,6 +54,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: a template; where it renders to anything but `True` the task is skipped.
         event: what its assets' events tell, made of its result.
         note: what to add to the log after a command that ended well, told from its result.
+        links: buttons at the task; its log names where they lead.
     """
 
     template_fields: Sequence[str] = ("arguments", "only_if")
@@ -70,6 +71,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: str = "True",
         event: Callable[[Any], dict[str, Any]] = event_extra,
         note: Callable[[Any], str | None] = lambda result: None,
+        links: Sequence[BaseOperatorLink] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -80,6 +82,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.only_if = only_if
         self.event = event
         self.note = note
+        self.operator_extra_links = tuple(links)
         self._handle: process.ProcessHandle | None = None
 
     def execute(self, context: Context) -> Any:
@@ -142,6 +145,10 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """
         self._handle = process.ProcessHandle(**external_id)
         ended = process.follow(self._handle, self.log.info)
+        for link in self.operator_extra_links:
+            # Airflow gives the instance itself for the key, too.
+            if address := link.get_link(self, ti_key=context["ti"]):  # type: ignore[arg-type]
+                self.log.info("%s: %s", link.name, address)
         if ended == process.SUCCEEDED:
             return self.get_job_result(external_id, context)
         code = process.exit_code(self._handle)
@@ -152,8 +159,15 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """The JSON that the command left."""
-        result = process.ProcessHandle(**external_id).result
-        return json.loads(result.read_text()) if result.exists() else None
+        self._handle = process.ProcessHandle(**external_id)
+        return self.result
+
+    @property
+    def result(self) -> Any:
+        """The JSON that the command left, however it ended; None while there is none."""
+        if self._handle is None or not self._handle.result.exists():
+            return None
+        return json.loads(self._handle.result.read_text())
 
     def on_kill(self) -> None:
         """The task was ended: have the process and its children ended too, on whatever host they are."""

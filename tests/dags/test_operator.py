@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from pipelines.airflow import process
 from pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
 from pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
+from pipelines.airflow.report_link import ReportLink
 from tests.airflow.dag_runs import wait_until
 from tests.dags.project import write_project
 
@@ -27,7 +28,9 @@ if "ends-kindly" in words:
     signal.signal(signal.SIGTERM, lambda *ignored: sys.exit(0))
 if {{"wait", "ends-kindly"}} & set(words):
     time.sleep(600)
-open(words[words.index("--output") + 1], "w").write(json.dumps({{"epoch": 7, "quality": "passed", "watermark": 5}}))
+report = {{"pipeline": "duty", "report": "/kept/7.html"}} if "--report" in words else {{}}
+result = {{"epoch": 7, "quality": "passed", "watermark": 5, **report}}
+open(words[words.index("--output") + 1], "w").write(json.dumps(result))
 sys.exit(int(next((word[7:] for word in words if word.startswith("--code=")), 0)))
 """
 
@@ -93,6 +96,34 @@ def test_the_event_of_a_stream_tells_where_it_stands_however_it_ran(tmp_path: Pa
     assert (told["pipeline"], told["timeline"], told["epoch"], told["snapshot_version"]) == ("sessions", 1, 2, 2)
     assert told["watermark"] == 1_709_298_600_000
     assert told["counters"]["late"] == 1
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_report_is_linked_whether_its_check_passed_or_not(
+    code: int, tmp_path: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://flow.example/prefix/")
+    asset, given = final_windows_asset("duty"), context()
+    check = operator(
+        tmp_path, interpreter, "quality", "--report", f"--code={code}", outlets=[asset], links=[ReportLink()]
+    )
+    address = "https://flow.example/prefix/tidegate/pipelines/duty/reports/7"
+    if code:
+        with pytest.raises(CommandRefused):
+            check.execute(given)
+    else:
+        check.execute(given)
+        told = given["outlet_events"][asset].extra
+        assert (told["report"], told["report_url"]) == ("/kept/7.html", address)
+    (link,) = check.operator_extra_links
+    assert link.get_link(check, ti_key=given["ti"]) == address
+
+
+def test_where_no_report_was_written_there_is_no_link(tmp_path: Path, interpreter: str) -> None:
+    check = operator(tmp_path, interpreter, "quality", links=[ReportLink()])
+    check.execute(context())
+    (link,) = check.operator_extra_links
+    assert link.get_link(check, ti_key=None) == ""
 
 
 @pytest.mark.parametrize("code", [1, 4, 130, 137, 143])

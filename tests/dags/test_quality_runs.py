@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.airflow.embedded import EmbeddedAirflow
-from tests.airflow.dag_runs import events_of, run_of, states, wait_until
+from tests.airflow.dag_runs import events_of, run_of, states, task_log, wait_until
 
 pytestmark = pytest.mark.airflow
 
@@ -26,6 +26,11 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
     assert extra["counters"]["events_in"] == 4
     assert extra["watermark"] == 1_709_298_600_000
     assert Path(extra["report"]).is_file()
+    address = f"{airflow.url}/tidegate/pipelines/sessions/reports/2"
+    assert extra["report_url"] == address
+    assert f"Run report: {address}" in task_log(airflow, run, "quality")
+    links = f"dags/sessions__quality/dagRuns/{run['dag_run_id']}/taskInstances/quality/links"
+    assert airflow.call("GET", links)["extra_links"] == {"Run report": address}
 
 
 def test_a_task_that_ended_well_and_is_cleared_is_run_again(airflow: EmbeddedAirflow) -> None:
