@@ -17,6 +17,7 @@ _COMMANDS = {
     "backfill": "pipelines.cli.backfill:backfill",
     "demo": "pipelines.cli.demo:demo",
     "explain": "pipelines.cli.explain:explain",
+    "flights": "pipelines.cli.flights:flights",
     "forget": "pipelines.cli.forget:forget",
     "late": "pipelines.cli.late:late",
     "optimize": "pipelines.cli.vacuum:optimize",

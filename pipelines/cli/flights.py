@@ -1,0 +1,24 @@
+"""`tidegate flights`: the source table of the example pipelines."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.cli.screen import Screen, with_screen
+from pipelines.flights.source import DAYS, FIRST_DAY, load_flights
+from pipelines.storage import warehouse_of
+
+
+@click.command()
+@click.option("--days", default=31, show_default=True, help=f"How many days of 2013 to write, 1 to {DAYS}.")
+@with_screen
+def flights(screen: Screen, days: int) -> None:
+    """Write table `flights` into the warehouse: real flights from New York, what the example pipelines read.
+
+    One commit a day of arrival, in the order in which the records would have come. A table that is there is
+    left as it is.
+    """
+    warehouse = warehouse_of(screen.config())
+    path = warehouse.path("flights")
+    rows = load_flights(path, days, warehouse.options or None)
+    screen.show({"table": path, "rows": rows}, f"{path} holds {rows} records of flights, from {FIRST_DAY}")
