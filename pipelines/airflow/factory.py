@@ -128,6 +128,8 @@ class PipelineDags:
                 pool=self.entry.pool,
                 outlets=[snapshot_asset(self.name)],
                 event=SnapshotEvent(**self._pipeline),
+                # A run that takes longer than its schedule reads what the next one was made for.
+                skip_if_held="{{ dag_run.run_type == 'scheduled' }}",
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
             first_epoch = SnapshotSensor(

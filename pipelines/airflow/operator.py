@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from pipelines.airflow import process
 from pipelines.airflow.assets import event_extra
 from pipelines.config import ENVIRONMENT
-from pipelines.errors import QUALITY, REFUSED, USAGE
+from pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
@@ -52,12 +52,13 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         runs: folder for logs and results of runs.
         python: interpreter to run with; the worker's own by default.
         only_if: a template; where it renders to anything but `True` the task is skipped.
+        skip_if_held: a template; where it renders to `True` a lease that another driver holds skips the task.
         event: what its assets' events tell, made of its result.
         note: what to add to the log after a command that ended well, told from its result.
         links: buttons at the task; its log names where they lead.
     """
 
-    template_fields: Sequence[str] = ("arguments", "only_if")
+    template_fields: Sequence[str] = ("arguments", "only_if", "skip_if_held")
     ui_color = "#d6eaf0"
     external_id_key = "tidegate_process"
 
@@ -69,6 +70,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         runs: str,
         python: str = sys.executable,
         only_if: str = "True",
+        skip_if_held: str = "False",
         event: Callable[[Any], dict[str, Any]] = event_extra,
         note: Callable[[Any], str | None] = lambda result: None,
         links: Sequence[BaseOperatorLink] = (),
@@ -80,6 +82,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.runs = runs
         self.python = python
         self.only_if = only_if
+        self.skip_if_held = skip_if_held
         self.event = event
         self.note = note
         self.operator_extra_links = tuple(links)
@@ -140,6 +143,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """Follow the log until the process ends.
 
         Raises:
+            AirflowSkipException: another driver is at work, and the task need not wait for it.
             CommandRefused: it failed in a way that a retry can't change.
             CommandFailed: it failed otherwise.
         """
@@ -153,6 +157,8 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             return self.get_job_result(external_id, context)
         code = process.exit_code(self._handle)
         told = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}; see {self._handle.log}"
+        if code == LEASE_HELD and str(self.skip_if_held) == "True":
+            raise AirflowSkipException(f"{told}: the next run does what this one would have done")
         if code in _STAYS:
             raise CommandRefused(told, code)
         raise CommandFailed(told, code)

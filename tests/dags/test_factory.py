@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.types import DagRunType
 
 from pipelines.airflow import project_dags
 from pipelines.airflow.operator import TidegateOperator
@@ -63,6 +64,14 @@ def test_with_following_intervals_the_last_one_is_checked(dags: dict[str, DAG]) 
     result = {"runs": [{"epoch": 4}, {"epoch": 5}, {"epoch": 6}]}
     ti = SimpleNamespace(xcom_pull=lambda task_ids: {"windows": result}[task_ids])
     assert jinja2.Template(argument).render(ti=ti) == "--epoch=6"
+
+
+@pytest.mark.parametrize(("kind", "skips"), [(DagRunType.SCHEDULED, "True"), (DagRunType.MANUAL, "False")])
+def test_a_scheduled_run_of_a_stream_leaves_its_data_to_the_one_at_work(
+    kind: DagRunType, skips: str, dags: dict[str, DAG]
+) -> None:
+    template = dags["sessions__stream"].get_task("stream").skip_if_held
+    assert jinja2.Template(template).render(dag_run=SimpleNamespace(run_type=kind)) == skips
 
 
 def test_only_windows_that_passed_their_checks_change_the_asset(dags: dict[str, DAG]) -> None:

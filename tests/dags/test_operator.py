@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from pipelines.airflow import process
 from pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
@@ -143,6 +143,13 @@ def test_a_failure_that_stays_is_never_tried_again(code: int, tmp_path: Path, in
     assert failed.value.exit_code == code
     assert isinstance(failed.value, AirflowFailException)
     assert asset not in given["outlet_events"], "the asset is held back"
+
+
+def test_what_need_not_wait_for_another_driver_is_skipped(tmp_path: Path, interpreter: str) -> None:
+    with pytest.raises(AirflowSkipException):
+        operator(tmp_path, interpreter, "stream", "--code=4", skip_if_held="True").execute(context())
+    with pytest.raises(CommandFailed):
+        operator(tmp_path, interpreter, "stream", "--code=1", skip_if_held="True").execute(context())
 
 
 def test_a_command_that_is_still_running_is_found_again_and_not_started_twice(tmp_path: Path, interpreter: str) -> None:
