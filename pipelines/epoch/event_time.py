@@ -131,6 +131,8 @@ class EventTime:
         for partition, time in sorted(largest.items()):
             self.observe(partition, time)
         clock = max(self.clock, committed)
+        # The clock of a part is recorded, so what time does by then must be too.
+        self._pass_time(clock)
         return CommitStep(clock, self.end_commit(clock, events) if complete else self.watermark, complete)
 
     def advance(self, clock: Millis) -> Millis:

@@ -103,6 +103,18 @@ def test_time_that_goes_on_by_itself_fires_the_last_windows() -> None:
     assert event_time.advance(1_050) == 152
 
 
+def test_time_that_goes_on_by_itself_does_so_before_a_commit_that_is_read_in_parts() -> None:
+    ms = timedelta(milliseconds=1)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2 * ms, 10 * ms, 5 * ms)
+    whole, parts = EventTime(strategy), EventTime(strategy)
+    for event_time in (whole, parts):
+        commit(event_time, 1_000, a=100)
+    assert whole.step({"a": 90}, 1_050).watermark == 152
+    part = parts.step({"a": 80}, 1_050, complete=False)
+    restored = EventTime.restored(strategy, parts.watermark, part.clock, parts.snapshot())
+    assert restored.step({"a": 90}, 1_050).watermark == 152
+
+
 class Counting(WatermarkGenerator):
     """One's own: the watermark is the last event's time and a millisecond for every call since."""
 
