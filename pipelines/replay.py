@@ -1,8 +1,9 @@
 """Backfill in arrival order: the source's commits, one after the other, with their commit times as the clock.
 
 What it gives is what a stream that ran all along would have given, late rows and windows in
-processing time included; the commits of two sources are interleaved by their times. Only clocks
-beyond the newest commit were the stream's own.
+processing time included; the commits of two sources are interleaved by their times. Only clocks beyond
+the newest commit were the stream's own, and those between two commits by which a partition became idle or
+event time went on by itself (docs/decisions/0003).
 """
 
 from __future__ import annotations

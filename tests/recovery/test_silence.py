@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines import Pipeline
+from pipelines.replay import replay
 from pipelines.snapshots.manifest import Manifest
 from pipelines.snapshots.waiting import open_windows, partitions
 from pipelines.stream import Stream
@@ -100,6 +101,23 @@ def test_a_backlog_makes_nobody_idle(lake: Lake) -> None:
     assert lake.rows(pipeline, "late").num_rows == 0
     assert [manifest.counters["late"] for manifest in made] == [0] * len(made)
     assert not any(known.idle for known in lake.snapshot(pipeline).manifest.partitions.values())
+
+
+def test_a_beat_between_two_commits_is_no_part_of_the_log_so_a_replay_may_have_fewer_late_rows(lake: Lake) -> None:
+    """Of what goes on by the clock alone a replay knows the times of the commits, and not when the stream looked."""
+    idle = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)).with_idleness(150 * MINUTE)
+    streamed, replayed = (hourly_pipeline(name, watermark=idle, watermark_by="user") for name in ("streamed", "again"))
+    stream(lake, streamed, clock=at("02:31"))
+    assert lake.snapshot(streamed).manifest.watermark == to_millis(at("02:10")) - 1, "bob is idle"
+    lake.append(("bob", at("00:30"), 5), ("ann", at("01:30"), 5))
+    commits_come_hourly(lake, "events")
+    stream(lake, streamed)
+    with standing_in(NoSpark()), lake.driver(NoSpark(), replayed) as driver:  # type: ignore[arg-type]
+        list(replay(driver))
+    late = {
+        name: lake.rows(pipeline, "late").num_rows for name, pipeline in (("stream", streamed), ("replay", replayed))
+    }
+    assert late == {"stream": 2, "replay": 0}
 
 
 def test_windows_in_processing_time_fire_within_two_beats_without_data(lake: Lake) -> None:
