@@ -7,6 +7,7 @@ import click
 from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.driver import system_clock
 from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.savepoint import (
     SavepointEntry,
     broken_savepoints,
@@ -14,6 +15,7 @@ from pipelines.snapshots.savepoint import (
     delete_savepoint,
     list_savepoints,
 )
+from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import show_millis
 
 _COLUMNS = ("name", "epoch", "timeline", "watermark", "windows", "bytes", "created (UTC)")
@@ -28,11 +30,15 @@ def savepoint() -> None:
 @click.argument("pipeline")
 @click.argument("name")
 @click.option("--of", "target", default="latest", show_default=True, help="Which snapshot: latest, or an epoch.")
+@click.option("--if-missing", is_flag=True, help="One of that name and the same snapshot is left as it is.")
 @with_screen
-def create(screen: Screen, pipeline: str, name: str, target: str) -> None:
+def create(screen: Screen, pipeline: str, name: str, target: str, if_missing: bool) -> None:
     """Copy a snapshot of PIPELINE under NAME. The pipeline may go on meanwhile."""
     tables = screen.tables(pipeline)
-    entry = create_savepoint(tables, find_snapshot(tables, target), name, system_clock())
+    snapshot = find_snapshot(tables, target)
+    entry = _made_of(tables, name, snapshot) if if_missing else None
+    if entry is None:
+        entry = create_savepoint(tables, snapshot, name, system_clock())
     screen.show(_data(entry), f"savepoint {name} of {pipeline}: epoch {entry.manifest.epoch}, in {entry.path}")
 
 
@@ -71,6 +77,13 @@ def delete(screen: Screen, pipeline: str, name: str) -> None:
     """Remove savepoint NAME of PIPELINE for good."""
     delete_savepoint(screen.tables(pipeline), name)
     screen.show({"pipeline": pipeline, "deleted": name}, f"savepoint {name} of {pipeline} is gone")
+
+
+def _made_of(tables: PipelineTables, name: str, snapshot: Snapshot) -> SavepointEntry | None:
+    """The savepoint of that name, if it is a copy of this snapshot."""
+    wanted = name, snapshot.manifest.timeline, snapshot.manifest.epoch
+    entries = list_savepoints(tables)
+    return next((one for one in entries if (one.name, one.manifest.timeline, one.manifest.epoch) == wanted), None)
 
 
 def _data(entry: SavepointEntry) -> dict[str, object]:

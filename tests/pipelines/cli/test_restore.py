@@ -32,6 +32,16 @@ def test_a_savepoint_is_made_listed_restored_and_deleted(project: Project) -> No
     assert project.data("savepoint", "list", "sessions") == []
 
 
+def test_a_savepoint_that_is_asked_for_again_counts_as_made_if_it_is_of_the_same_snapshot(project: Project) -> None:
+    hours(project, 8)
+    command = ("savepoint", "create", "sessions", "release-1", "--if-missing")
+    made = project.data(*command)
+    assert project.data(*command) == made
+    hours(project, 9)
+    code, told = project.tidegate(*command)
+    assert (code, "'release-1' of sessions exists" in told) == (2, True), "it would be another snapshot"
+
+
 def test_an_older_snapshot_is_saved_by_its_epoch(project: Project) -> None:
     hours(project, 8, 9)
     assert project.data("savepoint", "create", "sessions", "first", "--of", "1")["epoch"] == 1
