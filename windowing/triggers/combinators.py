@@ -59,8 +59,8 @@ def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class _Together(Term):
-    """Terms that are asked side by side; what their firings make of the whole is for `_step` to say."""
+class _Several(Term):
+    """Several terms as one; which are asked, and what their firings make of the whole, is for `_step` to say."""
 
     terms: tuple[Term, ...]
 
@@ -69,7 +69,7 @@ class _Together(Term):
 
     @classmethod
     def of(cls, *terms: Term) -> Self:
-        """`AfterAny.of(a, b)`, `AfterAll.of(a, b)`."""
+        """`AfterAny.of(a, b)`, `AfterAll.of(a, b)`, `AfterEach.of(a, b)`."""
         return cls(terms)
 
     def element(self, at: Place) -> bool:
@@ -96,7 +96,7 @@ class _Together(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class AfterAny(_Together):
+class AfterAny(_Several):
     """Fires once, with the first of its terms.
 
     Raises:
@@ -115,7 +115,7 @@ class AfterAny(_Together):
 
 
 @dataclass(frozen=True, slots=True)
-class AfterAll(_Together):
+class AfterAll(_Several):
     """Fires once, when each of its terms has fired.
 
     Raises:
@@ -133,44 +133,12 @@ class AfterAll(_Together):
 
 
 @dataclass(frozen=True, slots=True)
-class AfterEach(Term):
+class AfterEach(_Several):
     """Fires with its first term until that is finished, then with the second, and so on.
 
     Raises:
         IllegalArgument: no terms, or something that is no term.
     """
-
-    terms: tuple[Term, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", _checked(self.terms))
-
-    @classmethod
-    def of(cls, *terms: Term) -> AfterEach:
-        """`AfterEach.of(a, b)`."""
-        return cls(terms)
-
-    def element(self, at: Place) -> bool:
-        return self._step(_element, at)
-
-    def event_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.event_time(time, there), at)
-
-    def processing_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.processing_time(time, there), at)
-
-    def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        for part, there in islice(_unfinished(self, at), 1):
-            yield from part.wakeups(there)
-
-    def own_states(self) -> Sequence[str]:
-        return (FINISHED,)
-
-    def parts(self) -> Sequence[Term]:
-        return self.terms
-
-    def merged(self, at: Place) -> None:
-        _merged(self, at, all)
 
     def _step(self, hook: Hook, at: Place) -> bool:
         part, there = next(_unfinished(self, at))
@@ -178,6 +146,13 @@ class AfterEach(Term):
         if not any(_unfinished(self, at)):
             at.finish()
         return fired
+
+    def wakeups(self, at: Place) -> Iterator[Wakeup]:
+        for part, there in islice(_unfinished(self, at), 1):
+            yield from part.wakeups(there)
+
+    def merged(self, at: Place) -> None:
+        _merged(self, at, all)
 
 
 @dataclass(frozen=True, slots=True)
