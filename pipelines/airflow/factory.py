@@ -74,7 +74,8 @@ class PipelineDags:
         with self._dag(
             "backfill",
             schedule=CronDataIntervalTimetable(self.entry.schedule, timezone="UTC"),
-            end_date=self.entry.end,
+            # Airflow starts a run at its end date too; ours is not included.
+            end_date=None if self.entry.end is None else self.entry.end - timedelta(microseconds=1),
             catchup=self.entry.catchup,
             max_active_runs=2,
             params=params.backfill(),

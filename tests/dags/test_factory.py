@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
 import jinja2
+import pendulum
 import pytest
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable as ScheduledTimetable
 from airflow.utils.types import DagRunType
 
 from pipelines.airflow import project_dags
@@ -64,6 +67,17 @@ def test_with_following_intervals_the_last_one_is_checked(dags: dict[str, DAG]) 
     result = {"runs": [{"epoch": 4}, {"epoch": 5}, {"epoch": 6}]}
     ti = SimpleNamespace(xcom_pull=lambda task_ids: {"windows": result}[task_ids])
     assert jinja2.Template(argument).render(ti=ti) == "--epoch=6"
+
+
+def test_the_last_interval_ends_where_the_data_does(tmp_path: Path) -> None:
+    end = datetime(2024, 3, 4, tzinfo=UTC)
+    dag = project_dags(write_project(tmp_path, end="2024-03-04"))["sessions__backfill"]
+    restriction = TimeRestriction(pendulum.instance(dag.start_date), pendulum.instance(dag.end_date), catchup=True)
+    timetable, run, ends = ScheduledTimetable("0 0 * * *", timezone="UTC"), None, []
+    while made := timetable.next_dagrun_info(last_automated_data_interval=run, restriction=restriction):
+        run = made.data_interval
+        ends.append(run.end)
+    assert ends == [end - timedelta(days=2), end - timedelta(days=1), end]
 
 
 @pytest.mark.parametrize(("kind", "skips"), [(DagRunType.SCHEDULED, "True"), (DagRunType.MANUAL, "False")])
