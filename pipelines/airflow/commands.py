@@ -12,14 +12,26 @@ AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 
 
 def backfill_arguments(pipeline: str) -> list[str]:
-    """`tidegate backfill` over the run's data interval, or the one in its Params."""
+    """`tidegate backfill` over the data interval of the run, or the one in its Params: never one moment of each.
+
+    A moment that is missing is left out, and the command says which to give.
+    """
     return [
         "backfill",
         pipeline,
-        "--start={{ params.interval_start or data_interval_start.isoformat() }}",
-        "--end={{ params.interval_end or data_interval_end.isoformat() }}",
+        _moment("start"),
+        _moment("end"),
         "{{ '--and-following' if params.and_following else '--no-and-following' }}",
     ]
+
+
+def _moment(name: str) -> str:
+    own = f"(data_interval_{name} | default(none))"
+    return (
+        "{% set is_given = params.interval_start or params.interval_end %}"
+        f"{{% set moment = params.interval_{name} if is_given else {own}.isoformat() if {own} else none %}}"
+        f"{{{{ '--{name}=' ~ moment if moment else '' }}}}"
+    )
 
 
 def stream_arguments(pipeline: str, before: str) -> list[str]:
@@ -46,8 +58,8 @@ def check_arguments(pipeline: str) -> list[str]:
 
 
 def savepoint_arguments(pipeline: str) -> list[str]:
-    """`tidegate savepoint create` of the newest snapshot."""
-    return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}"]
+    """`tidegate savepoint create` of the newest snapshot; what an earlier run made of it counts."""
+    return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}", "--if-missing"]
 
 
 def quality_arguments(pipeline: str, epoch: str) -> list[str]:

@@ -6,7 +6,9 @@ from airflow.sdk import Param
 
 from pipelines.airflow.commands import ANEW, AVAILABLE_NOW, CONTINUOUS, LATEST
 
-_A_MOMENT = "A date-time; one without a zone is UTC. Default: of the run's data interval."
+_A_MOMENT = (
+    "A date-time; one without a zone is UTC. Give start and end, or neither: then it is the run's data interval."
+)
 
 
 def backfill() -> dict[str, Param]:

@@ -16,8 +16,13 @@ from pipelines.airflow.commands import (
     savepoint_arguments,
     stream_arguments,
 )
+from pipelines.cli import run
 
 PARAMS = {"mode": "available-now", "interval": "10s", "restore": "latest", "parallelism": None, "take_over": False}
+DAY = {
+    "data_interval_start": datetime(2024, 3, 1, tzinfo=UTC),
+    "data_interval_end": datetime(2024, 3, 2, tzinfo=UTC),
+}
 
 
 def rendered(arguments: list[str], **context: Any) -> list[str]:
@@ -48,11 +53,7 @@ def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any
 
 def test_a_backfill_runs_its_data_interval() -> None:
     params = SimpleNamespace(interval_start=None, interval_end=None, and_following=False)
-    day = {
-        "data_interval_start": datetime(2024, 3, 1, tzinfo=UTC),
-        "data_interval_end": datetime(2024, 3, 2, tzinfo=UTC),
-    }
-    assert rendered(backfill_arguments("duty"), params=params, **day) == [
+    assert rendered(backfill_arguments("duty"), params=params, **DAY) == [
         "backfill",
         "duty",
         "--start=2024-03-01T00:00:00+00:00",
@@ -73,10 +74,30 @@ def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_
     ]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "own", "options"),
+    [
+        (None, None, {"data_interval_start": None, "data_interval_end": None}, []),
+        (None, None, {}, []),
+        ("2024-03-05T00:00:00Z", None, DAY, ["--start=2024-03-05T00:00:00Z"]),
+        (None, "2024-03-06T00:00:00Z", DAY, ["--end=2024-03-06T00:00:00Z"]),
+    ],
+)
+def test_an_interval_that_is_not_given_whole_is_left_for_the_command_to_refuse(
+    start: str | None, end: str | None, own: dict[str, Any], options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = SimpleNamespace(interval_start=start, interval_end=end, and_following=False)
+    arguments = rendered(backfill_arguments("aircraft_duty"), params=params, **own)
+    assert arguments == ["backfill", "aircraft_duty", *options, "--no-and-following"]
+    assert run(arguments) == 2
+    assert "give --start and --end" in capsys.readouterr().err
+
+
 def test_before_a_restart_the_snapshot_is_checked_and_copied() -> None:
     params = SimpleNamespace(**PARAMS | {"restore": "17", "savepoint": "before_upgrade"})
     assert rendered(check_arguments("duty"), params=params) == ["snapshot", "check", "duty", "17"]
-    assert rendered(savepoint_arguments("duty"), params=params) == ["savepoint", "create", "duty", "before_upgrade"]
+    savepoint = ["savepoint", "create", "duty", "before_upgrade", "--if-missing"]
+    assert rendered(savepoint_arguments("duty"), params=params) == savepoint
     assert rendered(check_arguments("duty"), params=SimpleNamespace(**PARAMS))[-1] == "latest"
 
 
