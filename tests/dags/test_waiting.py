@@ -78,13 +78,25 @@ def test_what_has_not_come_is_waited_for_in_the_triggerer(
     assert json.loads(json.dumps(arguments)) == arguments
 
 
-def test_the_trigger_fires_with_the_snapshot_that_came(tmp_path: Path) -> None:
-    trigger = SnapshotTrigger(str(write_project(tmp_path)), "sessions", newer_than=1, poke_interval=0.01)
+@pytest.mark.parametrize("awaited", [{"newer_than": 1}, {"watermark_past": at("13:00").isoformat()}])
+def test_the_trigger_fires_with_the_snapshot_that_came(awaited: dict[str, Any], tmp_path: Path) -> None:
+    trigger = SnapshotTrigger(str(write_project(tmp_path)), "sessions", **awaited, poke_interval=0.01)
 
     async def first() -> Any:
         return await anext(aiter(trigger.run()))
 
     assert asyncio.run(asyncio.wait_for(first(), 20)).payload["epoch"] == 2
+
+
+def test_a_watermark_that_is_not_past_the_moment_is_waited_for_in_the_trigger_too(tmp_path: Path) -> None:
+    config, moment = str(write_project(tmp_path)), at("14:00").isoformat()
+    trigger = SnapshotTrigger(config, "sessions", watermark_past=moment, poke_interval=0.01)
+
+    async def first() -> Any:
+        return await asyncio.wait_for(anext(aiter(trigger.run())), 0.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(first())
 
 
 @pytest.mark.parametrize(("state", "event"), [("failed", {"ended": "failed"}), ("up_for_retry", None), (None, None)])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
+import great_expectations.expectations as gxe
 import pytest
 
 from expectations.pinned import pin
@@ -73,6 +74,19 @@ def test_a_warning_marks_the_run_and_does_not_end_it(tmp_path: Path) -> None:
     tables = project(lake, tmp_path)
     assert check(tmp_path) == 0
     assert quality.state_of(quality.newest(tables)) == "marked"
+
+
+def test_what_is_only_recorded_neither_marks_the_run_nor_ends_it(tmp_path: Path) -> None:
+    lake = session_lake()
+    tables = project(lake, tmp_path)
+    pinned = pin(tables, lake.pipeline)
+    rule = gxe.ExpectTableRowCountToBeBetween(min_value=1000, severity="info")
+    own = gx.ExpectationSuite(name="own", expectations=[rule])
+    run = run_suites(suites(pinned, own)[:1], pinned, tables, tmp_path / "quality")
+    (found,) = run.failed
+    assert (found.severity, found.observed) == ("info", "3")
+    assert (run.state, run.is_critical) == ("passed", False)
+    assert quality.newest(tables)["success"].to_pylist() == [False], "and kept"
 
 
 def test_two_checks_of_a_pipeline_go_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
