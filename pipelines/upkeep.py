@@ -5,14 +5,17 @@ The small files of short epochs are put together, and what no retained snapshot 
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from dataclasses import dataclass
 
-from pipelines.errors import Refused
+from pipelines.errors import TidegateError
+from pipelines.failures import told_as
 from pipelines.snapshots.retention import Retention, is_worthwhile, vacuum
 from pipelines.tables.compaction import compact
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,19 @@ class Upkeep:
         """
         if epoch % self.epochs:
             return False
-        # Somebody else at the tables at this moment is no reason to stop: the next time will do.
-        with suppress(Refused):
-            for table in PUBLISHED:
-                compact(tables, table)
-            if is_worthwhile(tables, self.retention, now):
-                vacuum(tables, self.retention, now)
+        try:
+            with told_as(f"the tables of {tables.pipeline} can't be kept up", "What is published is good"):
+                for table in PUBLISHED:
+                    compact(tables, table)
+                if is_worthwhile(tables, self.retention, now):
+                    vacuum(tables, self.retention, now)
+        except TidegateError as error:
+            # Somebody else at the tables, or a disk that is full now, is no reason to stop: no epoch rests on it.
+            _log.warning(
+                "after epoch %d: %s. Tried again %d epochs on; files and snapshots gather until then, and "
+                "`tidegate optimize` and `tidegate vacuum` do the same by hand",
+                epoch,
+                str(error).rstrip("."),
+                self.epochs,
+            )
         return True

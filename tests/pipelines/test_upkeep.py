@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from pipelines import upkeep
+from pipelines.errors import FilesMissing, Refused
 from pipelines.lease import Lease
 from pipelines.snapshots.head import list_snapshots, read_snapshot
 from pipelines.snapshots.retention import Retention
@@ -73,16 +78,44 @@ def test_snapshots_that_are_young_enough_stay_however_many(by_hand: ByHand) -> N
     assert len(list_snapshots(by_hand.tables)) == 11
 
 
-def test_somebody_else_at_the_tables_is_no_reason_to_stop(by_hand: ByHand, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    from pipelines import upkeep
-    from pipelines.errors import Refused
-
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (Refused("somebody commits to results at this moment"), "somebody commits to results at this moment"),
+        (FilesMissing("a file of epoch 2 is gone."), "a file of epoch 2 is gone"),
+        (OSError(28, "No space left on device"), r"the tables of sessions can't be kept up: .*No space left on device"),
+    ],
+    ids=["another at the tables", "a missing file", "a full disk"],
+)
+def test_what_keeps_it_from_its_work_is_told_and_the_stream_goes_on(
+    by_hand: ByHand,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    trouble: Exception,
+    told: str,
+) -> None:
     def met(*arguments: object) -> None:
-        raise Refused("somebody commits at this moment")
+        raise trouble
 
-    monkeypatch.setattr(upkeep, "compact", met)
-    hours(by_hand, EVERY_THIRD, 1, 2, 3, 4)
+    with monkeypatch.context() as planted:
+        planted.setattr(upkeep, "compact", met)
+        hours(by_hand, EVERY_THIRD, 1, 2, 3, 4)
     assert by_hand.head().manifest.epoch == 4
+    (warning,) = caplog.records
+    assert re.search(f"after epoch 3: {told}. .*Tried again 3 epochs on", warning.getMessage())
+    hours(by_hand, EVERY_THIRD, 5, 6)
+    assert len(active_files(by_hand.tables.open("results"))) == 1
+
+
+def test_an_error_of_ours_is_not_taken_for_trouble_with_the_tables(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*arguments: object) -> None:
+        raise KeyError("epoch")
+
+    monkeypatch.setattr(upkeep, "compact", wrong)
+    with pytest.raises(KeyError):
+        hours(by_hand, EVERY_THIRD, 1, 2, 3)
 
 
 def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(tmp_path: Path) -> None:
@@ -90,8 +123,8 @@ def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(t
     kept = copy_of(plain, tmp_path / "kept")
     run(NoSpark(), plain)
     with standing_in(NoSpark()), kept.driver(NoSpark(), PIPELINE) as driver:  # type: ignore[arg-type]
-        upkeep = Upkeep(Retention(1, timedelta(0)), epochs=1)
+        always = Upkeep(Retention(1, timedelta(0)), epochs=1)
         Stream(
-            driver, kept.config.work_folder, lambda manifest: None, {"maxFilesPerTrigger": "1"}, upkeep
+            driver, kept.config.work_folder, lambda manifest: None, {"maxFilesPerTrigger": "1"}, always
         ).run_available()
     assert differences(outcome(kept), outcome(plain)) == {}
