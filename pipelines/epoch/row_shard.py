@@ -12,8 +12,7 @@ from pipelines.epoch.outputs import Outputs
 from pipelines.epoch.steps import EventOrder
 from pipelines.joint import value_column
 from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import COMMIT, FILE, KEY_PREFIX, PLACE, ROW, SIDE, TIME, VALUE_PREFIX
-from pipelines.sources.file_slice import plain
+from pipelines.sources.columns import COMMIT, FILE, KEY_PREFIX, PLACE, ROW, SIDE, TIME, VALUE_PREFIX, plain
 from pipelines.tables import state
 from windowing.keys import KeyGroupRange
 from windowing.operators.event_order import advance

@@ -47,3 +47,8 @@ def key_type(kind: pa.DataType) -> pa.DataType:
         kind: of the column in the source.
     """
     return pa.dictionary(pa.int32(), kind) if pa.types.is_string(kind) or pa.types.is_binary(kind) else kind
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without its dictionary."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from pipelines.sources.columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
-from pipelines.sources.file_slice import FilePart, FileSlice, SourceParquet, null_flags, plain
+from pipelines.sources.columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
+from pipelines.sources.file_slice import FilePart, FileSlice
 from pipelines.sources.measures import Measures
+from pipelines.sources.source_columns import null_flags
+from pipelines.sources.source_parquet import SourceParquet
 from windowing.time import Millis
 
 

@@ -22,7 +22,7 @@ from pipelines.sources.columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK
 from pipelines.tables import rejects
 from windowing.time import Millis
 
-_FILE = "__file"
+_FILE_NAME = "__file_name"
 _COMMITTED = "__committed"
 
 
@@ -94,18 +94,18 @@ class SourceFrames:
                 ahead of; None where there is one commit and no row can lie ahead.
         """
         row = F.struct(*[F.col(f"`{name}`") for name in source.names]).alias(ROW)
-        derived = self.derived(frame.select("*", row, F.col("_metadata.file_name").alias(_FILE)))
+        derived = self.derived(frame.select("*", row, F.col("_metadata.file_name").alias(_FILE_NAME)))
         timed = derived.withColumn(TIME, event_millis(self._input.source, derived))
         if origins is None:
-            return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_FILE)
+            return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_FILE_NAME)
         if len(set(origins.values())) == 1:
             index, committed = next(iter(origins.values()))
             known = timed.withColumn(COMMIT, F.lit(index)).withColumn(_COMMITTED, F.lit(committed))
         else:
             rows = [(name, index, time) for name, (index, time) in origins.items()]
-            names = self._spark.createDataFrame(rows, f"{_FILE} string, {COMMIT} int, {_COMMITTED} long")
-            known = timed.join(F.broadcast(names), _FILE)
-        return known.withColumn(STATUS, self._status(F.col(_COMMITTED))).drop(_FILE, _COMMITTED)
+            names = self._spark.createDataFrame(rows, f"{_FILE_NAME} string, {COMMIT} int, {_COMMITTED} long")
+            known = timed.join(F.broadcast(names), _FILE_NAME)
+        return known.withColumn(STATUS, self._status(F.col(_COMMITTED))).drop(_FILE_NAME, _COMMITTED)
 
     def _status(self, committed: Column | None) -> Column:
         pipeline, time = self._pipeline, F.col(TIME)

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from pipelines.binding import BoundPipeline
 from pipelines.pipeline import Pipeline
-from pipelines.sources.file_slice import FileSlice, SourceColumns
+from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.log import SourceLog
+from pipelines.sources.source_columns import SourceColumns
 
 _HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 """Reader features of Delta that say nothing about what is in a data file."""

@@ -16,7 +16,8 @@ from pipelines.errors import Refused
 from pipelines.shards import cut_shards
 from pipelines.sources.columns import COMMIT, FILE, OK, PACK, PLACE, TIME
 from pipelines.sources.file_measure import measure_files
-from pipelines.sources.file_slice import FilePart, FileSlice, SourceColumns
+from pipelines.sources.file_slice import FilePart, FileSlice
+from pipelines.sources.source_columns import SourceColumns
 from pipelines.storage import Warehouse
 from pipelines.tables import rejects
 from windowing.keys import KeySchema

@@ -1,0 +1,106 @@
+"""A Parquet file of a source: its row groups, what their statistics tell, its columns in the types that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipelines.sources.columns import FIRST_TIME, LAST_TIME
+from windowing.time import Millis
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+class SourceParquet:
+    """A Parquet file of the source, read with the columns and types of a schema."""
+
+    def __init__(self, file: pq.ParquetFile, schema: pa.Schema) -> None:
+        self._file = file
+        self._schema = schema
+        footer = file.metadata.metadata or {}
+        if any(name in footer for name in _OLD_CALENDAR):
+            raise pa.ArrowInvalid("its dates and times are in the calendar of Spark 2")
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The file's own names; those of Delta differ in case at most."""
+        return {name.casefold(): name for name in self._file.schema_arrow.names}
+
+    def rows_of(self, group: int) -> int:
+        """How many rows a row group has."""
+        return int(self._file.metadata.row_group(group).num_rows)
+
+    def size_of(self, group: int, names: Sequence[str]) -> int:
+        """Bytes of columns of a row group before they were compressed."""
+        own = {self._names.get(name.casefold()) for name in names}
+        metadata = self._file.metadata.row_group(group)
+        columns = (metadata.column(index) for index in range(metadata.num_columns))
+        return sum(
+            column.total_uncompressed_size for column in columns if column.path_in_schema.partition(".")[0] in own
+        )
+
+    def groups(
+        self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+    ) -> Iterator[tuple[int, int]]:
+        """The row groups that may hold rows of an interval, each with the place of its first row."""
+        first = 0
+        for group in range(self._file.metadata.num_row_groups):
+            if timestamp is None or self._may_hold(group, timestamp, since, until):
+                yield first, group
+            first += self.rows_of(group)
+
+    def _may_hold(self, group: int, timestamp: str, since: Millis, until: Millis) -> bool:
+        if since <= FIRST_TIME and until >= LAST_TIME:
+            return True
+        bounds = self.bounds(group, timestamp)
+        if bounds is None or not pa.types.is_timestamp(kind := self._schema.field(timestamp).type) or not kind.tz:
+            return True
+        return bounds[1] // 1000 >= since and bounds[0] // 1000 < until
+
+    def bounds(self, group: int, name: str) -> tuple[int, int] | None:
+        """Smallest and largest value of a column of microseconds, where the file's statistics tell."""
+        own = self._names.get(name.casefold())
+        if own is None or self._file.schema_arrow.field(own).type != pa.timestamp("us", tz="UTC"):
+            return None
+        column = self._column(group, own)
+        if column is None or column.physical_type != "INT64" or not column.is_stats_set:
+            return None
+        statistics = column.statistics
+        return (int(statistics.min_raw), int(statistics.max_raw)) if statistics.has_min_max else None
+
+    def may_be_null(self, group: int, name: str) -> bool:
+        """Whether a column of a row group may have nulls, as far as its statistics tell."""
+        own = self._names.get(name.casefold())
+        column = None if own is None else self._column(group, own)
+        if column is None or not column.is_stats_set or not column.statistics.has_null_count:
+            return True
+        return int(column.statistics.null_count) > 0
+
+    def _column(self, group: int, own: str) -> Any:
+        """Metadata of a plain column; None of a nested one."""
+        metadata = self._file.metadata.row_group(group)
+        for index in range(metadata.num_columns):
+            if metadata.column(index).path_in_schema == own:
+                return metadata.column(index)
+        return None
+
+    def read(self, group: int, names: Sequence[str]) -> pa.Table:
+        """Columns of a row group in the types of the schema; what the file lacks is null."""
+        known = [self._names[name.casefold()] for name in names if name.casefold() in self._names]
+        read = self._file.read_row_group(group, columns=known, use_threads=False)
+        columns = []
+        for name in names:
+            kind = self._schema.field(name).type
+            own = self._names.get(name.casefold())
+            if own is None:
+                columns.append(pa.chunked_array([pa.nulls(self.rows_of(group), kind)]))
+                continue
+            values = read[own]
+            columns.append(values if values.type == kind else values.cast(kind))
+        return pa.table(columns, names=list(names))
