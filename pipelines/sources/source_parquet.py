@@ -1,4 +1,4 @@
-"""A Parquet file of a source: its row groups, what their statistics tell, its columns in the types that are asked for."""
+"""A Parquet file of a source: its row groups, what their statistics tell, its columns in the types asked for."""
 
 from __future__ import annotations
 
