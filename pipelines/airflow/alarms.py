@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ _BY_SIGNAL = "with its task, by hand, or by a system short of memory; its retrie
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Alarm:
     """A failure callback of a pipeline's tasks.
 
@@ -38,9 +40,8 @@ class Alarm:
         pipeline: its name.
     """
 
-    def __init__(self, config: str, pipeline: str) -> None:
-        self.config = config
-        self.pipeline = pipeline
+    config: str
+    pipeline: str
 
     def __call__(self, context: Any) -> None:
         """Tell about the failed task of a context."""

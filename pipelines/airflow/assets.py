@@ -5,7 +5,7 @@ An event carries what a downstream DAG needs to decide: versions, watermark, cou
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow.sdk import Asset
@@ -53,6 +53,7 @@ def event_extra(result: Any) -> dict[str, Any]:
     return {name: told[name] for name in _OF_AN_EVENT if told.get(name) is not None}
 
 
+@dataclass(frozen=True, slots=True)
 class SnapshotEvent:
     """What an event of a new snapshot tells: how the pipeline stands once its stream has ended.
 
@@ -61,9 +62,8 @@ class SnapshotEvent:
         pipeline: its name.
     """
 
-    def __init__(self, config: str, pipeline: str) -> None:
-        self.config = config
-        self.pipeline = pipeline
+    config: str
+    pipeline: str
 
     def __call__(self, result: Any) -> dict[str, Any]:
         """The event, whatever the command left."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.standing import read_standing
 
 
+@dataclass(frozen=True, slots=True)
 class StaleNote:
     """Names the intervals whose results are stale now, and the command that has them run again.
 
@@ -16,9 +18,8 @@ class StaleNote:
         pipeline: its name.
     """
 
-    def __init__(self, config: str, pipeline: str) -> None:
-        self.config = config
-        self.pipeline = pipeline
+    config: str
+    pipeline: str
 
     def __call__(self, result: Any) -> str | None:
         """The note after a run; None where nothing is stale."""
