@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
-# Two at once: what starts Spark or Airflow beside all the rest (tests/conftest.py).
+# Two at once: one has Airflow, one the Spark session, and who is done takes of the rest (tests/conftest.py).
 TWO := --numprocesses=2 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 

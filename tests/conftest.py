@@ -31,23 +31,26 @@ if not hasattr(sys.modules["__main__"], "__file__"):
     # PySpark takes a process without a main file, which a worker is, for a run of its doctests and ends it.
     sys.modules["__main__"].__file__ = __file__
 
-ENGINES = {"spark", "airflow", "browser"}
-"""Marks of what needs Spark or Airflow."""
+AIRFLOW = {"airflow", "browser"}
+"""Marks of what looks at the one Airflow of a run."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What starts an engine runs in one worker: a run has one Spark session and one Airflow."""
-    if is_measured(item) or ENGINES & {mark.name for mark in item.iter_markers()}:
-        item.add_marker(pytest.mark.xdist_group("engines"))
+    """A run has one Airflow, in one worker, and one Spark session, in another."""
+    marks = {mark.name for mark in item.iter_markers()}
+    if marks & AIRFLOW:
+        item.add_marker(pytest.mark.xdist_group("airflow"))
+    elif "spark" in marks or is_measured(item):
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is measured comes last in it: the other worker, which has all the rest, is done by then."""
+    """Both groups begin at once, and who has ended takes of the rest; what is measured waits for the quietest hour."""
     items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, is_measured(item)))
 
 
 def is_measured(item: pytest.Item) -> bool:
-    """Whether it wants the machine for itself."""
+    """Whether it would rather have the machine for itself."""
     return "benchmarks" in item.path.parts
 
 

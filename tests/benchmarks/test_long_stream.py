@@ -41,7 +41,7 @@ def test_a_stream_of_a_minute_at_20_000_events_a_second_keeps_up_and_stays_small
     """The half hour is `python -m benchmarks.long_stream`; in a minute medians are rough, so bounds are wide."""
     seen = measure(seconds=60, rate=20_000, interval="1s", folder=tmp_path)
     last = seen[2 * len(seen) // 3 :]
-    assert max(look.lag for look in last) < 15
+    assert max(look.lag for look in last) < 45
     assert max(look.files for look in last) < 400
     for role in ("driver", "JVM", "worker"):
         assert max(look.memory.get(role, 0) for look in last) < 1.5 * max(
