@@ -30,7 +30,10 @@ def archive_file(java: str) -> Path:
     """Where the archive is, or would be, for this Spark and a Java of which this is told."""
     import pyspark
 
-    fits = xxhash.xxh64_hexdigest(f"{java}\n{pyspark.__file__}".encode())
+    jars = sorted((*(Path(pyspark.__file__).parent / "jars").glob("*.jar"), *jars_folder().glob("*.jar")))
+    # As the JVM sees them: one that was written again, such as by a new environment in the same place, is another one.
+    seen = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars for status in (jar.stat(),)]
+    fits = xxhash.xxh64_hexdigest("\n".join((java, *seen)).encode())
     return jars_folder() / f"classes-{fits}.jsa"
 
 

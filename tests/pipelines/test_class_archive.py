@@ -39,6 +39,14 @@ def test_another_java_has_another_archive(folder: Path) -> None:
     assert archive_file(JAVA).parent == folder
 
 
+def test_jars_that_were_written_again_have_another_archive(folder: Path) -> None:
+    jar = folder / "delta-spark.jar"
+    jar.touch()
+    before = archive_file(JAVA)
+    os.utime(jar, (0, 0))
+    assert archive_file(JAVA) != before
+
+
 def test_without_an_archive_the_jvm_is_told_nothing(folder: Path) -> None:
     assert java_options(JAVA) == ""
     archive_file(JAVA).touch()
