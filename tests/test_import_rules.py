@@ -39,6 +39,7 @@ NEEDS_NO = {
     "pipelines.airflow": {"pyspark", "great_expectations", "windowing"},
     "pipelines.airflow.factory": {"pyspark", "great_expectations", "windowing", "deltalake"},
     "pipelines.airflow.process": {"pyspark", "great_expectations", "windowing", "airflow"},
+    "pipelines.airflow.supervisor": {"pyspark", "great_expectations", "windowing", "airflow"},
     "pipelines.overview": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
     "pipelines.standing": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
     "pipelines.stopping": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},

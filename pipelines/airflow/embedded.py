@@ -29,6 +29,7 @@ from pipelines.errors import TidegateError
 USER = "admin"
 _STARTUP_SECONDS = 180.0
 _POLL_SECONDS = 0.5
+_SUPERVISOR = "pipelines.airflow.supervisor"
 
 
 @dataclass
@@ -312,8 +313,8 @@ def _runs_below(folder: Path) -> list[process.ProcessHandle]:
     found = []
     for running in psutil.process_iter(["cmdline", "pid", "create_time"]):
         command = running.info["cmdline"] or []
-        if "pipelines.airflow.process" in command:
-            own = Path(command[command.index("pipelines.airflow.process") + 1])
+        if _SUPERVISOR in command:
+            own = Path(command[command.index(_SUPERVISOR) + 1])
             if own.is_relative_to(folder):
                 pid, started = running.info["pid"], running.info["create_time"]
                 found.append(process.ProcessHandle(socket.gethostname(), pid, started, str(own)))

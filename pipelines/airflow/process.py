@@ -20,9 +20,8 @@ from pathlib import Path
 import psutil
 
 _POLL_SECONDS = 0.5
-_BEAT_SECONDS = 2.0
 _STALE_SECONDS = 60.0
-"""A heartbeat as old as this is that of a host that is no more; clocks may differ by less, as for the lease."""
+"""A sign of life as old as this is that of a host that is no more; clocks may differ by less, as for the lease."""
 _GRACE_SECONDS = 20.0
 """Between asking a command to end and ending it by force."""
 
@@ -85,14 +84,14 @@ def start(
         command: its arguments; no shell reads them.
         folder: for its log, result and exit code; what another run left there goes.
         environment: on top of this process's.
-        grace: seconds that it has to end by itself when it is asked to.
+        grace: seconds that it has to end by itself when it is asked to, more than 0.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for left in ("exit", "end", "alive", "result.json"):
         (folder / left).unlink(missing_ok=True)
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.airflow.process", str(folder.absolute()), str(grace), *command],
+            [sys.executable, "-m", "pipelines.airflow.supervisor", str(folder.absolute()), str(grace), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -181,15 +180,11 @@ def stop(handle: ProcessHandle, patience: float = 2 * _GRACE_SECONDS) -> None:
 
 
 def members(handle: ProcessHandle) -> list[psutil.Process]:
-    """The processes of the command's session."""
-    return _session(handle.pid)
-
-
-def _session(leader: int) -> list[psutil.Process]:
+    """The processes of the command's session, its supervisor among them."""
     found = []
     for process in psutil.process_iter():
         try:
-            if os.getsid(process.pid) == leader:
+            if os.getsid(process.pid) == handle.pid:
                 found.append(process)
         except (ProcessLookupError, PermissionError):
             continue
@@ -214,71 +209,3 @@ def _tell_new_lines(log: Path, position: int, tell: Callable[[str], None], to_th
             if text := line.decode(errors="replace").rstrip():
                 tell(text)
     return position
-
-
-class _Supervisor:
-    """Starts a command, ends it when it is asked to, and leaves its exit code, whoever started this process.
-
-    It outlives a task that is ended: Airflow leaves that one five seconds, fewer than a command may need. It asks
-    the command alone, which decides how the rest of its session ends (Spark's own process, say, after the
-    epoch), and after its grace it ends by force what is left.
-    """
-
-    def __init__(self, handle: ProcessHandle, grace: float) -> None:
-        self._handle = handle
-        self._grace = grace
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_asked = False
-        self._deadline: float | None = None
-
-    def run(self, command: Sequence[str]) -> int:
-        """Run the command to its end; its exit code."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._asked)
-        signal.signal(signal.SIGALRM, self._beat)
-        self._process = subprocess.Popen(command)
-        signal.setitimer(signal.ITIMER_REAL, 0.001, _BEAT_SECONDS)
-        code = self._process.wait()
-        if self._deadline is not None:
-            _, left = psutil.wait_procs(self._others(), timeout=max(0.0, self._deadline - time.monotonic()))
-            for process in left:
-                send_signal(process, signal.SIGKILL)
-            # A stream that is told to end does so with 0, and still has not done what its task is there for.
-            code = 128 + signal.SIGTERM
-        code = 128 - code if code < 0 else code
-        part = self._handle.exit_file.with_suffix(".part")
-        part.write_text(str(code))
-        part.replace(self._handle.exit_file)
-        return code
-
-    def _asked(self, number: int, frame: object) -> None:
-        self._is_asked = True
-        self._end()
-
-    def _beat(self, number: int, frame: object) -> None:
-        # Storage that fails now may answer at the next beat.
-        with suppress(OSError):
-            self._handle.heartbeat.touch()
-            self._is_asked = self._is_asked or is_ending(self._handle)
-        if self._is_asked:
-            self._end()
-
-    def _end(self) -> None:
-        if self._process is None:
-            return
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._grace
-            self._process.terminate()
-            signal.setitimer(signal.ITIMER_REAL, self._grace, _BEAT_SECONDS)
-        elif time.monotonic() >= self._deadline:
-            for process in self._others():
-                send_signal(process, signal.SIGKILL)
-
-    def _others(self) -> list[psutil.Process]:
-        return [process for process in _session(os.getsid(0)) if process.pid != os.getpid()]
-
-
-if __name__ == "__main__":
-    own = psutil.Process()
-    at_work = ProcessHandle(socket.gethostname(), own.pid, own.create_time(), sys.argv[1])
-    sys.exit(_Supervisor(at_work, float(sys.argv[2])).run(sys.argv[3:]))
