@@ -128,8 +128,12 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         """Status of a process that an earlier try started; one that was ended with it is waited for."""
         handle = process.ProcessHandle(**external_id)
         if process.is_ending(handle):
+            process.follow(handle, lambda line: None)
+        status = process.status(handle)
+        if self.is_job_succeeded(status):
+            # It ended while nobody listened: its result is taken without polling.
             process.follow(handle, self.log.info)
-        return process.status(handle)
+        return status
 
     def is_job_active(self, status: str) -> bool:
         """Whether it still runs."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+import structlog
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from pipelines.airflow import process
@@ -195,7 +196,10 @@ def test_what_a_command_left_that_ended_while_nobody_followed_it_is_taken(tmp_pa
     handle = operator(tmp_path, interpreter, "backfill", "duty").submit_job(context())
     process.follow(process.ProcessHandle(**handle), lambda line: None)
     store.set(TidegateOperator.external_id_key, handle)
-    assert operator(tmp_path, interpreter, "backfill", "duty").execute(context(2, store))["epoch"] == 7
+    again = operator(tmp_path, interpreter, "backfill", "duty")
+    with structlog.testing.capture_logs() as told:
+        assert again.execute(context(2, store))["epoch"] == 7
+    assert "working on backfill duty" in str(told), "and what it told"
     assert len(list((tmp_path / "runs").rglob("log.txt"))) == 1, "no second process"
 
 
