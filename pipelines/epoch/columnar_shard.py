@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.epoch.outputs import LAST_REPRESENTABLE
 from pipelines.epoch.source_rows import source_rows
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
 from pipelines.tables import late, results, state
 from pipelines.tables.columns import TIMESTAMP
 from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
-from windowing.panes import Timing
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 if TYPE_CHECKING:
@@ -73,19 +71,7 @@ class ColumnarShard:
 
     def counters(self) -> dict[str, int]:
         """What was counted, by name."""
-        counters = self._outcome.counters
-        return {
-            "elements": len(self._events),
-            "on_time": counters.on_time,
-            "late": counters.late,
-            "no_window": counters.no_window,
-            **{f"fired_{timing.value}": counters.fired[timing] for timing in Timing},
-            "withdrawn": counters.withdrawn,
-            "timers_registered": counters.timers_registered,
-            "timers_fired": counters.timers_fired,
-            "timers_deleted": counters.timers_deleted,
-            "open_windows": counters.open_windows,
-        }
+        return self._outcome.counters.by_name() | {"elements": len(self._events)}
 
     @property
     def next_event_time_timer(self) -> Millis | None:
@@ -116,7 +102,7 @@ class ColumnarShard:
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit."""
-    fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less_equal(times, LAST_REPRESENTABLE))
+    fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less(times, LAST_TIME))
     return pc.if_else(fits, times, None).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
 
 

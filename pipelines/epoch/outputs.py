@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pipelines.epoch.element_rows import element_columns
 from pipelines.epoch.source_rows import source_rows
+from pipelines.sources.columns import LAST_TIME
 from pipelines.tables import late, results
 from pipelines.tables.columns import TIMESTAMP
 from windowing.compute import Windows
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from pipelines.epoch.shard import ShardJob
 
 _RECORDS_AT_A_TIME = 50_000
-LAST_REPRESENTABLE = 253_402_300_799_999
-"""The last epoch millisecond of the year 9999."""
 
 
 class Outputs:
@@ -137,7 +136,7 @@ def _bound(window: Window | None, index: int) -> Millis | None:
 
 def _moments(times: Iterable[Millis | None]) -> pa.Array:
     """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit."""
-    values = [time if time is not None and MIN_TIMESTAMP < time <= LAST_REPRESENTABLE else None for time in times]
+    values = [time if time is not None and MIN_TIMESTAMP < time < LAST_TIME else None for time in times]
     return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
 
 

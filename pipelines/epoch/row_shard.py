@@ -18,7 +18,6 @@ from windowing.keys import KeyGroupRange
 from windowing.operators.event_order import advance
 from windowing.operators.protocol import KeyedOperator
 from windowing.operators.two_inputs import SIDES
-from windowing.panes import Timing
 from windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -63,19 +62,7 @@ class RowShard:
 
     def counters(self) -> dict[str, int]:
         """What was counted, by name."""
-        counters = self._operator.counters
-        return {
-            "elements": len(self._events),
-            "on_time": counters.on_time,
-            "late": counters.late,
-            "no_window": counters.no_window,
-            **{f"fired_{timing.value}": counters.fired[timing] for timing in Timing},
-            "withdrawn": counters.withdrawn,
-            "timers_registered": counters.timers_registered,
-            "timers_fired": counters.timers_fired,
-            "timers_deleted": counters.timers_deleted,
-            "open_windows": counters.open_windows,
-        }
+        return self._operator.counters.by_name() | {"elements": len(self._events)}
 
     @property
     def next_event_time_timer(self) -> Millis | None:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.epoch.outputs import LAST_REPRESENTABLE
 from pipelines.epoch.shard import ShardJob, run_operator
 from pipelines.errors import TidegateError
 from pipelines.reopen.stretches import END, START
 from pipelines.snapshots.manifest import Shard
+from pipelines.sources.columns import LAST_TIME
 from pipelines.tables import results, state
 from windowing.keys import window_identity
 from windowing.panes import EmittedPane, Timing
@@ -230,7 +230,7 @@ def _of_epoch(job: ShardJob) -> Row:
     return {
         "timeline": job.timeline,
         "epoch": job.epoch,
-        "watermark": from_millis(watermark) if MIN_TIMESTAMP < watermark <= LAST_REPRESENTABLE else None,
+        "watermark": from_millis(watermark) if MIN_TIMESTAMP < watermark < LAST_TIME else None,
         "emitted_at": from_millis(job.now),
         "stale": False,
     }

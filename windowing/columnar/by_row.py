@@ -16,7 +16,7 @@ from windowing.columnar.contents import ColumnarContents
 from windowing.columnar.elements import Elements
 from windowing.columnar.kernel import LateRows, Made
 from windowing.columnar.panes import TIMINGS, PaneRows
-from windowing.columnar.state import CodedRows, StateFormat
+from windowing.columnar.state import CodedRows, StateArrays
 from windowing.columnar.timeline import Timeline
 from windowing.operators.event_order import advance
 from windowing.operators.records import LateElement, WindowResult
@@ -30,7 +30,7 @@ _COMMIT, _TIME, _CODE, _ROW = "__commit", "__time", "__code", "__row"
 def run_by_row(
     operator: WindowOperator,
     contents: ColumnarContents,
-    state: StateFormat,
+    state: StateArrays,
     timeline: Timeline,
     clock: Millis,
     elements: Elements,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from windowing.aggregates.vectorised import Bools, Int64s
 from windowing.columnar.contents import ColumnarContents
 from windowing.columnar.panes import PaneRows
-from windowing.columnar.state import CodedRows, StateFormat
+from windowing.columnar.state import CodedRows, StateArrays
 from windowing.operators.counters import Counters
 from windowing.panes import Accumulation
 from windowing.time import MAX_TIMESTAMP, Millis
@@ -32,7 +32,7 @@ class Rules:
     """
 
     contents: ColumnarContents
-    state: StateFormat
+    state: StateArrays
     lateness: Millis
     accumulation: Accumulation
     purging: bool

@@ -24,7 +24,7 @@ from windowing.columnar.key_codes import KeyCodes, encode_keys
 from windowing.columnar.panes import PaneRows
 from windowing.columnar.plan import choose_operator, is_purging
 from windowing.columnar.sessions import SessionKernel
-from windowing.columnar.state import CodedRows, InFlight, StateFormat
+from windowing.columnar.state import CodedRows, InFlight, StateArrays
 from windowing.columnar.timeline import Timeline
 from windowing.compute import Windows
 from windowing.errors import UnsupportedOperation
@@ -83,7 +83,7 @@ class ColumnarOperator:
         self._account_for_all = account_for_all
         self._key = state.key
         self._contents = contents
-        self._state = StateFormat(state, max_parallelism)
+        self._state = StateArrays(state, max_parallelism)
         self._rules = Rules(
             contents,
             self._state,

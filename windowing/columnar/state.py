@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from windowing.aggregates.vectorised import Bools, Int64s
 from windowing.columnar.contents import Contents
+from windowing.columnar.hashing import key_groups
 from windowing.columnar.key_codes import KeyCodes
 from windowing.keys import KeySchema
 from windowing.state.rows import DISCARDED, TIME, WINDOW, StateSchema
@@ -78,7 +79,7 @@ class CodedRows:
     places: Int64s | None = None
 
 
-class StateFormat:
+class StateArrays:
     """The state rows of one computation: read into arrays, and written from them.
 
     Args:
@@ -187,7 +188,7 @@ class StateFormat:
 
     def table(self, parts: Sequence[CodedRows], keys: KeyCodes) -> pa.Table:
         """State rows with key group and key, sorted by key group."""
-        groups_of_keys = key_groups_of(keys, self._max_parallelism)
+        groups_of_keys = key_groups(keys.hashes, self._max_parallelism)
         runs = [self._sorted(part, groups_of_keys, keys) for part in parts if len(part.codes)]
         if not runs:
             return self.columns.empty_table()
@@ -229,13 +230,6 @@ def _some(rows: pa.Table, places: Int64s) -> pa.Table:
     kept = np.zeros(len(rows), np.bool_)
     kept[places] = True
     return rows.filter(pa.array(kept))
-
-
-def key_groups_of(keys: KeyCodes, max_parallelism: int) -> Int32s:
-    """The key group of each code."""
-    from windowing.columnar.hashing import key_groups
-
-    return key_groups(keys.hashes, max_parallelism)
 
 
 def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:

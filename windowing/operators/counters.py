@@ -38,6 +38,21 @@ class Counters:
         self.timers_deleted = sum(queue.deleted for queue in queues)
         return self
 
+    def by_name(self) -> dict[str, int]:
+        """What a pipeline keeps of them, by name."""
+        return {
+            "elements": self.elements,
+            "on_time": self.on_time,
+            "late": self.late,
+            "no_window": self.no_window,
+            **{f"fired_{timing.value}": self.fired[timing] for timing in Timing},
+            "withdrawn": self.withdrawn,
+            "timers_registered": self.timers_registered,
+            "timers_fired": self.timers_fired,
+            "timers_deleted": self.timers_deleted,
+            "open_windows": self.open_windows,
+        }
+
     @property
     def on_time(self) -> int:
         """Elements that at least one window took."""
