@@ -111,7 +111,7 @@ class _Rerun:
             raise Refused(f"interval {describe(interval)}: nothing was run before")
         after: list[StaleInterval] = []
         corrections: tuple[int, ...] = ()
-        line = list(lineage(driver.tables, head.manifest))
+        line = list(lineage(driver.tables, head.manifest.epoch))
         for entry in line:
             if entry.manifest["kind"] in QUIET:
                 # What a reopening put out belongs to the intervals before it.

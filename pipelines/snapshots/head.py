@@ -125,10 +125,9 @@ def list_snapshots(tables: PipelineTables) -> list[SnapshotEntry]:
     ]
 
 
-def lineage(tables: PipelineTables, head: Manifest) -> Iterator[SnapshotEntry]:
-    """The snapshots that `head` came from, itself first, back over restores."""
+def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:
+    """The snapshots that an epoch came from, its own first, back over restores."""
     entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
-    epoch: int | None = head.epoch
     while epoch is not None and epoch in entries:
         yield entries[epoch]
         epoch = entries[epoch].manifest["parent"]

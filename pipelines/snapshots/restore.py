@@ -8,6 +8,7 @@ is rolled forward like that of any epoch. Epoch numbers grow on: nobody confuses
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -16,8 +17,8 @@ from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import epoch_row, publish
 from pipelines.errors import FilesMissing, Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot
-from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from pipelines.snapshots.manifest import DataFile, Manifest, Publish, fork_of
+from pipelines.snapshots.head import Snapshot, lineage, list_snapshots, read_snapshot
+from pipelines.snapshots.manifest import DataFile, Line, Manifest, Publish, fork_of
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.snapshots.savepoint import copy_files, origin_of
 from pipelines.storage import active_files, arrow_schema, path_of
@@ -42,20 +43,20 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     Raises:
         Refused: results that belong to the snapshot are gone, or another driver committed meanwhile.
     """
-    head = read_snapshot(tables)
-    if head is not None:
+    head = _Head.of(tables)
+    if head is not None and head.manifest is not None:
         _publish_head(tables, head.manifest, target.manifest)
-    if head is not None and head.path == target.path:
+    if head is not None and path_of(head.handle) == target.path:
         is_ours = True
     else:
         origin = origin_of(target)
         tables.create(origin.schemas)
         is_ours = origin.table_id == str(tables.open(state.NAME).metadata().id)
-    if head is not None and is_ours and head.manifest.epoch == target.manifest.epoch:
+    if head is not None and head.manifest is not None and is_ours and head.epoch == target.manifest.epoch:
         return head.manifest
     handle = tables.open(state.NAME) if head is None else head.handle
     _check_columns(tables, handle, target)
-    manifest = _manifest(tables, None if head is None else head.manifest, target.manifest, is_ours, now, keep_stale)
+    manifest = _manifest(tables, head, target.manifest, is_ours, now, keep_stale)
     check_files(tables, manifest)
     at_head = {file["path"] for file in active_files(handle)}
     files = [as_data_file(file) for file in target.files]
@@ -67,6 +68,36 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     commit_snapshot(tables, handle, manifest, arrow_schema(handle), returning, kept)
     publish(tables, manifest)
     return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What a restore needs to know of the snapshot that it takes the place of.
+
+    `manifest` is None where it can't be read: the log tells the rest, and what it had not published goes away.
+    """
+
+    manifest: Manifest | None
+    epoch: int
+    timeline: int
+    line: Line
+    handle: DeltaTable
+
+    @classmethod
+    def of(cls, tables: PipelineTables) -> _Head | None:
+        try:
+            head = read_snapshot(tables)
+        except Refused:
+            told = next(iter(list_snapshots(tables)), None)
+            if told is None:
+                raise
+            epoch, timeline = told.manifest["epoch"], told.manifest["timeline"]
+            line = tuple((one.manifest["epoch"],) * 2 for one in lineage(tables, epoch))
+            return cls(None, epoch, timeline, line[::-1], tables.open(state.NAME))
+        if head is None:
+            return None
+        manifest = head.manifest
+        return cls(manifest, manifest.epoch, manifest.timeline, manifest.line, head.handle)
 
 
 def _publish_head(tables: PipelineTables, head: Manifest, target: Manifest) -> None:
@@ -88,11 +119,17 @@ def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot)
 
 
 def _manifest(
-    tables: PipelineTables, head: Manifest | None, then: Manifest, is_ours: bool, now: Millis, keep_stale: bool
+    tables: PipelineTables, head: _Head | None, then: Manifest, is_ours: bool, now: Millis, keep_stale: bool
 ) -> Manifest:
     newest = 0 if head is None else head.epoch
     epoch = max(newest, then.epoch) + 1
     fork = fork_of(head.line, then.line) if is_ours and head is not None else 0
+    if is_ours and head is not None and head.manifest is None and not fork:
+        raise Refused(
+            f"the newest snapshot of {tables.pipeline}, epoch {newest}, can't be read, and the log does not tell where "
+            f"epoch {then.epoch} parted from it: restore an epoch that it came from, `tidegate snapshot list "
+            f"{tables.pipeline}`"
+        )
     since = tuple(range(fork + 1, newest + 1))
     left = _left(tables, then, fork) if is_ours else []
     files = {table: tuple(file for manifest in left for file in manifest.publish[table].files) for table in PUBLISHED}

@@ -6,6 +6,7 @@ fault here hurts root, too.
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,11 +17,13 @@ from pathlib import Path
 import pytest
 
 from pipelines import cli, stream
-from pipelines.errors import OTHER, REFUSED, TidegateError
+from pipelines.errors import OTHER, REFUSED, Refused, TidegateError
 from pipelines.lease import LeaseRow
+from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.restore import restore
-from pipelines.storage import read_table
+from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.storage import active_files, read_table
 from pipelines.stream import Stream
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import ALL
@@ -177,13 +180,14 @@ def test_a_stop_tells_of_the_epoch_that_failed_while_it_was_waited_for(
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of its own, of 16 MB; skips where none may be mounted."""
+    """A file system of its own, of 16 MB; without the right to mount one the test is skipped, but fails in CI."""
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
     )
     if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        missing(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:
@@ -247,6 +251,67 @@ def test_a_state_file_that_rotted_stops_the_job_and_an_older_snapshot_goes_on(
     restore(tables, older, lake.clock())
     run(NoSpark(), lake)
     assert differences(rows_of(lake), rows_of(runs.ended)) == {}
+
+
+@pytest.mark.parametrize("target", ["3", "savepoint:good"])
+def test_a_manifest_that_rotted_stops_the_job_and_what_is_whole_goes_on(
+    runs: Runs, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    tables = lake.tables(PIPELINE)
+    create_savepoint(tables, lake.snapshot(PIPELINE), "good", lake.clock())
+    run(NoSpark(), lake)
+    head = lake.snapshot(PIPELINE)
+    for found in head.manifest_files:
+        rot(Path(tables.path(state.NAME), found["path"]))
+    with pytest.raises(Refused) as stopped:
+        run(NoSpark(), lake)
+    code, message = as_told(stopped.value, monkeypatch, capsys)
+    assert (code, "restore a savepoint or a snapshot" in message) == (REFUSED, True)
+    restored = restore(tables, find_snapshot(tables, target), lake.clock())
+    assert (restored.epoch, restored.timeline) == (head.manifest.epoch + 1, head.manifest.timeline + 1)
+    run(NoSpark(), lake)
+    assert differences(rows_of(lake), rows_of(runs.ended)) == {}
+
+
+def test_where_the_log_does_not_tell_how_a_snapshot_is_related_to_one_that_rotted_nothing_is_removed(
+    runs: Runs, tmp_path: Path
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    tables = lake.tables(PIPELINE)
+    create_savepoint(tables, lake.snapshot(PIPELINE), "good", lake.clock())
+    run(NoSpark(), lake)
+    before, head = outcome(lake), lake.snapshot(PIPELINE)
+    tables.shorten_log(state.NAME, head.version)
+    (told,) = head.manifest_files
+    manifest = Path(tables.path(state.NAME), told["path"])
+    whole = manifest.read_bytes()
+    rot(manifest)
+    with pytest.raises(Refused, match="epoch 5, can't be read, and the log does not tell where epoch 3 parted from it"):
+        restore(tables, find_snapshot(tables, "savepoint:good"), lake.clock())
+    manifest.write_bytes(whole)
+    assert outcome(lake) == before
+
+
+@pytest.mark.parametrize("table", ["results", "rejects", "epochs"])
+def test_a_published_table_that_rotted_is_named_to_readers_and_the_stream_goes_on(
+    runs: Runs, tmp_path: Path, table: str
+) -> None:
+    lake = copy_of(runs.begun, tmp_path / "lake")
+    tables = lake.tables(PIPELINE)
+    for found in active_files(tables.open(table)):
+        rot(Path(tables.path(table), found["path"]))
+    with pytest.raises(Refused, match=f"a file of table .*{table} can't be read"):
+        lake.rows(PIPELINE, table)
+    run(NoSpark(), lake)
+    assert differences(state_of(lake), state_of(runs.ended)) == {}
+
+
+def state_of(lake: Lake) -> dict[str, list[str]]:
+    """The rows of the newest snapshot, and where it stands."""
+    rows = lake.rows(PIPELINE, state.NAME).drop_columns(["manifest"]).to_pylist()
+    manifest = lake.snapshot(PIPELINE).manifest
+    return {"state": sorted(map(str, rows)), "position": [str((manifest.positions, manifest.partitions))]}
 
 
 def rot(file: Path) -> None:

@@ -147,7 +147,7 @@ def test_the_line_of_a_snapshot_leads_past_what_was_replaced(by_hand: ByHand) ->
     by_hand.epoch(("ann", at("10:20"), 3), watermark=at("10:30"))
     head = by_hand.epoch(("ann", at("10:21"), 3), watermark=at("10:30"), parent=parent)
     assert (head.timeline, head.epoch, head.parent) == (2, 3, 1)
-    assert [entry.manifest["epoch"] for entry in lineage(by_hand.tables, head)] == [3, 1]
+    assert [entry.manifest["epoch"] for entry in lineage(by_hand.tables, head.epoch)] == [3, 1]
 
 
 def test_an_epoch_that_touches_one_shard_leaves_the_files_of_the_others(tmp_path: Path) -> None:
