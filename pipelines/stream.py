@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.binding import BoundPipeline
 from pipelines.driver import Driver
 from pipelines.epoch.plan import EpochPlan, Source
 from pipelines.epoch.plan_clock import plan_clock
@@ -84,12 +85,8 @@ class Stream:
             Refused: the source is not what the position was taken in.
         """
         positions = self._begin()
-        source = self._source()
-        if any(position.version < one.log.head for one, position in zip(source.inputs, positions, strict=True)):
-            # Spark would stop at what is not append-only too, but in words that name no way on.
-            _check_append_only(source, positions)
-            with self._query(source, positions, None) as query:
-                self._await(query, should_stop)
+        if any(at.version < one.log.head for one, at in zip(self._source().inputs, positions, strict=True)):
+            self._run_query(None, should_stop)
         if not self._stopping.is_set():
             self._tick()
 
@@ -103,11 +100,21 @@ class Stream:
         Raises:
             Refused: the source is not what the position was taken in.
         """
-        positions = self._begin()
-        source = self._source()
-        _check_append_only(source, positions)
-        with self._query(source, positions, interval) as query:
-            self._await(query, should_stop)
+        self._begin()
+        self._run_query(interval, should_stop)
+
+    def _run_query(self, interval: timedelta | None, should_stop: Callable[[], bool]) -> None:
+        """Until it ends or is stopped; Spark ends it where the source gets a column, and it begins anew there."""
+        while True:
+            source, positions = self._source(), self._positions()
+            # Spark would stop at what is not append-only too, but in words that name no way on.
+            _check_append_only(source, positions)
+            try:
+                with self._query(source, positions, interval) as query:
+                    self._await(query, should_stop)
+            except _ColumnsChanged:
+                continue
+            return
 
     def _await(self, query: StreamingQuery, should_stop: Callable[[], bool]) -> None:
         """Until it ends by itself, or is to stop: then the epoch at work is ended first."""
@@ -127,19 +134,19 @@ class Stream:
         """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
         self._begun = perf_counter()
         self.driver.recover()
-        head = self._head = self._ready()
+        head = self._head = self._ready(self._source().bound)
         if head is not None and not self.anew and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(self._source(), driver.tables, head, driver.clock(), driver.shards))
         return self._positions()
 
-    def _ready(self) -> Snapshot | None:
-        """The head, with tables that have every column of the code."""
+    def _ready(self, bound: BoundPipeline) -> Snapshot | None:
+        """The head, with tables that have every column of the code and of the source."""
         tables = self.driver.tables
         if self.anew:
-            tables.widen(self._source().bound.table_schemas)
+            tables.widen(bound.table_schemas)
             return read_snapshot(tables)
-        return ready(tables, self._source().bound, read_snapshot(tables))
+        return ready(tables, bound, read_snapshot(tables))
 
     def _query(self, source: Source, positions: tuple[Position, ...], interval: timedelta | None) -> _Running:
         self._remove_checkpoints()
@@ -165,7 +172,8 @@ class Stream:
 
     def _epoch(self, ends: Mapping[str, Position]) -> None:
         self._begun = perf_counter()
-        driver, head, source = self.driver, self._parent(), self._source()
+        # The source first: new columns of it widen the tables, and that is a version of the state.
+        driver, source, head = self.driver, self._source(), self._parent()
         positions = self._positions()
         reached = [ends.get(one.log.table_id, _NOTHING) for one in source.inputs]
         between = _between if source.right is None else _interleaved
@@ -203,6 +211,9 @@ class Stream:
         """The source as it is now; what follows from its columns is found anew only where they changed."""
         driver, opened = self.driver, self._opened
         self._opened = Source.open(driver.spark, driver.tables, driver.pipeline) if opened is None else opened.now()
+        if opened is not None and self._opened.bound is not opened.bound:
+            # Late and rejected rows are kept with all columns, so with the new ones from the next epoch on.
+            self._head = self._ready(self._opened.bound)
         return self._opened
 
     def _current_head(self) -> Snapshot | None:
@@ -224,6 +235,10 @@ class Stream:
         """Where each input stands."""
         head, inputs = self._parent(), self.driver.pipeline.inputs
         return tuple(_NOTHING if head is None else head.manifest.position_in(one.source.table) for one in inputs)
+
+
+class _ColumnsChanged(Exception):
+    """The source has other columns than when the query began, which ended it."""
 
 
 @dataclass
@@ -276,6 +291,8 @@ class _Running:
                 raise failure[0] from error
             # What stopped Spark may be something that the log tells better.
             _check_append_only(self.source, self.positions)
+            if any(one.log.now().columns != one.log.columns for one in self.source.inputs):
+                raise _ColumnsChanged from error
             raise TidegateError(f"the stream stopped: {error}") from error
 
 

@@ -7,12 +7,24 @@ import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from pipelines.errors import Refused
 from pipelines.snapshots.manifest import Manifest
 from pipelines.stream import Stream
-from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline, windows_of
+from tests.lake import (
+    DAY0,
+    EVENTS,
+    Lake,
+    assert_same_windows,
+    at,
+    conserved,
+    hourly_pipeline,
+    session_pipeline,
+    windows_of,
+)
 from windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 
 if TYPE_CHECKING:
@@ -230,6 +242,42 @@ def test_a_continuous_stream_takes_data_as_it_comes_and_beats_while_none_does(sp
     assert [manifest.kind for manifest in made] == ["stream", "stream", "clock"]
     assert [row["events"] for row in lake.rows(pipeline, "results").to_pylist()] == [2]
     assert not list(lake.config.work_folder.glob("checkpoints/*"))
+
+
+def test_a_column_that_is_added_to_the_source_ends_no_stream(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark ends its query there, so it begins anew; rows that are kept whole have the column from then on."""
+    pipeline = hourly_pipeline()
+    query, begun = Stream._query, []
+    monkeypatch.setattr(Stream, "_query", lambda *given: begun.append(given) or query(*given))
+    made: list[Manifest] = []
+    deadline = time.monotonic() + 120
+
+    def add(column: str, *rows: tuple[str, datetime]) -> None:
+        table = pa.table([[user for user, _ in rows], [at for _, at in rows], [1] * len(rows)], schema=EVENTS)
+        noted = table.append_column(column, pa.array([user for user, _ in rows]))
+        write_deltalake(lake.path("events"), noted, mode="append", schema_mode="merge")
+
+    def on_epoch(manifest: Manifest) -> None:
+        made.append(manifest)
+        if len(made) == 1:
+            add("note", ("late", at("09:00")), ("b", at("14:40")))
+
+    def should_stop() -> bool:
+        assert time.monotonic() < deadline, made
+        return sum(manifest.counters["events_in"] for manifest in made) == 4
+
+    lake.append(("a", at("10:30"), 1), ("a", at("14:30"), 1))
+    with lake.driver(spark, pipeline) as driver:
+        Stream(driver, lake.config.work_folder, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
+    assert len(begun) == 2
+    assert lake.rows(pipeline, "late")["note"].to_pylist() == ["late"]
+    add("note", ("c", at("14:50")))
+    add("more", ("c", at("18:00")), ("later", at("09:00")))
+    lake.stream(spark, pipeline, maxFilesPerTrigger="1")
+    assert sorted(str(row["more"]) for row in lake.rows(pipeline, "late").to_pylist()) == ["None", "later"]
+    assert len(lake.latest(pipeline)) == 4
 
 
 def test_a_replay_of_the_commits_equals_the_stream_that_ran_all_along(spark: SparkSession, lake: Lake) -> None:
