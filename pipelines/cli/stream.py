@@ -96,21 +96,30 @@ def stream(
         log.hear(step)
         status.update(f"{pipeline}: {step}")
 
+    # Before Spark starts, which takes a while: a request that comes then ends the command as any other does.
+    asked = threading.Event()
+    _listen(asked)
     options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes}
     given = {name: str(option) for name, option in options.items() if option is not None}
     with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "stream") as driver:
+        # PySpark has its own handler of Ctrl-C by now.
+        _listen(asked)
         driver.tell = on_step
-        if has_left(read_snapshot(driver.tables), restore_from_timeline):
-            screen.tell(f"{pipeline} has left timeline {restore_from_timeline}: it goes on from its newest snapshot")
-            target = "latest"
-        if target not in ("latest", "none"):
-            _restore(driver, target)
-        run = Stream(driver, config.work_folder, on_epoch, given, upkeep, anew=target == "none")
-        should_stop = _asked_to_stop(driver.lease)
-        if every is None:
-            run.run_available(should_stop)
-        else:
-            run.run_continuously(every, should_stop)
+        if not asked.is_set():
+            # Without that option the newest snapshot need not be one that can be read.
+            if restore_from_timeline is not None and has_left(read_snapshot(driver.tables), restore_from_timeline):
+                screen.tell(
+                    f"{pipeline} has left timeline {restore_from_timeline}: it goes on from its newest snapshot"
+                )
+                target = "latest"
+            if target not in ("latest", "none"):
+                _restore(driver, target)
+            run = Stream(driver, config.work_folder, on_epoch, given, upkeep, anew=target == "none")
+            should_stop = _asked_to_stop(asked, driver.lease)
+            if every is None:
+                run.run_available(should_stop)
+            else:
+                run.run_continuously(every, should_stop)
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
 
 
@@ -131,19 +140,22 @@ def _restore(driver: Driver, target: str) -> None:
     restore(driver.tables, snapshot, driver.clock())
 
 
-def _asked_to_stop(lease: Lease) -> Callable[[], bool]:
-    """Whether a signal came, or `tidegate stop` from any host: told by the lease, looked at every two seconds."""
-    signalled = threading.Event()
+def _listen(asked: threading.Event) -> None:
+    """Let SIGTERM and Ctrl-C ask for the end."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *ignored: signalled.set())
+        signal.signal(number, lambda *ignored: asked.set())
+
+
+def _asked_to_stop(asked: threading.Event, lease: Lease) -> Callable[[], bool]:
+    """Whether a signal came, or `tidegate stop` from any host: told by the lease, looked at every two seconds."""
     looked = [time.monotonic()]
 
-    def asked() -> bool:
-        if signalled.is_set():
+    def should_stop() -> bool:
+        if asked.is_set():
             return True
         if time.monotonic() - looked[0] < _LOOK_AT_LEASE_SECONDS:
             return False
         looked[0] = time.monotonic()
         return lease.stop_requested
 
-    return asked
+    return should_stop

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.backfill import backfill
 from pipelines.errors import Stopped
 from pipelines.intervals import cut, parse_slice
-from pipelines.lease import request_stop
+from pipelines.lease import read_lease, request_stop
 from pipelines.snapshots.manifest import Manifest
 from pipelines.stream import Stream
-from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline
+from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
+from tests.pipelines.cli.project import CODE, TOML
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 DEADLINE_SECONDS = 60.0
+ROOT = Path(__file__).parents[2]
 
 
 class StopsUnderTheLock(Stream):
@@ -70,6 +76,38 @@ def test_a_batch_that_begins_while_the_stream_is_stopped_does_not_hold_the_stop_
         stream.run_continuously(timedelta(milliseconds=200), waiting.is_set)
     assert found_locked == [kind is StopsUnderTheLock]
     assert len(made) == 1, "what begins after the request is left to the next run"
+
+
+def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_lease_back(tmp_path: Path) -> None:
+    project, source = tmp_path / "project", Lake(tmp_path / "project")
+    project.mkdir()
+    source.append(("ann", at("08:00"), 8), ("ann", at("10:00"), 10))
+    (project / "tidegate.toml").write_text(TOML)
+    (project / "of_the_project.py").write_text(CODE)
+    command = [sys.executable, "-m", "pipelines.cli", "stream", "sessions", "--interval", "1s"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(project)])}
+    with subprocess.Popen(
+        command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            told = ""
+            for line in process.stdout:
+                told += line
+                if line.startswith("epoch 1:"):
+                    process.send_signal(signal.SIGTERM)
+        finally:
+            process.kill()
+    assert process.returncode == 0, told
+    assert "epoch 1: 2 in, 0 late" in told
+    assert "sessions: ended after its epoch; nothing is half done" in told
+    pipeline = session_pipeline()
+    head = source.snapshot(pipeline).manifest
+    assert source.rows(pipeline, "epochs")["epoch"].to_pylist() == list(range(1, head.epoch + 1))
+    lease = read_lease(source.tables(pipeline))
+    assert lease is not None
+    assert not lease.is_alive(source.clock())
+    assert not list((project / "work").glob("checkpoints/*"))
 
 
 def test_a_run_over_what_is_there_now_ends_after_its_epoch_when_asked_to(spark: SparkSession, lake: Lake) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import session
+from pipelines.driver import system_clock
+from pipelines.lease import read_lease
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
 from tests.recovery.without_spark import NoSpark, standing_in
@@ -112,3 +114,21 @@ def test_nothing_is_removed_where_the_source_can_not_be_read_from_the_snapshot_o
     code, told = streaming.tidegate(*NOW, "--restore", "1")
     assert (code, "was replaced" in told) == (3, True), told
     assert totals(streaming) == found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_spark_starts_ends_it_before_its_first_epoch_and_gives_the_lease_back(
+    streaming: Project, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def start(config: object, name: str) -> NoSpark:
+        signal.raise_signal(number)
+        return NoSpark()
+
+    streaming.data(*NOW)
+    monkeypatch.setattr(session, "start_session", start)
+    told = streaming.data(*NOW, "--restore", "none")
+    assert told["epochs"] == []
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}
+    lease = read_lease(streaming.by_hand.tables)
+    assert lease is not None
+    assert not lease.is_alive(system_clock())
