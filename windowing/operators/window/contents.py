@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from windowing.compute import Windows
 from windowing.evictors import TimestampedValue
 from windowing.functions.aggregate import AggregateFunction
 from windowing.functions.timed import TimedAggregateFunction
@@ -120,3 +121,14 @@ def aggregated(aggregate: AggregateFunction) -> Contents:
     if isinstance(aggregate, TimedAggregateFunction):
         return TimedAggregatedContents(aggregate)
     return AggregatedContents(aggregate)
+
+
+def contents_of(windows: Windows) -> Contents:
+    """How windows keep their elements."""
+    if windows.evictor is not None:
+        return TimestampedContents()
+    if windows.reduce is not None:
+        return ReducedContents(windows.reduce)
+    if windows.aggregate is not None:
+        return aggregated(windows.bound_aggregate)
+    return ListContents()

@@ -20,7 +20,7 @@ from windowing.merging import Addition, MergingWindowSet
 from windowing.operators.counters import Counters
 from windowing.operators.records import LateElement, Record, WatermarkRecord
 from windowing.operators.window.cells import WindowCell
-from windowing.operators.window.contents import ListContents, ReducedContents, TimestampedContents, aggregated
+from windowing.operators.window.contents import contents_of
 from windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
 from windowing.operators.window.firing import Firing
 from windowing.operators.window.snapshot import from_rows, to_rows
@@ -82,7 +82,7 @@ class WindowOperator:
         self._trigger = windows.trigger or windows.assigner.get_default_trigger()
         self._late_output = late_output
         self._account_for_all = account_for_all
-        self._contents = _contents_of(windows)
+        self._contents = contents_of(windows)
         self._add = self._contents.add
         self._context = WindowTriggerContext(self.timers)
         self._function = windows.process if isinstance(windows.process, ProcessWindowFunction) else None
@@ -395,13 +395,3 @@ class WindowOperator:
         self.assigner = assigner
         self._assign = assigner.assign_windows
         self._undrawn_stagger = None
-
-
-def _contents_of(windows: Windows) -> Any:
-    if windows.evictor is not None:
-        return TimestampedContents()
-    if windows.reduce is not None:
-        return ReducedContents(windows.reduce)
-    if windows.aggregate is not None:
-        return aggregated(windows.bound_aggregate)
-    return ListContents()
