@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,16 +44,23 @@ def java_options(java: str) -> str:
     return f'"-XX:SharedArchiveFile={file}" {_QUIET}' if file.exists() else ""
 
 
-def make_archive(java: str) -> Path | None:
-    """The archive, made by a short run where it is not there yet; None if this Java can't make one."""
+def make_archive(java: str, tell: Callable[[str], None] = lambda line: None) -> Path | None:
+    """The archive, made by a short run where it is not there yet; None if this Java can't make one.
+
+    Args:
+        java: what the Java says of itself.
+        tell: is told why there is none.
+    """
     file = archive_file(java)
     if file.exists():
         return file
     part = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
     try:
         command = [sys.executable, "-m", "pipelines.class_archive", str(part)]
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if not part.exists():
+            *_, last = ["it said nothing", *ran.stderr.splitlines()]
+            tell(f"the run that makes the archive ended with exit code {ran.returncode}: {last}")
             return None
         part.replace(file)
     finally:

@@ -54,8 +54,10 @@ def test_without_an_archive_the_jvm_is_told_nothing(folder: Path) -> None:
 
 
 def test_a_java_that_keeps_no_archive_is_told_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", a_python(folder, "exit 1"))
-    assert make_archive(JAVA) is None
+    monkeypatch.setattr(sys, "executable", a_python(folder, "echo began >&2; echo no room >&2; exit 3"))
+    told: list[str] = []
+    assert make_archive(JAVA, told.append) is None
+    assert told == ["the run that makes the archive ended with exit code 3: no room"]
     assert list(folder.glob("classes-*")) == []
 
 
