@@ -13,6 +13,7 @@ import pytest
 from deltalake import WriterProperties, write_deltalake
 
 from pipelines import DeltaSource, Pipeline
+from pipelines.epoch import operate
 from pipelines.epoch.plan import Source
 from tests.lake import DAY0, Lake, assert_same_windows
 from windowing import (
@@ -140,6 +141,39 @@ def test_both_give_the_same(
         for pipeline in pair
     ]
     assert counted[0] == counted[1]
+
+
+def test_files_are_read_by_every_shard_or_packed_and_moved_with_the_same_result(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_deltalake(lake.path("events"), messy_rows(8).drop_columns(["User"]))
+    write_deltalake(lake.path("events"), messy_rows(9), mode="append", schema_mode="merge")
+    options: dict[str, Any] = {"null_keys": "keep", "parallelism": 5}
+    in_place, moved = pair = [pipeline_of("auto", _AT, _LISTS, name=name, **options) for name in ("in_place", "moved")]
+    limits = {in_place.name: operate._ROWS_READ_AGAIN, moved.name: 0}
+    packing: list[str] = []
+
+    def run(run_one: Callable[[Pipeline], object]) -> None:
+        for pipeline in pair:
+            monkeypatch.setattr(operate, "_ROWS_READ_AGAIN", limits[pipeline.name])
+            monkeypatch.setattr(
+                operate, "_tasks", lambda *given, name=pipeline.name: packing.append(name) or _tasks(*given)
+            )
+            run_one(pipeline)
+
+    _tasks = operate._tasks
+    run(lambda pipeline: lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=2)))
+    run(lambda pipeline: lake.stream(spark, pipeline))
+    lake.write(messy_rows(10, rows=40))
+    run(lambda pipeline: lake.stream(spark, pipeline))
+    assert packing == [moved.name] * 3
+    for table in ("results", "late", "rejects"):
+        given, expected = (
+            sorted(repr({**row, "emitted_at": None}) for row in lake.rows(pipeline, table).to_pylist())
+            for pipeline in pair
+        )
+        assert given == expected
+        assert given
 
 
 def test_times_of_spark_s_old_96_bits_are_read(spark: SparkSession, lake: Lake) -> None:
