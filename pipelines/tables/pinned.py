@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.errors import Refused, UsageError
+from pipelines.errors import Refused, TidegateError, UsageError
 from pipelines.snapshots.contents import state_rows
 from pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
 from pipelines.snapshots.manifest import Manifest
@@ -67,7 +67,9 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
     Raises:
         UsageError: there is no snapshot of that epoch.
         Refused: it is not published yet, or was replaced by a later restore or re-run.
+        TidegateError: the newest is being published, and takes rows away: some tables have them still.
     """
+    _check_settled(tables)
     snapshot = _newest_published(tables) if epoch is None else _of_epoch(tables, epoch)
     manifest = snapshot.manifest
     if manifest.epoch > _published(tables):
@@ -95,6 +97,16 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
         read[epochs.NAME].sort_by("epoch"),
         state_rows(tables.warehouse, snapshot),
     )
+
+
+def _check_settled(tables: PipelineTables) -> None:
+    manifest = require_snapshot(tables).manifest
+    takes_away = any(work.remove_epochs or work.stale_epochs or work.forget_keys for work in manifest.publish.values())
+    if takes_away and manifest.epoch > _published(tables):
+        raise TidegateError(
+            f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) is taking rows away at this moment: try "
+            "again once it is published; if its driver died, the next run of anything that drives the pipeline does so"
+        )
 
 
 def _newest_published(tables: PipelineTables) -> Snapshot:

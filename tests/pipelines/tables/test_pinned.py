@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.epoch.publish import publish, publish_table
-from pipelines.errors import Refused
+from pipelines.errors import OTHER, Refused, TidegateError
+from pipelines.snapshots.manifest import StaleInterval
 from pipelines.tables import results
 from pipelines.tables.pinned import pin_tables
 from tests.lake import at
@@ -37,3 +38,19 @@ def test_before_the_first_epoch_is_published_there_is_nothing_to_look_at(tmp_pat
         pin_tables(by_hand.tables)
     publish(by_hand.tables, first)
     assert pin_tables(by_hand.tables).manifest == first
+
+
+def test_while_rows_are_being_taken_away_nothing_is_looked_at(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    first = by_hand.head()
+    by_hand.epoch(("ann", at("13:00"), 2), watermark=at("15:00"))
+    again = StaleInterval(start=0, end=1, epochs=(2,))
+    third = by_hand.committed(by_hand.planned([("ann", at("13:05"), 2)], at("15:00"), parent=first, stale=(again,)))
+    publish_table(by_hand.tables, third, results.NAME)
+    for epoch in (None, 1):
+        with pytest.raises(TidegateError, match=r"epoch 3 of sessions .* is taking rows away") as refused:
+            pin_tables(by_hand.tables, epoch)
+        assert refused.value.exit_code == OTHER, "a moment later it is done: worth a retry"
+    publish(by_hand.tables, third)
+    assert pin_tables(by_hand.tables).epochs["epoch"].to_pylist() == [1, 3]
