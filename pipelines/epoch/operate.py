@@ -63,15 +63,19 @@ def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
 
 
 def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
-    """Each shard reads the files of the slice, if there are any, and keeps its own events."""
+    """Each shard reads the files of the slice, if there are any, and keeps its own events.
+
+    A task costs more than a shard without events, so many shards share few tasks, one after the other.
+    """
     markers = markers_of(plan)
+    tasks = min(len(markers), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for shard in batch.column(0).to_pylist():
                 yield run_shard(job, markers[shard], lambda: job.read(shard))  # noqa: B023 - called at once
 
-    return spark.range(0, len(plan.shards), 1, len(plan.shards)).mapInArrow(run, RESULT_SCHEMA)
+    return spark.range(0, len(markers), 1, tasks).mapInArrow(run, RESULT_SCHEMA)
 
 
 def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:

@@ -1,0 +1,33 @@
+"""How the shards of an epoch become tasks of Spark's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelines.epoch.operate import operate
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_hundred_shards_share_a_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, parallelism=100)
+    by_hand.epoch(*((f"user{number}", at("10:00"), 1) for number in range(300)), watermark=at("10:00"))
+    plan = by_hand.planned([], at("13:00")).plan
+
+    spark.sparkContext.setJobGroup("shards", "of this test")
+    outcomes = operate(spark, plan)
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("shards")]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    assert sum(stage.numTasks for stage in stages if stage is not None) <= 4 * spark.sparkContext.defaultParallelism
+    assert sorted(outcome.shard for outcome in outcomes) == list(range(100))
+    assert sum(outcome.counters["fired_on_time"] for outcome in outcomes) == 300
