@@ -13,7 +13,7 @@ from pipelines.errors import Refused
 from pipelines.reopen.plan import ReopenPlan, plan_reopen
 from pipelines.reopen.selection import Selection, check_reopenable
 from pipelines.reopen.source_rows import SourceRows
-from pipelines.snapshots.commit import commit_snapshot
+from pipelines.snapshots.commit import commit_snapshot, remaining
 from pipelines.snapshots.compatibility import migration_of, ready
 from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
@@ -97,12 +97,9 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
     )
     check_files(epoch.tables, manifest)
     changed = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
-    kept = {
-        file["path"]
-        for file in head.files
-        if not any(file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first for shard in changed)
-    }
-    added = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
+    added, files = remaining(epoch.tables, head, f"{state.NAME}-{manifest.epoch:06d}-reopen", changed)
+    added += [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
+    kept = {file["path"] for file in files}
     commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
     return manifest
 

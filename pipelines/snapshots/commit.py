@@ -11,12 +11,14 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from pipelines.errors import FilesMissing, Refused
-from pipelines.snapshots.manifest import DataFile, Manifest
-from pipelines.storage import active_files
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.manifest import DataFile, Manifest, Shard
+from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import state
 from pipelines.tables.files import add_action, check_written, remove_action, write_file
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -63,6 +65,37 @@ def commit_snapshot(
         )
     except CommitFailedError as error:
         raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+
+
+def remaining(
+    tables: PipelineTables, snapshot: Snapshot, prefix: str, replaced: Sequence[Shard] = ()
+) -> tuple[list[DataFile], list[dict[str, Any]]]:
+    """What stays of a snapshot where the state of some shards is replaced: new files, and files as they are.
+
+    New ones are needed where somebody compacted the table: for what lies in a file with the manifest, which would
+    come along, and with rows that are replaced.
+
+    Args:
+        tables: the pipeline's tables.
+        snapshot: of table state, or a savepoint.
+        prefix: of the new files' names; they are written to table state.
+        replaced: ranges of key groups whose rows go.
+    """
+    told = {file["path"] for file in snapshot.manifest_files}
+    mixed, whole = [], []
+    for file in snapshot.files:
+        low, high = file["min.key_group"], file["max.key_group"]
+        if file["path"] not in told and not any(low <= shard.last and high >= shard.first for shard in replaced):
+            whole.append(file)
+        elif not any(shard.first <= low and high <= shard.last for shard in replaced):
+            mixed.append(file["path"])
+    rows = tables.warehouse.read_files(snapshot.path, mixed, arrow_schema(snapshot.handle))
+    group = rows["key_group"]
+    gone = pc.equal(group, state.MANIFEST_KEY_GROUP)
+    for shard in replaced:
+        gone = pc.or_(gone, pc.and_(pc.greater_equal(group, shard.first), pc.less_equal(group, shard.last)))
+    written = write_file(tables.warehouse, tables.path(state.NAME), prefix, rows.filter(pc.invert(gone)))
+    return [] if written is None else [written], whole
 
 
 def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from pipelines.epoch.publish import publish
-from pipelines.snapshots.commit import commit_snapshot
+from pipelines.snapshots.commit import commit_snapshot, remaining
 from pipelines.snapshots.head import require_snapshot
 from pipelines.snapshots.manifest import Manifest, Publish, line_after
 from pipelines.snapshots.quiet import quiet_manifest
@@ -43,8 +43,9 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         gone[table] = Publish(remove_epochs=tuple(sorted(set(found.to_pylist()))))
     if any(counts.values()):
         manifest = _manifest(head.manifest, gone, now)
-        kept = {file["path"] for file in head.files}
-        commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), [], kept)
+        added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
+        kept = {file["path"] for file in files}
+        commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
         publish(tables, manifest)
     return counts
 

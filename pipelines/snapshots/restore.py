@@ -8,7 +8,7 @@ is rolled forward like that of any epoch. Epoch numbers grow on: nobody confuses
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import epoch_row, publish
 from pipelines.errors import FilesMissing, Refused
-from pipelines.snapshots.commit import as_data_file, commit_snapshot
+from pipelines.snapshots.commit import as_data_file, commit_snapshot, remaining
 from pipelines.snapshots.head import Snapshot, lineage, list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import DataFile, Line, Manifest, Publish, fork_of
 from pipelines.snapshots.quiet import quiet_manifest
@@ -59,13 +59,15 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     manifest = _manifest(tables, head, target.manifest, is_ours, now, keep_stale)
     check_files(tables, manifest)
     at_head = {file["path"] for file in active_files(handle)}
+    written, whole = remaining(tables, target, f"state-{manifest.epoch:06d}-restore")
+    target = replace(target, files=tuple(whole))
     files = [as_data_file(file) for file in target.files]
     if target.path == path_of(handle):
         kept = {file.path for file in files if file.path in at_head}
         returning = [file for file in files if file.path not in at_head]
     else:
         kept, returning = set(), copy_files(tables, target, tables.path(state.NAME), f"restored-{manifest.epoch:06d}")
-    commit_snapshot(tables, handle, manifest, arrow_schema(handle), returning, kept)
+    commit_snapshot(tables, handle, manifest, arrow_schema(handle), [*written, *returning], kept)
     publish(tables, manifest)
     return manifest
 

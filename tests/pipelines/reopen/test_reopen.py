@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,27 @@ def test_a_correction_takes_the_old_pane_back_and_puts_out_the_new_one(hours: Ar
     told = [(row["epoch"], row["op"], row["pane"], row["timing"], row["total"]) for row in rows]
     assert sorted(told) == [(1, "+", 0, "on_time", 2), (3, "+", 1, "late", 22), (3, "-", 0, "on_time", 2)]
     assert (made.counters["fired_late"], made.counters["withdrawn"], made.counters["events_in"]) == (1, 1, 0)
+
+
+def test_where_somebody_compacted_the_state_what_is_not_corrected_stays(tmp_path: Path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, hourly_pipeline(allowed_lateness=HOUR), parallelism=4))
+    users = ("ann", "bob", "cem", "dan")
+    for number, watermark in ((1, "10:30"), (2, "12:30")):
+        arrivals.commit(*((user, at(f"1{number}:40"), 1) for user in users), watermark=at(watermark))
+    arrivals.commit(("ann", at("10:10"), 5), watermark=at("12:30"))
+    before = open_windows(arrivals)
+    arrivals.by_hand.tables.open("state").optimize.compact()
+    made = arrivals.reopen()
+    assert made is not None
+    assert arrivals.by_hand.head().manifest == made
+    assert open_windows(arrivals) == before
+    arrivals.commit(*((user, at("12:50"), 1) for user in users), watermark=at("14:30"))
+    assert arrivals.final() == arrivals.in_event_order()
+
+
+def open_windows(arrivals: Arrivals) -> list[tuple[str, datetime]]:
+    rows = arrivals.by_hand.rows("state").to_pylist()
+    return sorted((row["user"], row["window_start"]) for row in rows if row["user"])
 
 
 def test_an_hour_of_late_rows_alone_gets_its_first_pane(hours: Arrivals) -> None:

@@ -31,6 +31,15 @@ def test_rows_of_epochs_that_began_before_the_moment_go(by_hand: ByHand) -> None
     assert sum(by_hand.rows("epochs")["late"].to_pylist()) == 3, "what is gone is still counted"
 
 
+def test_where_somebody_compacted_the_state_it_is_pruned_all_the_same(by_hand: ByHand) -> None:
+    """Then the manifest lies in a file with rows, and must not come along with them."""
+    late_in_each(by_hand)
+    by_hand.tables.open("state").optimize.compact()
+    prune(by_hand.tables, NOW, NOW)
+    assert by_hand.head().manifest.kind == "prune"
+    assert [user for user in by_hand.rows("state")["user"].to_pylist() if user] == ["ann"]
+
+
 def test_the_open_windows_stay_and_the_pipeline_goes_on(by_hand: ByHand) -> None:
     late_in_each(by_hand)
     prune(by_hand.tables, NOW, NOW)

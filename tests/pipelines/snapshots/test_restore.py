@@ -56,6 +56,18 @@ def test_what_came_after_the_snapshot_is_gone_from_every_table(by_hand: ByHand) 
     assert sorted(by_hand.rows("epochs")["epoch"].to_pylist()) == [1, 2, 5]
 
 
+@pytest.mark.parametrize("target", ["savepoint:compacted", "3"])
+def test_a_snapshot_that_somebody_compacted_is_restored_without_its_manifest(by_hand: ByHand, target: str) -> None:
+    hours(by_hand, 8, 9)
+    by_hand.tables.open("state").optimize.compact()
+    create_savepoint(by_hand.tables, by_hand.head(), "compacted", NOW)
+    hours(by_hand, 10, 11)
+    assert back_to(by_hand, "3" if target == "3" else "2").kind == "restore"
+    back_to(by_hand, target)
+    assert open_sessions(by_hand) == ([10] if target == "3" else [9])
+    hour(by_hand, 12)
+
+
 def test_going_on_after_a_restore_gives_what_a_run_without_the_detour_would(by_hand: ByHand, tmp_path: Path) -> None:
     hours(by_hand, 8, 9, 10, 11)
     back_to(by_hand, "2")
