@@ -97,9 +97,9 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
     )
     check_files(epoch.tables, manifest)
     changed = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
-    added, files = remaining(epoch.tables, head, f"{state.NAME}-{manifest.epoch:06d}-reopen", changed)
+    added, whole = remaining(epoch.tables, head, f"{state.NAME}-{manifest.epoch:06d}-reopen", changed)
     added += [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
-    kept = {file["path"] for file in files}
+    kept = {file["path"] for file in whole}
     commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
     return manifest
 
