@@ -44,6 +44,24 @@ def test_late_rows_are_counted_by_reason_with_how_late_they_were(project: Projec
     assert sum(group["rows"] for group in by_user) == 100
 
 
+def test_late_rows_of_old_epochs_are_removed_and_still_counted(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("bob", at("10:00"), 1), ("cem", at("10:00"), 2), watermark=at("12:00"))
+    assert project.data("late", "prune", "sessions", "--days", "36500") == {
+        "pipeline": "sessions",
+        "removed": {"late": 0, "rejects": 0},
+    }
+    code, told = project.tidegate("late", "prune", "sessions", "--days", "1")
+    assert (code, told.strip()) == (0, "2 rows of late removed, 0 rows of rejects removed")
+    assert project.data("late", "summary", "sessions")["rows"] == 0
+    assert [(run["kind"], run["late"]) for run in project.data("runs", "sessions")] == [
+        ("prune", 0),
+        ("stream", 2),
+        ("stream", 0),
+    ]
+
+
 def test_late_rows_can_be_counted_only_by_columns_there_are(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
