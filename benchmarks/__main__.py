@@ -54,9 +54,11 @@ PROGRAMS = {
     "scaling": Program("How cost grows", "scaling", ("--quick", "epochs", "open", "hot"), full=None),
     "epochs": Program("Small and large epochs", "scaling", full=("epochs",)),
     "open": Program("More and more open windows", "scaling", full=("open",)),
+    "shard": Program("One shard of a hundred", "scaling", full=("shard",)),
     "hot": Program("A hot key", "scaling", full=("hot",)),
     "size": Program("More and more events and keys", "scaling", full=("events", "keys")),
     "large": Program("50 million events in one epoch", "scaling", full=("large",)),
+    "large_hot": Program("The same, half of them of one key", "scaling", full=("large_hot",)),
     "long_stream": Program(
         "A stream for long: lag, memory and files in the end beside the middle",
         "long_stream",

@@ -92,12 +92,14 @@ class Bench:
         spark: the session.
         per_commit: events of a commit, which a stream takes as an epoch.
         name: of the table in the folder.
+        shards: that our state is in, each one key group; None for one a core.
     """
 
     folder: Path
     spark: SparkSession
     per_commit: int = 500_000
     name: str = "events"
+    shards: int | None = None
 
     @property
     def events(self) -> str:
@@ -149,6 +151,7 @@ class Bench:
             key=("key",),
             watermark=WatermarkStrategy.for_bounded_out_of_orderness(DELAY),
             compute=Windows(ASSIGNERS[kind], aggregate={"events": Count(), "total": Sum("value")}),
+            **({} if self.shards is None else {"parallelism": self.shards, "max_parallelism": self.shards}),
         )
 
     def batch(self, kind: str) -> Run:

@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windowing.columnar.hashing import hash_keys, key_groups
+from windowing.keys import KeySchema
+
 START = 1_700_000_000_000
 DAY = 86_400_000
 
@@ -59,6 +62,24 @@ def names(numbers: np.ndarray) -> pa.Array:
     return pc.binary_join_element_wise("user-", pc.cast(pa.array(numbers), pa.string()), "")
 
 
+def keys_of_group(keys: int, group: int, groups: int) -> np.ndarray:
+    """The numbers below `keys` of the keys in one of so many key groups."""
+    numbers = np.arange(keys)
+    hashes = hash_keys(KeySchema.of(key=pa.string()), [names(numbers)], keys)
+    return numbers[key_groups(hashes, groups) == group]
+
+
+def events_of(numbers: np.ndarray, count: int, start: int) -> pa.Table:
+    """Events of keys in turn, all within a second from `start`, int64 epoch milliseconds."""
+    return pa.table(
+        {
+            "key": names(np.resize(numbers, count)),
+            "ts": pa.array(start + np.arange(count) % 1000),
+            "value": pa.array(np.ones(count, np.int64)),
+        }
+    )
+
+
 def one_each(count: int, keys: int, start: int) -> pa.Table:
     """One event for each of `count` of `keys` keys, spread over them, within a second from `start`.
 
@@ -67,10 +88,4 @@ def one_each(count: int, keys: int, start: int) -> pa.Table:
         keys: of which every (keys // count)-th has one.
         start: int64 epoch milliseconds.
     """
-    return pa.table(
-        {
-            "key": names(np.arange(count) * (keys // count)),
-            "ts": pa.array(start + np.arange(count) % 1000),
-            "value": pa.array(np.ones(count, np.int64)),
-        }
-    )
+    return events_of(np.arange(count) * (keys // count), count, start)

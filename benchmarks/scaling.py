@@ -1,6 +1,6 @@
-"""How our own cost grows: events, keys, open windows, sizes of epochs, a hot key, and 50 million events at once.
+"""How our own cost grows: events, keys, windows, sizes of epochs, shards that one touches, 50 million events at once.
 
-    python -m benchmarks.scaling [events keys open epochs hot large] [--quick] [--json FILE]
+    python -m benchmarks.scaling [events keys open epochs shard hot large large_hot] [--quick] [--json FILE]
 
 All in a Spark session on two cores, results and state written. Without a part named, all are measured.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from benchmarks.bench import Bench, Run, bench_of, typical_run
-from benchmarks.events import START, EventSet, one_each
+from benchmarks.events import START, EventSet, events_of, keys_of_group, one_each
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.memory import PeakMemory
+from pipelines.config import Config
 
 MILLION = 1_000_000
 SMALL_EPOCH = Wanted("at most", 0.5)
@@ -25,6 +27,9 @@ MANY_WINDOWS = Wanted("at most", 6)
 """Seconds of an epoch of 100,000 events with 10 million open windows."""
 HOT = Wanted("at most", 1.5)
 """Times that a key with half of all events may cost, of what even keys do."""
+SHARDS = 100
+ONE_OF_SHARDS = Wanted("at most", 0.02)
+"""State that an epoch writes whose keys lie in one of 100 shards, of what one writes that touches all."""
 
 
 def events(bench: Bench, quick: bool) -> Iterator[Figure]:
@@ -78,14 +83,44 @@ def hot(bench: Bench, quick: bool) -> Iterator[Figure]:
     yield Figure("half of all events in one key", other.seconds / own.seconds, "x", HOT, detail)
 
 
-def large(bench: Bench, quick: bool) -> Iterator[Figure]:
-    """One epoch of 50 million events, and the memory of every process meanwhile."""
+def shard(bench: Bench, quick: bool) -> Iterator[Figure]:
+    """Epochs whose keys all lie in one of 100 shards beside epochs that touch every shard, in turns."""
+    windows, count, rounds = (100_000 if quick else MILLION), 1_000, 3
+    some = replace(bench, name=f"shards-{windows}", shards=SHARDS)
+    some.append(one_each(windows, windows, START))
+    for _ in range(1 + rounds):
+        some.append(one_each(count, windows, START))
+        some.append(events_of(keys_of_group(windows, 0, SHARDS), count, START))
+    with some.project() as config:
+        runs = some.epochs("session", config)
+        written = [state_written(config, "session", epoch) for epoch in range(1, 1 + len(runs))]
+    every, one = typical_run(runs[3::2]), typical_run(runs[4::2])
+    what = f"epoch of {count:,} events, {windows:,} open windows in {SHARDS} shards"
+    yield Figure(f"{what}: in all of them", every.seconds, "s", detail=str(every))
+    yield Figure(f"{what}: in one of them", one.seconds, "s", detail=str(one))
+    detail = f"all {written[3] / 2**20:.2f} MiB, one {written[4] / 2**20:.2f} MiB"
+    yield Figure("state written for one of 100 shards", written[4] / written[3], "x", ONE_OF_SHARDS, detail)
+
+
+def state_written(config: Config, pipeline: str, epoch: int) -> int:
+    """Bytes of the state files that the tasks of an epoch wrote."""
+    return sum(file.stat().st_size for file in Path(config.root).rglob(f"{pipeline}/state/state-{epoch:06d}-*.parquet"))
+
+
+def large(bench: Bench, quick: bool, hot: float = 0) -> Iterator[Figure]:
+    """One epoch of 50 million events, and the memory of every process meanwhile.
+
+    Args:
+        bench: with a driver of 3 GiB.
+        quick: a tenth of the events.
+        hot: share of all events that one key has.
+    """
     count = 5 * MILLION if quick else 50 * MILLION
-    some = replace(bench, name="large", per_commit=MILLION)
-    some.write(EventSet(count))
+    some = replace(bench, name=f"large-{hot}", per_commit=MILLION)
+    some.write(EventSet(count, hot=hot))
     with PeakMemory() as memory:
         run = some.batch("session")
-    what = f"one epoch of {count:,} events, driver of 3 GiB"
+    what = f"one epoch of {count:,} events, driver of 3 GiB{f', {hot:.0%} of one key' if hot else ''}"
     yield Figure(what, run.seconds, "s", detail=str(run))
     for role, peaks in memory.by_role().items():
         each = " and ".join(f"{peak:,}" for peak in peaks)
@@ -97,8 +132,10 @@ PARTS: dict[str, Callable[[Bench, bool], Iterator[Figure]]] = {
     "keys": keys,
     "open": open_windows,
     "epochs": epochs,
+    "shard": shard,
     "hot": hot,
     "large": large,
+    "large_hot": partial(large, hot=0.5),
 }
 
 
@@ -119,8 +156,8 @@ def _batch(bench: Bench, what: EventSet, name: str) -> Run:
 
 
 def measure(parts: Sequence[str], quick: bool) -> Iterator[Figure]:
-    """The figures of some parts, in one session; `large` has one of its own with a driver of 3 GiB."""
-    inside = [part for part in parts if part != "large"]
+    """The figures of some parts, in one session; the large ones have their own, with a driver of 3 GiB."""
+    inside = [part for part in parts if not part.startswith("large")]
     if inside:
         with bench_of() as bench:
             # What a session does for the first time is nobody's cost.
@@ -128,9 +165,10 @@ def measure(parts: Sequence[str], quick: bool) -> Iterator[Figure]:
             over_open_windows(bench, 1_000, [100] * 10)
             for part in inside:
                 yield from PARTS[part](bench, quick)
-    if "large" in parts:
-        with bench_of(driver_memory="3g") as bench:
-            yield from large(bench, quick)
+    for part in parts:
+        if part not in inside:
+            with bench_of(driver_memory="3g") as bench:
+                yield from PARTS[part](bench, quick)
 
 
 def main() -> None:

@@ -6,12 +6,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks.events import START, EventSet, one_each
+from benchmarks.events import START, EventSet, events_of, keys_of_group, one_each
 from benchmarks.memory import PeakMemory
 from benchmarks.phases import PHASES, Phases, typical
+from windowing.keys import KeySchema
 
 
 def test_the_same_numbers_give_the_same_events() -> None:
@@ -34,6 +36,16 @@ def test_a_hot_key_has_its_share_of_events() -> None:
 def test_one_each_spreads_events_over_keys() -> None:
     keys = one_each(100, 1_000, START)["key"].to_pylist()
     assert keys == [f"user-{number}" for number in range(0, 1_000, 10)]
+
+
+def test_the_keys_of_a_group_are_those_that_the_pipeline_puts_there() -> None:
+    key = KeySchema.of(key=pa.string())
+    numbers = keys_of_group(2_000, 3, 100)
+    assert {key.key_group_of(f"user-{number}", 100) for number in numbers} == {3}
+    assert 10 <= len(numbers) <= 30
+    taken = events_of(numbers, 50, START)["key"].to_pylist()
+    assert set(taken) == {f"user-{number}" for number in numbers}
+    assert len(taken) == 50
 
 
 def test_the_memory_of_a_process_that_was_started_is_seen() -> None:
