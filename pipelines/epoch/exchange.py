@@ -49,15 +49,18 @@ class Placing:
         firsts = np.array([shard.first for shard in self.shards])
         return np.searchsorted(firsts, key_groups(keys.hashes, self.max_parallelism), side="right") - 1
 
-    def own(self, tables: Iterable[pa.Table], shard: int) -> pa.Table | None:
-        """Of all events those of one shard, None where there is none at all."""
-        parts = []
+    def own(self, tables: Iterable[pa.Table], shards: Sequence[int]) -> dict[int, pa.Table]:
+        """Of all events those of each of some shards; one without any is not in it."""
+        parts: dict[int, list[pa.Table]] = {}
         for table in gathered(tables):
             keys = self.keys_of(table)
             (codes,) = keys.codes
-            mine = self.shards_of(keys) == shard
-            parts.append(self._compact(table, np.flatnonzero(mine[codes]), keys, mine))
-        return joined(parts)
+            of_key = self.shards_of(keys)
+            for shard in shards:
+                mine = of_key == shard
+                if len(rows := np.flatnonzero(mine[codes])):
+                    parts.setdefault(shard, []).append(self._compact(table, rows, keys, mine))
+        return {shard: pa.concat_tables(tables, promote_options="default") for shard, tables in parts.items()}
 
     def packs(self, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Events packed by shard."""

@@ -9,6 +9,7 @@ proves empty would otherwise run no task, and no timer would fire.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from time import perf_counter
 from typing import Any
 
@@ -63,7 +64,7 @@ def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
 
 
 def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
-    """Each shard reads the files of the slice, if there are any, and keeps its own events.
+    """Each task reads the files of the slice, if there are any, and keeps the events of its shards.
 
     A task costs more than a shard without events, so many shards share few tasks, one after the other.
     """
@@ -72,8 +73,11 @@ def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for shard in batch.column(0).to_pylist():
-                yield run_shard(job, markers[shard], lambda: job.read(shard))  # noqa: B023 - called at once
+            shards = batch.column(0).to_pylist()
+            # Within the first shard, so that it is counted as receiving.
+            events = cache(partial(job.read, shards))
+            for shard in shards:
+                yield run_shard(job, markers[shard], lambda: events().pop(shard, None))  # noqa: B023 - called at once
 
     return spark.range(0, len(markers), 1, tasks).mapInArrow(run, RESULT_SCHEMA)
 

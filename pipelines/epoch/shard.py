@@ -7,7 +7,7 @@ collects them. The driver learns about the files from the one row that a task yi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -72,9 +72,9 @@ class ShardJob:
         """Which shard each key belongs to."""
         return Placing(self.key, self.shards, self.max_parallelism)
 
-    def read(self, shard: int) -> pa.Table | None:
-        """The events of a shard out of the files of the slice; None where there are no files or no rows."""
-        return None if self.files is None else self.placing.own(self.files.events(), shard)
+    def read(self, shards: Sequence[int]) -> dict[int, pa.Table]:
+        """The events of some shards out of the files of the slice; a shard without any is not in it."""
+        return {} if self.files is None else self.placing.own(self.files.events(), shards)
 
     @property
     def windows(self) -> Windows:
