@@ -147,15 +147,8 @@ class EventTime:
         calls = self.clock // interval - before // interval if interval else 0
         for partition in self._partitions.values():
             # Before its first commit a partition has no time of its own, and the clock may begin at 0.
-            begun = partition.last_commit is not None and not partition.idle
-            remembered = None
-            for _ in range(calls if begun else 0):
-                partition.generator.on_periodic_emit(partition)
-                now = (partition.watermark, partition.generator.snapshot())
-                if now == remembered:
-                    # A generator that only repeats itself need not be asked once for each interval of a pause.
-                    break
-                remembered = now
+            if partition.last_commit is not None and not partition.idle:
+                partition.generator.on_periodic_emits(calls, partition)
 
     def _align(self) -> Millis:
         """The smallest watermark of the partitions that are aligned; it never goes back.

@@ -44,6 +44,23 @@ class WatermarkGenerator(ABC):
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         """The interval of the strategy is over: emit what is known by now, or nothing."""
 
+    def on_periodic_emits(self, calls: int, output: WatermarkOutput) -> None:
+        """So many periodic calls in a row, of which the largest watermark counts, as after a pause.
+
+        One by one, until a call only repeats the one before; a generator that knows where they lead may go there.
+
+        Args:
+            calls: how many, 0 or more.
+            output: takes the watermarks.
+        """
+        heard, before = _Heard(output), None
+        for _ in range(calls):
+            self.on_periodic_emit(heard)
+            now = (heard.last, self.snapshot())
+            if now == before:
+                return
+            before = now
+
     def snapshot(self) -> WatermarkSnapshot:
         """What the generator remembers, as plain JSON values; nothing by default."""
         return {}
@@ -54,3 +71,25 @@ class WatermarkGenerator(ABC):
         Raises:
             IncompatibleSnapshot: it was taken of another kind of generator.
         """
+
+
+class _Heard:
+    """Passes everything on, and remembers what it was last."""
+
+    __slots__ = ("_output", "last")
+
+    def __init__(self, output: WatermarkOutput) -> None:
+        self._output = output
+        self.last: Millis | bool | None = None
+
+    def emit_watermark(self, timestamp: Millis) -> None:
+        self.last = timestamp
+        self._output.emit_watermark(timestamp)
+
+    def mark_idle(self) -> None:
+        self.last = False
+        self._output.mark_idle()
+
+    def mark_active(self) -> None:
+        self.last = True
+        self._output.mark_active()

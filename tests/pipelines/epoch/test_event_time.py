@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from pipelines.epoch.event_time import EventTime, SeenEvent
 from windowing.time import MIN_TIMESTAMP
-from windowing.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from windowing.watermarks import (
+    BoundedOutOfOrdernessWithIdleAdvance,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=10))
 HOUR = 3_600_000
@@ -101,6 +106,22 @@ def test_time_that_goes_on_by_itself_fires_the_last_windows() -> None:
     assert event_time.advance(1_005) == 97
     assert event_time.advance(1_010) == 112
     assert event_time.advance(1_050) == 152
+
+
+def test_a_month_of_pause_is_one_step_for_time_that_goes_on_by_itself() -> None:
+    """At the default interval it is 13 million periodic calls."""
+    calls: list[int] = []
+
+    class Counted(BoundedOutOfOrdernessWithIdleAdvance):
+        def on_periodic_emits(self, number: int, output: WatermarkOutput) -> None:
+            calls.append(number)
+            super().on_periodic_emits(number, output)
+
+    event_time = EventTime(WatermarkStrategy.for_generator(lambda: Counted(2, 10)))
+    event_time.step({}, NOW, events=[SeenEvent(0, "a", NOW, {})])
+    calls.clear()
+    assert event_time.advance(NOW + 31 * 24 * HOUR) == NOW + 31 * 24 * HOUR + 200 - 3
+    assert calls == [31 * 24 * HOUR // 200]
 
 
 def test_time_that_goes_on_by_itself_does_so_before_a_commit_that_is_read_in_parts() -> None:
