@@ -144,9 +144,11 @@ def operate(spark: object, plan: EpochPlan) -> list[ShardOutcome]:
     """Run every shard, as its task would, and write what is rejected."""
     job = operate_step.job_of(plan)
     found = cast("Slice", plan.frames) if isinstance(plan.frames, Slice) else Slice([], [])
+    markers = operate_step.markers_of(plan)
     # Files of a plain source are read by the product itself: in backfills, and where a stream takes over from one.
-    events = partial(_events, plan, found) if job.files is None else job.read
-    reports = [run_shard(job, marker, partial(events, marker.shard)) for marker in operate_step.markers_of(plan)]
+    read = job.read([marker.shard for marker in markers])
+    events = partial(_events, plan, found) if job.files is None else read.get
+    reports = [run_shard(job, marker, partial(events, marker.shard)) for marker in markers]
     if found.rejected:
         rows = [row for row, _ in found.rejected]
         columns = {
