@@ -42,13 +42,13 @@ PROGRAMS = {
     "state_processor": Program(
         "Beside sessions by hand in Spark's state processor",
         "against_state_processor",
-        ("--events=6000", "--per-commit=2000", "--deadline=60"),
+        ("--events=6000", "--per-commit=2000", "--deadline=40"),
         ("--deadline=300",),
     ),
     "flink": Program(
         "Beside Flink",
         "against_flink",
-        ("--events=1000000", "--rounds=1", "--small=5000", "--deadline=60"),
+        ("--events=1000000", "--rounds=1", "--small=5000", "--deadline=20"),
         ("--rounds=3",),
     ),
     "scaling": Program("How cost grows", "scaling", ("--quick", "epochs", "open", "hot"), full=None),
