@@ -40,14 +40,14 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
 
 def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> bool:
     """Publish an epoch to one table; whether there was anything to do."""
+    work = manifest.publish[table]
+    # The first commit of a timeline goes to every table: it fences drivers of the old one.
+    begins = (manifest.parent or 0) != manifest.epoch - 1
+    if table != epochs.NAME and work.is_empty and not begins:
+        return False
     for _ in range(_ATTEMPTS):
         handle = tables.open(table)
         if is_published(handle, tables.application, manifest.epoch):
-            return False
-        work = manifest.publish[table]
-        # The first commit of a timeline goes to every table: it fences drivers of the old one.
-        begins = (manifest.parent or 0) != manifest.epoch - 1
-        if table != epochs.NAME and work.is_empty and not begins:
             return False
         try:
             _commit(tables, manifest, table, handle, work)
