@@ -69,10 +69,11 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
         Refused: it is not published yet, or was replaced by a later restore or re-run.
         TidegateError: the newest is being published, and takes rows away: some tables have them still.
     """
-    _check_settled(tables)
-    snapshot = _newest_published(tables) if epoch is None else _of_epoch(tables, epoch)
+    head, published = require_snapshot(tables), _published(tables)
+    _check_settled(head.manifest, published)
+    snapshot = _newest_published(tables, head, published) if epoch is None else _of_epoch(tables, epoch)
     manifest = snapshot.manifest
-    if manifest.epoch > _published(tables):
+    if manifest.epoch > published:
         raise Refused(
             f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of it will do so"
         )
@@ -99,19 +100,16 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
     )
 
 
-def _check_settled(tables: PipelineTables) -> None:
-    manifest = require_snapshot(tables).manifest
+def _check_settled(manifest: Manifest, published: int) -> None:
     takes_away = any(work.remove_epochs or work.stale_epochs or work.forget_keys for work in manifest.publish.values())
-    if takes_away and manifest.epoch > _published(tables):
+    if takes_away and manifest.epoch > published:
         raise TidegateError(
             f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) is taking rows away at this moment: try "
             "again once it is published; if its driver died, the next run of anything that drives the pipeline does so"
         )
 
 
-def _newest_published(tables: PipelineTables) -> Snapshot:
-    head = require_snapshot(tables)
-    published = _published(tables)
+def _newest_published(tables: PipelineTables, head: Snapshot, published: int) -> Snapshot:
     if head.manifest.epoch <= published:
         return head
     versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] <= published)

@@ -115,11 +115,12 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
 def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None:
     """The newest of some epochs of which the newest check found nothing critical; None where there is none."""
     rows = read(tables)
-    is_broken = pc.and_(pc.equal(rows["severity"], "critical"), pc.invert(rows["success"]))
-    broken = set(rows.filter(is_broken)["check_id"].to_pylist())
     checks = rows.group_by(["epoch", "check_id", "checked_at"]).aggregate([]).sort_by("checked_at").to_pylist()
     newest = {check["epoch"]: check["check_id"] for check in checks}
-    return max((epoch for epoch in newest.keys() & set(epochs) if newest[epoch] not in broken), default=None)
+    known = sorted(newest.keys() & set(epochs), reverse=True)
+    return next(
+        (epoch for epoch in known if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed"), None
+    )
 
 
 def state_of(rows: pa.Table) -> str:
