@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.epoch.moments import moments
 from pipelines.epoch.source_rows import source_rows
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
+from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from pipelines.tables import late, results, state
-from pipelines.tables.columns import TIMESTAMP
 from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from windowing.time import MAX_TIMESTAMP, Millis
 
 if TYPE_CHECKING:
     from pipelines.epoch.shard import ShardJob
@@ -98,12 +98,6 @@ class ColumnarShard:
             else:
                 columns.append(pa.nulls(rows, field.type))
         return pa.table(columns, schema=schema)
-
-
-def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit."""
-    fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less(times, LAST_TIME))
-    return pc.if_else(fits, times, None).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
 
 
 def _elements(job: ShardJob, events: pa.Table) -> Elements:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipelines.epoch.element_rows import element_columns
+from pipelines.epoch.moments import moments
 from pipelines.epoch.source_rows import source_rows
-from pipelines.sources.columns import LAST_TIME
 from pipelines.tables import late, results
-from pipelines.tables.columns import TIMESTAMP
 from windowing.compute import Windows
 from windowing.errors import UnsupportedOperation
 from windowing.keys import window_identity
 from windowing.operators.protocol import KeyedOperator
 from windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from windowing.time import MAX_TIMESTAMP, Millis
 from windowing.windows import TimeWindow, Window
 
 if TYPE_CHECKING:
@@ -135,9 +134,7 @@ def _bound(window: Window | None, index: int) -> Millis | None:
 
 
 def _moments(times: Iterable[Millis | None]) -> pa.Array:
-    """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit."""
-    values = [time if time is not None and MIN_TIMESTAMP < time < LAST_TIME else None for time in times]
-    return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+    return moments(pa.array(times, pa.int64()))
 
 
 def _array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:

@@ -1,0 +1,20 @@
+"""Times of an epoch as its tables keep them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.sources.columns import LAST_TIME
+from pipelines.tables.columns import TIMESTAMP
+from windowing.time import MIN_TIMESTAMP
+
+
+def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit.
+
+    Args:
+        times: int64 epoch milliseconds.
+    """
+    fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less(times, LAST_TIME))
+    return pc.if_else(fits, times, None).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
