@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -97,6 +97,17 @@ _LISTS = Windows(
 _AT = {"timestamp": "at"}
 
 
+def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
+    """Both have the same results, late rows and rejects, whenever they were put out, and some of each."""
+    for table in ("results", "late", "rejects"):
+        given, expected = (
+            sorted(repr({**row, "emitted_at": None}) for row in lake.rows(pipeline, table).to_pylist())
+            for pipeline in pair
+        )
+        assert given == expected
+        assert given
+
+
 @pytest.mark.parametrize(
     ("source", "compute", "options"),
     [
@@ -126,13 +137,7 @@ def test_both_give_the_same(
     lake.write(messy_rows(5, rows=40).append_column("extra", pa.nulls(40, pa.int64())))
     for pipeline in pair:
         lake.stream(spark, pipeline)
-    for table in ("results", "late", "rejects"):
-        given, expected = (
-            sorted(repr({**row, "emitted_at": None}) for row in lake.rows(pipeline, table).to_pylist())
-            for pipeline in pair
-        )
-        assert given == expected
-        assert given
+    assert_same_rows(lake, pair)
     counted = [
         [
             {name: row[name] for name in row if name in ("events_in", "on_time", "late", "rejected", "watermark")}
@@ -167,13 +172,7 @@ def test_files_are_read_by_every_shard_or_packed_and_moved_with_the_same_result(
     lake.write(messy_rows(10, rows=40))
     run(lambda pipeline: lake.stream(spark, pipeline))
     assert packing == [moved.name] * 3
-    for table in ("results", "late", "rejects"):
-        given, expected = (
-            sorted(repr({**row, "emitted_at": None}) for row in lake.rows(pipeline, table).to_pylist())
-            for pipeline in pair
-        )
-        assert given == expected
-        assert given
+    assert_same_rows(lake, pair)
 
 
 def test_times_of_spark_s_old_96_bits_are_read(spark: SparkSession, lake: Lake) -> None:
