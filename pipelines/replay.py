@@ -2,8 +2,7 @@
 
 What it gives is what a stream that ran all along would have given, late rows and windows in
 processing time included; the commits of two sources are interleaved by their times. Only clocks beyond
-the newest commit were the stream's own, and those between two commits by which a partition became idle or
-event time went on by itself (docs/decisions/0003).
+the newest commit were the stream's own.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from collections.abc import Iterator
 
 from pipelines.driver import Driver
 from pipelines.epoch.plan import Source
-from pipelines.epoch.plan_commits import ReadCommit, plan_commits
+from pipelines.epoch.plan_commits import plan_commits
+from pipelines.epoch.read_commits import ReadCommit
 from pipelines.errors import Refused
 from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import read_snapshot

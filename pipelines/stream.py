@@ -27,14 +27,16 @@ from pipelines.binding import BoundPipeline
 from pipelines.driver import Driver
 from pipelines.epoch.plan import EpochPlan, Source
 from pipelines.epoch.plan_clock import plan_clock
-from pipelines.epoch.plan_commits import ReadCommit, plan_commits
+from pipelines.epoch.plan_commits import plan_commits
 from pipelines.epoch.plan_hand_over import plan_hand_over
+from pipelines.epoch.read_commits import ReadCommit
 from pipelines.errors import TidegateError
 from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.interleave import interleaved
 from pipelines.upkeep import Upkeep
+from windowing.time import Millis
 
 OnEpoch = Callable[[Manifest], None]
 
@@ -172,30 +174,38 @@ class Stream:
 
     def _epoch(self, ends: Mapping[str, Position]) -> None:
         self._begun = perf_counter()
-        # The source first: new columns of it widen the tables, and that is a version of the state.
-        driver, source, head = self.driver, self._source(), self._parent()
+        # The clock before the log: what is not in the log by then is younger.
+        driver, now = self.driver, self.driver.clock()
+        # The source before the head: new columns of it widen the tables, and that is a version of the state.
+        source, head = self._source(), self._parent()
         positions = self._positions()
         reached = [ends.get(one.log.table_id, _NOTHING) for one in source.inputs]
         between = _between if source.right is None else _interleaved
         commits = between(source, positions, reached)
         if commits:
-            plan = plan_commits(source, driver.tables, commits, head, driver.clock(), driver.shards)
+            plan = plan_commits(source, driver.tables, commits, head, now, driver.shards)
             replaced = self._current_head() if self.anew else None
             self._run(plan if replaced is None else plan.replacing(replaced))
-        elif not any(one.log.commits(at.version) for one, at in zip(source.inputs, positions, strict=True)):
-            # A version without data, such as of OPTIMIZE, is nothing to wait for.
-            self._beat(source, head)
+        else:
+            self._beat(source, head, now)
 
     def _tick(self) -> None:
         """Let the clock go on at the end of what there is to read."""
         self._begun = perf_counter()
-        self._beat(self._source(), self._parent())
+        now = self.driver.clock()
+        self._beat(self._source(), self._parent(), now)
 
-    def _beat(self, source: Source, head: Snapshot | None) -> None:
-        """Let the clock go on; nothing is due mostly."""
-        driver = self.driver
-        if head is not None and not head.manifest.position_in(self._table).files:
-            self._run(plan_clock(source, driver.tables, head, driver.clock(), driver.shards))
+    def _beat(self, source: Source, head: Snapshot | None, now: Millis) -> None:
+        """Let the clock go on, up to the oldest commit that is not read yet; nothing is due mostly."""
+        if head is None or head.manifest.position_in(self._table).files:
+            return
+        manifest, driver = head.manifest, self.driver
+        unread = [
+            commit.time
+            for one in source.inputs
+            for commit in one.log.commits(manifest.position_in(one.table).version)[:1]
+        ]
+        self._run(plan_clock(source, driver.tables, head, min([now, *unread]), driver.shards))
 
     def _run(self, plan: EpochPlan | None) -> None:
         if plan is not None:

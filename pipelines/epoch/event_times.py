@@ -73,6 +73,16 @@ class EventTimes:
             pipeline, manifest.watermark, manifest.processing_time, manifest.partitions, manifest.inputs
         )
 
+    @property
+    def move_by_clock(self) -> bool:
+        """Whether event time may go on between two commits, by the clock alone."""
+        return any(one.strategy.moves_by_clock for one in self.inputs)
+
+    def until(self, committed: Millis) -> CommitStep:
+        """Time passes up to a commit, before its rows."""
+        clock = max(committed, *(one.clock for one in self.inputs))
+        return CommitStep(clock, self.advance(clock))
+
     def step(
         self,
         number: int,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.epoch.plan import SliceCounts, SliceFrames, Source
+from pipelines.epoch.read_commits import ReadCommit
 from pipelines.snapshots.manifest import Interval, Position
 from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS
 from pipelines.sources.file_measure import measure_files
@@ -18,18 +18,13 @@ from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.sources.measures import Measures
 from windowing.time import Millis
 
-if TYPE_CHECKING:
-    from pipelines.epoch.plan_commits import ReadCommit
-
 
 def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
     """What a stream's epoch reads."""
     return replace(
         files,
         parts=tuple(
-            FilePart(file.path, file.rows, index, read.commit.time)
-            for index, read in enumerate(commits)
-            for file in read.files
+            FilePart(file.path, file.rows, read.step, read.commit.time) for read in commits for file in read.files
         ),
     )
 

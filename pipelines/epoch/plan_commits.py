@@ -1,13 +1,15 @@
 """The plan of a stream's epoch: source commits in the order in which they were made.
 
 Watermarks and the clock move at the end of each commit, and a row is judged against the watermark
-before its own commit, so it does not matter how the commits are cut into epochs.
+before its own commit, so it does not matter how the commits are cut into epochs. Where event time goes
+on by itself it does so up to a commit's time before the rows of that commit are judged, so it does not
+matter who looked in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +19,7 @@ from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
 from pipelines.epoch.joint_frames import joint_frame, together
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source
+from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
 from pipelines.epoch.seen_events import SeenEvents, partition_of
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
@@ -24,29 +27,9 @@ from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME
 from pipelines.sources.file_measure import measure_files
 from pipelines.sources.file_slice import FileSlice
-from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.sources.measures import Measures
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import MIN_TIMESTAMP, Millis
-
-
-@dataclass(frozen=True)
-class ReadCommit:
-    """A source commit, or the part of it that an epoch reads.
-
-    Args:
-        commit: the commit.
-        files: those of its files that are read.
-        end: how many of its files are read after them, those of earlier epochs included.
-        complete: whether nothing of it is left to read after them.
-        number: of the input whose commit it is.
-    """
-
-    commit: SourceCommit
-    files: tuple[SourceFile, ...]
-    end: int
-    complete: bool
-    number: int = 0
 
 
 def plan_commits(
@@ -73,21 +56,15 @@ def plan_commits(
         for one in source.inputs:
             one.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
+    times = EventTimes.of(pipeline, manifest)
+    commits = in_steps(commits, times)
     read = [one for one in source.inputs if any(commit.number == one.number for commit in commits)]
     files = None if source.files is None else of_commits(source.files, commits)
     frames = [] if files is not None else [(one, _judged(one, commits)) for one in read]
     found = measure(frames) if files is None else measure_files(files, source.input.input.watermark_by)
     seen = {one.number: SeenEvents(frame, one.input) for one, frame in frames if one.input.reads_events}
-    times = EventTimes.of(pipeline, manifest)
-    steps = tuple(
-        times.step(
-            commit.number,
-            found.largest.get(index, {}),
-            commit.commit.time,
-            commit.complete,
-            seen[commit.number].of(index) if commit.number in seen else (),
-        )
-        for index, commit in enumerate(commits)
+    steps = steps_of(
+        commits, times, found.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
     )
     late = may_be_late(found, [before, *(step.watermark for step in steps)], bound.lateness)
     return EpochPlan(
@@ -127,11 +104,11 @@ def measure(frames: Sequence[tuple[Source, DataFrame]]) -> Measures:
 
 def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
     """The rows of one input's commits."""
-    own = [(index, read) for index, read in enumerate(commits) if read.number == source.number]
+    own = [read for read in commits if read.number == source.number]
     return source.frames.judged(
-        source.frames.files(source.log.head, [file.action for _, read in own for file in read.files]),
+        source.frames.files(source.log.head, [file.action for read in own for file in read.files]),
         source.input.source,
-        {file.name: (index, read.commit.time) for index, read in own for file in read.files},
+        {file.name: (read.step, read.commit.time) for read in own for file in read.files},
     )
 
 

@@ -122,6 +122,7 @@ class PipelineHarness:
         self._state: pa.Table = self.bound.table_schemas[state.NAME].empty_table().drop_columns(["manifest"])
         self._partitions: Mapping[str, PartitionWatermark] = {}
         self._inputs: Mapping[str, Millis] = {}
+        self._is_half_read = False
         self._results: list[pa.Table] = [self.bound.table_schemas[results.NAME].empty_table()]
         self._late: list[pa.Table] = [self.bound.table_schemas[late.NAME].empty_table()]
         self.rejected: list[dict[str, Any]] = []
@@ -149,8 +150,12 @@ class PipelineHarness:
         times = self._event_times()
         usable: list[tuple[int, Millis, Row, Row]] = []
         steps = []
-        for index, (number, commit) in enumerate(commits):
+        for number, commit in commits:
             one = self.bound.inputs[number]
+            if times.move_by_clock and not self._is_half_read:
+                steps.append(times.until(commit.time))
+            index = len(steps)
+            self._is_half_read = not commit.complete
             largest: dict[str, Millis] = {}
             judged = self._judged(number, commit.rows, commit.time)
             for time, row, derived in judged:

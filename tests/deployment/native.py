@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,13 +41,12 @@ def postgres_programs() -> Path:
 
 @dataclass
 class Postgres:
-    """A Postgres of its own with a database `airflow`.
+    """A Postgres of its own with a database `airflow`, in a folder that its own user may enter whatever pytest does.
 
-    Args:
-        folder: new, for all that it keeps.
+    pytest closes its folders to all others whenever a run starts, and a server that is started again needs its own.
     """
 
-    folder: Path
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="postgres-")), init=False)
     port: int = field(default_factory=free_port)
     password: str = field(default_factory=lambda: secrets.token_hex(12))
     _server: subprocess.Popen[bytes] | None = field(default=None, init=False)
@@ -57,14 +57,10 @@ class Postgres:
         return f"postgresql+psycopg2://airflow:{self.password}@127.0.0.1:{self.port}/airflow"
 
     def __enter__(self) -> Postgres:
-        self.folder.mkdir()
         (self.folder / "password").write_text(self.password)
         if self._as_user:
             for path in (self.folder, self.folder / "password"):
                 shutil.chown(path, "postgres", "postgres")
-            for above in self.folder.parents:
-                if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
-                    above.chmod(above.stat().st_mode | 0o011)
         options = ["-U", "airflow", "-A", "scram-sha-256", "--pwfile", str(self.folder / "password")]
         self._run("initdb", *options, "-D", str(self.folder / "data"))
         self.start()
@@ -73,6 +69,7 @@ class Postgres:
     def __exit__(self, *ignored: object) -> None:
         if self._server is not None:
             self.stop()
+        shutil.rmtree(self.folder)
 
     def start(self) -> None:
         """Start the server and wait until it answers."""

@@ -86,7 +86,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     postgres_programs()
     folder = tmp_path_factory.mktemp("cluster")
-    with Postgres(folder / "postgres") as postgres, SparkCluster(folder / "spark") as spark:
+    with Postgres() as postgres, SparkCluster(folder / "spark") as spark:
         config = load_config(project(folder / "project", spark.master))
         load_flights(warehouse_of(config).path("flights"), DAYS)
         with EmbeddedAirflow(

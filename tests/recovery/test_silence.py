@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pipelines import Pipeline
@@ -16,7 +18,14 @@ from pipelines.stream import Stream
 from tests.lake import DAY0, Clock, Lake, at, hourly_pipeline
 from tests.recovery.test_equality import commits_come_hourly
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
+from windowing import (
+    Count,
+    EventTimeSessionWindows,
+    Sum,
+    TumblingProcessingTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
 from windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
@@ -26,13 +35,20 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 PATIENT = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0))
 
 
-def stream(lake: Lake, pipeline: Pipeline, clock: Any = None) -> list[Manifest]:
+def stream(
+    lake: Lake, pipeline: Pipeline, clock: Any = None, on_epoch: Callable[[Manifest], None] = lambda manifest: None
+) -> list[Manifest]:
     """What is there, and then the clock; the manifests of the epochs."""
     if clock is not None:
         lake.clock.now = to_millis(clock)
     made: list[Manifest] = []
+
+    def keep(manifest: Manifest) -> None:
+        made.append(manifest)
+        on_epoch(manifest)
+
     with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
-        Stream(driver, lake.config.work_folder, made.append).run_available()
+        Stream(driver, lake.config.work_folder, keep).run_available()
     return made
 
 
@@ -94,7 +110,7 @@ def test_why_does_not_blame_a_partition_that_came_back_and_is_not_waited_for_yet
 
 def test_a_backlog_makes_nobody_idle(lake: Lake) -> None:
     """However late the driver comes: what the log says about time counts, and only at its head does time go on."""
-    pipeline = hourly_pipeline(watermark=PATIENT.with_idleness(150 * MINUTE), watermark_by="user")
+    pipeline = hourly_pipeline(watermark=PATIENT.with_idleness(190 * MINUTE), watermark_by="user")
     lake.append(("bob", at("02:20"), 5))
     commits_come_hourly(lake, "events")
     made = stream(lake, pipeline, clock=at("03:00"))
@@ -103,21 +119,60 @@ def test_a_backlog_makes_nobody_idle(lake: Lake) -> None:
     assert not any(known.idle for known in lake.snapshot(pipeline).manifest.partitions.values())
 
 
-def test_a_beat_between_two_commits_is_no_part_of_the_log_so_a_replay_may_have_fewer_late_rows(lake: Lake) -> None:
-    """Of what goes on by the clock alone a replay knows the times of the commits, and not when the stream looked."""
-    idle = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)).with_idleness(150 * MINUTE)
-    streamed, replayed = (hourly_pipeline(name, watermark=idle, watermark_by="user") for name in ("streamed", "again"))
-    stream(lake, streamed, clock=at("02:31"))
-    assert lake.snapshot(streamed).manifest.watermark == to_millis(at("02:10")) - 1, "bob is idle"
-    lake.append(("bob", at("00:30"), 5), ("ann", at("01:30"), 5))
+@pytest.mark.parametrize(
+    "watermark",
+    [
+        PATIENT.with_idleness(150 * MINUTE),
+        WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(timedelta(0), 5 * MINUTE, MINUTE),
+    ],
+    ids=["idle partitions", "a generator that goes on by itself"],
+)
+def test_nobody_can_tell_whether_a_stream_looked_between_two_commits(lake: Lake, watermark: WatermarkStrategy) -> None:
+    """What time alone does before a commit, it has done before its rows are judged."""
+    sessions = Windows(EventTimeSessionWindows.with_gap(10 * MINUTE), aggregate={"total": Sum("value")})
+    often, once, again = (
+        hourly_pipeline(name, compute=sessions, watermark=watermark, watermark_by="user")
+        for name in ("often", "once", "again")
+    )
+    for minute in (1, 31, 59):
+        stream(lake, often, clock=at("02:00") + minute * MINUTE)
+    assert lake.snapshot(often).manifest.watermark > to_millis(at("00:20")), "time went on without bob"
+    lake.append(("bob", at("00:30"), 5), ("ann", at("02:30"), 5), ("ann", at("02:58"), 6))
+    lake.append(("bob", at("03:30"), 7))
     commits_come_hourly(lake, "events")
-    stream(lake, streamed)
-    with standing_in(NoSpark()), lake.driver(NoSpark(), replayed) as driver:  # type: ignore[arg-type]
+    for pipeline in (often, once):
+        stream(lake, pipeline, clock=at("04:00"))
+    with standing_in(NoSpark()), lake.driver(NoSpark(), again) as driver:  # type: ignore[arg-type]
         list(replay(driver))
-    late = {
-        name: lake.rows(pipeline, "late").num_rows for name, pipeline in (("stream", streamed), ("replay", replayed))
-    }
-    assert late == {"stream": 2, "replay": 0}
+
+    def seen(pipeline: Pipeline) -> list[Any]:
+        late = lake.rows(pipeline, "late").select(["user", "at"])
+        final = lake.final(pipeline).select(["user", "window_start", "window_end", "total"])
+        ordered = [table.sort_by([(name, "ascending") for name in table.column_names[:2]]) for table in (late, final)]
+        return [*map(pa.Table.to_pylist, ordered), lake.snapshot(pipeline).manifest.watermark]
+
+    assert seen(often) == seen(once) == seen(again)
+    assert seen(often)[0], "rows came late"
+
+
+def test_the_clock_does_not_go_on_over_a_commit_that_came_while_a_run_was_at_work(lake: Lake) -> None:
+    goes_on = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(timedelta(0), 5 * MINUTE, MINUTE)
+    pipeline = hourly_pipeline(watermark=goes_on)
+
+    def one_more(manifest: Manifest) -> None:
+        if manifest.epoch == 1:
+            lake.append(("bob", at("03:05"), 5))
+            commits_come_hourly(lake, "events")
+            lake.clock.now = to_millis(at("09:00"))
+
+    made = stream(lake, pipeline, at("02:01"), one_more)
+    assert [(one.kind, one.processing_time) for one in made] == [
+        ("stream", to_millis(at("02:00"))),
+        ("clock", to_millis(at("03:00"))),
+    ]
+    stream(lake, pipeline)
+    assert lake.rows(pipeline, "late").num_rows == 0
+    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 0
 
 
 def test_windows_in_processing_time_fire_within_two_beats_without_data(lake: Lake) -> None:

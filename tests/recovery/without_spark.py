@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ import pytest
 from pipelines import Pipeline, replay, stream
 from pipelines.binding import BoundPipeline, bind
 from pipelines.epoch import operate as operate_step
-from pipelines.epoch.event_time import EventTime
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of
-from pipelines.epoch.plan_commits import ReadCommit, _position
+from pipelines.epoch.event_times import EventTimes
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source
+from pipelines.epoch.plan_commits import _position
+from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
 from pipelines.epoch.shard import ShardOutcome, run_shard
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
@@ -105,22 +107,19 @@ def plan_commits(
     if manifest is not None:
         source.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
-    event_time = EventTime.restored(
-        pipeline.watermark, before, clock_of(head), {} if manifest is None else manifest.partitions
-    )
-    found, steps = Slice([], []), []
-    for index, read in enumerate(commits):
-        largest: dict[str, Millis] = {}
+    times = EventTimes.of(pipeline, manifest)
+    commits = in_steps(commits, times)
+    found, largest = Slice([], []), defaultdict[int, dict[str, Millis]](dict)
+    for read in commits:
         for row in cast("Files", source.frames).rows(read):
             time = event_millis(pipeline.source, row[pipeline.source.timestamp])
             judged = status(bound, row, time, read.commit.time)
             if judged != OK or time is None:
                 found.rejected.append((row, judged))
                 continue
-            found.usable.append((index, time, row, row))
+            found.usable.append((read.step, time, row, row))
             by = ONLY_PARTITION if pipeline.watermark_by is None else str(row[pipeline.watermark_by])
-            largest[by] = max(largest.get(by, time), time)
-        steps.append(event_time.step(largest, read.commit.time, read.complete))
+            largest[read.step][by] = max(largest[read.step].get(by, time), time)
     rejected = {reason: sum(found == reason for _, found in found.rejected) for _, reason in found.rejected}
     return EpochPlan(
         tables=tables,
@@ -131,8 +130,8 @@ def plan_commits(
         positions=_position(source, commits, manifest),
         frames=cast("SliceFrames", found),
         counts=SliceCounts(usable=len(found.usable), rejected=rejected),
-        steps=tuple(steps),
-        partitions=event_time.snapshot(),
+        steps=steps_of(commits, times, largest, lambda read: ()),
+        partitions=times.partitions,
         watermark_before=before,
         shards=cut_shards(shards, pipeline.max_parallelism),
         stale=() if manifest is None else manifest.stale,

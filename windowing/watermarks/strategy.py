@@ -154,6 +154,13 @@ class WatermarkStrategy:
         """Whether its generators must see every event; of the built-in ones the largest timestamp tells all."""
         return not isinstance(self.supplier, _BuiltIn)
 
+    @property
+    def moves_by_clock(self) -> bool:
+        """Whether watermarks may move while no event comes: by idleness, or as generators advance by themselves."""
+        if self.idle_timeout is not None or not isinstance(self.supplier, _BuiltIn):
+            return True
+        return self.supplier.generator is BoundedOutOfOrdernessWithIdleAdvance
+
     def create_generator(self, clock: Clock) -> WatermarkGenerator:
         """A new generator, with idleness if that was asked for.
 
