@@ -42,7 +42,9 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table, **
     if not len(table):
         return None
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
-    size = warehouse.write_parquet(path, name, table, **options)
+    # Readers take a column that a file doesn't have as null; state has many, and nested ones cost even then.
+    given = [one for one in table.column_names if table[one].null_count < len(table)]
+    size = warehouse.write_parquet(path, name, table.select(given), **options)
     return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(statistics(table)))
 
 

@@ -23,8 +23,9 @@ from windowing.columnar.kernel import Made, Rules
 from windowing.columnar.key_codes import KeyCodes, encode_keys
 from windowing.columnar.panes import PaneRows
 from windowing.columnar.plan import choose_operator, is_purging
+from windowing.columnar.resting import resting_rows
 from windowing.columnar.sessions import SessionKernel
-from windowing.columnar.state import CodedRows, InFlight, StateArrays
+from windowing.columnar.state import CodedRows, InFlight, StateArrays, where
 from windowing.columnar.timeline import Timeline
 from windowing.compute import Windows
 from windowing.errors import UnsupportedOperation
@@ -104,6 +105,9 @@ class ColumnarOperator:
             clock: processing time, int64 epoch milliseconds.
         """
         names = self._key.names
+        resting, rests = None, resting_rows(state, self._key, elements, self._rules, timeline)
+        if rests is not None:
+            resting, state = where(state, rests), where(state, ~rests)
         keys = encode_keys(
             self._key,
             ({name: elements.keys[name] for name in names}, len(elements)),
@@ -131,7 +135,7 @@ class ColumnarOperator:
             made.append(
                 run_by_row(operator, self._contents, self._state, timeline, clock, elements, codes, rows, known)
             )
-        return self._outcome(made, keys, len(rows))
+        return self._outcome(made, keys, resting, len(rows))
 
     def _unknown(self, in_flight: InFlight, timeline: Timeline) -> Bools:
         """Windows that should hold something and don't: only the row operator knows what to do."""
@@ -171,7 +175,7 @@ class ColumnarOperator:
         made, routed = kernel.run(codes, elements, in_flight, keys)
         return made, routed.elements, routed.windows
 
-    def _outcome(self, made: list[Made], keys: KeyCodes, rows_by_row: int) -> Outcome:
+    def _outcome(self, made: list[Made], keys: KeyCodes, resting: pa.Table | None, rows_by_row: int) -> Outcome:
         result = self._contents.result
         panes = [part for some in made for part in some.panes if len(part)]
         late = [part.table(LATE) for some in made for part in some.late]
@@ -179,7 +183,8 @@ class ColumnarOperator:
         if not self._late_output:
             counters.late_dropped += sum(len(part) for part in late)
             late = []
-        state = self._state.table([part for some in made for part in some.state], keys)
+        counters.open_windows += 0 if resting is None else len(resting)
+        state = self._state.table([part for some in made for part in some.state], keys, resting)
         timers = pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None
         return Outcome(
             PaneRows.joined(panes or [self._no_panes()]).table(keys, result),

@@ -100,22 +100,11 @@ class StateArrays:
 
     def rest_of(self, table: pa.Table) -> pa.Table:
         """State rows without key group and key, in the types of the format."""
-        columns = [
-            table.column(field.name).cast(field.type)
-            if field.name in table.schema.names
-            else pa.nulls(len(table), field.type)
-            for field in self.rest
-        ]
-        return pa.table(columns, schema=self.rest).combine_chunks()
+        return _in_types(table, self.rest).combine_chunks()
 
     def read(self, codes: Int64s, rest: pa.Table) -> tuple[InFlight, Bools]:
         """Windows in flight, and which rows are something else that only the row operator knows."""
         starts, ends = _millis(rest, "window_start"), _millis(rest, "window_end")
-        plain = pc.and_(pc.equal(rest["namespace"], WINDOW), rest["in_flight"])
-        for name in ("window_start", "state_window_start"):
-            plain = pc.and_(plain, rest[name].is_valid())
-        for name in ("missing", "processing_time_timers", "side"):
-            plain = pc.and_(plain, rest[name].is_null())
         windows = InFlight(
             codes,
             starts,
@@ -126,7 +115,7 @@ class StateArrays:
             [_array(rest, name) for name, _ in self.schema.contents],
             rest,
         )
-        return windows, ~_array_of(plain).to_numpy(zero_copy_only=False).astype(np.bool_)
+        return windows, ~is_plain(rest).to_numpy()
 
     def rows(
         self,
@@ -186,10 +175,18 @@ class StateArrays:
             schema=self.rest,
         )
 
-    def table(self, parts: Sequence[CodedRows], keys: KeyCodes) -> pa.Table:
-        """State rows with key group and key, sorted by key group."""
+    def table(self, parts: Sequence[CodedRows], keys: KeyCodes, resting: pa.Table | None = None) -> pa.Table:
+        """State rows with key group and key, sorted by key group.
+
+        Args:
+            parts: what the epoch made.
+            keys: the keys of their codes.
+            resting: whole state rows that it left as they are.
+        """
         groups_of_keys = key_groups(keys.hashes, self._max_parallelism)
         runs = [self._sorted(part, groups_of_keys, keys) for part in parts if len(part.codes)]
+        if resting is not None and len(resting):
+            runs.append(self._resting(resting))
         if not runs:
             return self.columns.empty_table()
         if len(runs) == 1:
@@ -203,6 +200,21 @@ class StateArrays:
             if bound[group] < bound[group + 1]
         ]
         return pa.concat_tables(slices)
+
+    def _resting(self, rows: pa.Table) -> tuple[Int32s, pa.Table]:
+        """Whole state rows by key group, in the types of the format, and the group of each."""
+        if (np.diff(rows["key_group"].to_numpy()) < 0).any():
+            rows = rows.sort_by("key_group")
+        table = pa.table(
+            [
+                rows[field.name].cast(field.type)
+                if field.name in rows.column_names
+                else pa.nulls(len(rows), field.type)
+                for field in self.columns
+            ],
+            schema=self.columns,
+        )
+        return table["key_group"].to_numpy(), table
 
     def _sorted(self, part: CodedRows, groups_of_keys: Int32s, keys: KeyCodes) -> tuple[Int32s, pa.Table]:
         """The rows of one part by key group, with key group and key, and the group of each."""
@@ -223,13 +235,44 @@ class StateArrays:
         return groups, table
 
 
+def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema in its types; null where rows don't have one."""
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
 def _some(rows: pa.Table, places: Int64s) -> pa.Table:
     """Rows at rising places; most rows are copied in runs faster than one by one."""
     if len(places) < len(rows) // 2:
         return rows.take(pa.array(places))
     kept = np.zeros(len(rows), np.bool_)
     kept[places] = True
-    return rows.filter(pa.array(kept))
+    return where(rows, kept)
+
+
+def where(rows: pa.Table, kept: Bools) -> pa.Table:
+    """The rows that are kept; columns of nulls alone, of which state has many, are made anew."""
+    mask, count = pa.array(kept), int(np.count_nonzero(kept))
+    return pa.table(
+        [
+            pa.nulls(count, column.type) if column.null_count == len(rows) else column.filter(mask)
+            for column in rows.columns
+        ],
+        schema=rows.schema,
+    )
+
+
+def is_plain(rows: pa.Table) -> pa.ChunkedArray:
+    """Whether state rows are windows in flight, and nothing that only the row operator knows."""
+    plain = pc.and_(pc.equal(rows["namespace"], WINDOW), rows["in_flight"])
+    for name in ("window_start", "state_window_start"):
+        plain = pc.and_(plain, rows[name].is_valid())
+    for name in ("missing", "processing_time_timers", "side"):
+        plain = pc.and_(plain, rows[name].is_null())
+    return plain.fill_null(False)
 
 
 def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:
