@@ -160,9 +160,9 @@ def measure(parts: Sequence[str], quick: bool) -> Iterator[Figure]:
     inside = [part for part in parts if not part.startswith("large")]
     if inside:
         with bench_of() as bench:
-            # What a session does for the first time is nobody's cost.
+            # What a session does for the first time is nobody's cost, and the JVM compiles for some tens of epochs.
             _batch(bench, EventSet(MILLION // 5), "warm")
-            over_open_windows(bench, 1_000, [100] * 10)
+            over_open_windows(bench, 1_000, [100] * 30)
             for part in inside:
                 yield from PARTS[part](bench, quick)
     for part in parts:

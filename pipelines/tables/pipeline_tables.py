@@ -34,7 +34,7 @@ _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 3650 days",
     "delta.deletedFileRetentionDuration": "interval 3650 days",
-    "delta.checkpointInterval": "50",
+    "delta.checkpointInterval": "10",
 }
 
 DeltaType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType | VariantType
