@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.driver import Driver
-from pipelines.epoch.plan import Source
 from pipelines.epoch.plan_interval import changed_rows, plan_interval
 from pipelines.errors import Refused
 from pipelines.intervals import describe
 from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, SnapshotEntry, lineage, read_snapshot
 from pipelines.snapshots.manifest import QUIET, Interval, Manifest, StaleInterval
+from pipelines.sources.source import Source
 from windowing.time import show_millis
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.driver import Driver
-from pipelines.epoch.plan import Source
 from pipelines.epoch.plan_commits import plan_commits
 from pipelines.epoch.read_commits import ReadCommit
 from pipelines.errors import Refused
@@ -18,6 +17,7 @@ from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.interleave import interleaved
+from pipelines.sources.source import Source
 
 
 def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.binding import BoundPipeline
 from pipelines.driver import Driver
-from pipelines.epoch.plan import EpochPlan, Source
+from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.plan_clock import plan_clock
 from pipelines.epoch.plan_commits import plan_commits
 from pipelines.epoch.plan_hand_over import plan_hand_over
@@ -35,6 +35,7 @@ from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.interleave import interleaved
+from pipelines.sources.source import Source
 from pipelines.upkeep import Upkeep
 from windowing.time import Millis
 

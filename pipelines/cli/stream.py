@@ -130,9 +130,9 @@ def has_left(head: Snapshot | None, timeline: int | None) -> bool:
 
 def _restore(driver: Driver, target: str) -> None:
     """Go back to a snapshot, once it is sure that this code and the source as it is can go on from there."""
-    from pipelines.epoch.plan import Source
     from pipelines.snapshots.find import find_snapshot
     from pipelines.snapshots.restore import restore
+    from pipelines.sources.source import Source
 
     snapshot = find_snapshot(driver.tables, target)
     for one in Source.open(driver.spark, driver.tables, driver.pipeline).inputs:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.epoch.plan import SliceCounts, SliceFrames, Source
+from pipelines.epoch.plan import SliceCounts, SliceFrames
 from pipelines.epoch.read_commits import ReadCommit
 from pipelines.snapshots.manifest import Interval, Position
 from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS
@@ -16,6 +16,7 @@ from pipelines.sources.file_measure import measure_files
 from pipelines.sources.file_slice import FilePart, FileSlice
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.sources.measures import Measures
+from pipelines.sources.source import Source
 from windowing.time import Millis
 
 

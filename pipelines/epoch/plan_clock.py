@@ -7,11 +7,12 @@ timers in processing time and generators that advance by themselves need no new 
 from __future__ import annotations
 
 from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.steps import CommitStep
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
+from pipelines.sources.source import Source
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis, millis
 

@@ -18,7 +18,7 @@ from pipelines.binding import BoundPipeline
 from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
 from pipelines.epoch.joint_frames import joint_frame, together
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
 from pipelines.epoch.seen_events import SeenEvents, partition_of
 from pipelines.shards import cut_shards
@@ -28,6 +28,7 @@ from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME
 from pipelines.sources.file_measure import measure_files
 from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.measures import Measures
+from pipelines.sources.source import Source
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import MIN_TIMESTAMP, Millis
 

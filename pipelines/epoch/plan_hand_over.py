@@ -17,7 +17,7 @@ from pipelines.epoch.event_time import SeenEvent
 from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.file_slices import of_rest
 from pipelines.epoch.joint_frames import joint_frame, together
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from pipelines.epoch.plan_commits import measure
 from pipelines.epoch.seen_events import SeenEvents
 from pipelines.errors import Refused
@@ -26,6 +26,7 @@ from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
 from pipelines.sources.file_measure import measure_files
+from pipelines.sources.source import Source
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis, show_millis
 

@@ -15,13 +15,14 @@ from pyspark.sql import functions as F
 
 from pipelines.epoch.file_slices import of_interval
 from pipelines.epoch.joint_frames import joint_frame
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source, clock_of
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Interval, StaleInterval
 from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS, TIME
 from pipelines.sources.log import SourceCommit, SourceFile
+from pipelines.sources.source import Source
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
 

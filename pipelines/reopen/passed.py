@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.epoch.plan import Source
 from pipelines.reopen.stretches import END, START, windows_at
 from pipelines.snapshots.head import Snapshot
 from pipelines.sources.columns import COMMIT, OK, STATUS, TIME
+from pipelines.sources.source import Source
 from pipelines.storage import read_table
 from pipelines.tables import epochs
 from pipelines.tables.pipeline_tables import PipelineTables

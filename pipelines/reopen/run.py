@@ -7,7 +7,6 @@ from time import perf_counter
 
 from pipelines.driver import Driver
 from pipelines.epoch.commit import check_files
-from pipelines.epoch.plan import Source
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.errors import Refused
 from pipelines.reopen.plan import ReopenPlan, plan_reopen
@@ -17,6 +16,7 @@ from pipelines.snapshots.commit import commit_snapshot, remaining
 from pipelines.snapshots.compatibility import migration_of, ready
 from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
+from pipelines.sources.source import Source
 from pipelines.storage import arrow_schema
 from pipelines.tables import late, results, state
 from pipelines.tables.pipeline_tables import PUBLISHED

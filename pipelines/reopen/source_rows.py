@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.epoch.plan import Source
 from pipelines.epoch.plan_interval import may_lie_within
 from pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
 from pipelines.errors import Refused, TidegateError
@@ -20,6 +19,7 @@ from pipelines.reopen.task import ReopenJob
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Interval
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, OK, SHARD, STATUS, TIME, VALUE_PREFIX
+from pipelines.sources.source import Source
 from pipelines.tables.late import input_names
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows

@@ -25,7 +25,7 @@ from pipelines import Pipeline, replay, stream
 from pipelines.binding import BoundPipeline, bind
 from pipelines.epoch import operate as operate_step
 from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, Source
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.plan_commits import _position
 from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
 from pipelines.epoch.shard import ShardOutcome, run_shard
@@ -35,6 +35,7 @@ from pipelines.snapshots.manifest import Position
 from pipelines.sources.columns import OK, ONLY_PARTITION, ROW, STATUS
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
+from pipelines.sources.source import Source
 from pipelines.storage import Warehouse, arrow_schema
 from pipelines.stream import Stream, seed_checkpoint
 from pipelines.tables.pipeline_tables import PipelineTables

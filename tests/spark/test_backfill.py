@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from pipelines import DeltaSource
-from pipelines.epoch.plan import Source
 from pipelines.epoch.plan_interval import plan_interval
 from pipelines.errors import LeaseHeld, Refused
 from pipelines.lease import Lease
 from pipelines.snapshots.manifest import Interval
+from pipelines.sources.source import Source
 from tests.flights_oracle import assert_equal
 from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline
 from tests.session_oracle import sessions

@@ -14,7 +14,7 @@ from deltalake import WriterProperties, write_deltalake
 
 from pipelines import DeltaSource, Pipeline
 from pipelines.epoch import operate
-from pipelines.epoch.plan import Source
+from pipelines.sources.source import Source
 from tests.lake import DAY0, Lake, assert_same_windows
 from windowing import (
     CollectList,
