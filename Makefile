@@ -8,30 +8,34 @@ UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 TWO := --numprocesses=2 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-long lint bench bench-full env lock clean
+.PHONY: run test test-long checked lint bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
-run: env
+run: .venv/ready
 	@$(BIN)/tidegate demo $(DEMO)
 
-test: lint
+test: checked
 	$(BIN)/pytest $(TWO) -m "not long"
 
-test-long: lint
+test-long: checked
 	$(BIN)/pytest $(TWO)
 
-lint: env
+# Each takes one core a minute.
+checked: .venv/made
+	@$(MAKE) --no-print-directory --jobs=2 lint .venv/ready
+
+lint: .venv/made
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: env
+bench: .venv/ready
 	$(BIN)/python -m benchmarks
 
-bench-full: env
+bench-full: .venv/ready
 	$(BIN)/python -m benchmarks --full
 
-env: .venv/made
+env: .venv/ready
 
 .venv/made: requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || $(call say,no $(PYTHON) found: install Python 3.11 or newer or name one: make PYTHON=/path/to/python3)
@@ -43,6 +47,9 @@ env: .venv/made
 	@# Compiled once here, because every task and command starts an interpreter of its own.
 	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode --quiet requirements.lock || $(call say,the packages in requirements.lock cannot be installed: making the environment needs access to PyPI once)
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet --editable .
+	@touch $@
+
+.venv/ready: .venv/made
 	@$(BIN)/tidegate setup
 	@touch $@
 
