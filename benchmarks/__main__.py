@@ -38,11 +38,13 @@ class Program:
 
 
 PROGRAMS = {
-    "spark": Program("Beside Spark's own windows", "against_spark", ("--rounds=1",), ("--rounds=3",)),
+    "spark": Program(
+        "Beside Spark's own windows", "against_spark", ("--rounds=1", "--streamed=2500000"), ("--rounds=3",)
+    ),
     "state_processor": Program(
         "Beside sessions by hand in Spark's state processor",
         "against_state_processor",
-        ("--events=6000", "--per-commit=2000", "--deadline=40"),
+        ("--events=4000", "--per-commit=2000", "--deadline=40"),
         ("--deadline=300",),
     ),
     "flink": Program(

@@ -1,7 +1,7 @@
 """Side by side with Spark's own windows, in one session and one run: ours writes results and state, the peer nothing.
 
-    python -m benchmarks.against_spark [--events 5000000] [--keys 100000] [--rounds 3] [--only batch|stream]
-                                       [--kind session|tumbling] [--hot 0.5] [--json FILE]
+    python -m benchmarks.against_spark [--events 5000000] [--keys 100000] [--rounds 3] [--streamed N]
+                                       [--only batch|stream] [--kind session|tumbling] [--hot 0.5] [--json FILE]
 
 Batch is one backfill over all events against `groupBy(session_window or window)` into the noop sink. Streaming
 is one epoch for each commit of 500,000 events against the same query in structured streaming with RocksDB: the
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -92,14 +92,13 @@ def compare(
 
 
 def measure(
-    bench: Bench, modes: tuple[str, ...], kinds: tuple[str, ...], rounds: int, title: str, wanted: bool
+    benches: Mapping[str, Bench], kinds: tuple[str, ...], rounds: int, title: str, wanted: bool
 ) -> Iterator[Figure]:
-    """The ratios of some modes (`batch`, `stream`) and kinds of windows."""
-    peer = Peer(bench)
-    for mode in modes:
+    """The ratios of some kinds of windows in each mode (`batch`, `stream`), over its events."""
+    for mode, bench in benches.items():
         for kind in kinds:
             what = f"{'batch' if mode == 'batch' else f'stream of {bench.per_commit:,}'}, {kind} windows{title}"
-            ours, theirs = (partial(getattr(side, mode), kind) for side in (bench, peer))
+            ours, theirs = (partial(getattr(side, mode), kind) for side in (bench, Peer(bench)))
             if mode == "batch":
                 ours(), theirs()
             yield compare(what, ours, theirs, rounds, WANTED[mode, kind] if wanted else None)
@@ -109,6 +108,7 @@ def main() -> None:
     """Print ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--streamed", type=int, help="events for the streams, where not as many")
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--hot", type=float, default=0.0, help="share of all events that one more key has")
     parser.add_argument("--per-commit", type=int, default=500_000)
@@ -123,8 +123,12 @@ def main() -> None:
     print(f"{options.events:,} events, {options.keys:,} keys{title}; median of {options.rounds}", flush=True)
     with bench_of(options.per_commit) as bench:
         bench.write(EventSet(options.events, options.keys, options.hot))
+        benches = dict.fromkeys(modes, bench)
+        if options.streamed and "stream" in modes:
+            benches["stream"] = replace(bench, name="streamed")
+            benches["stream"].write(EventSet(options.streamed, options.keys, options.hot))
         wanted = (options.events, options.keys, options.hot) == (EVENTS, KEYS, 0)
-        tell(measure(bench, modes, kinds, options.rounds, title, wanted), options.json)
+        tell(measure(benches, kinds, options.rounds, title, wanted), options.json)
 
 
 if __name__ == "__main__":

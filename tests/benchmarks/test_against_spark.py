@@ -100,7 +100,7 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.spark
 def test_a_comparison_gives_the_ratio_of_both_sides(bench: Bench) -> None:
     bench.write(EventSet(2_000, 50))
-    batch, stream = measure(bench, ("batch", "stream"), ("session",), rounds=1, title="", wanted=True)
+    batch, stream = measure({"batch": bench, "stream": bench}, ("session",), rounds=1, title="", wanted=True)
     assert (batch.what, stream.what) == ("batch, session windows", "stream of 1,000, session windows")
     assert all(figure.value > 0 and figure.peer == "Spark" and figure.wanted for figure in (batch, stream))
 
