@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,13 @@ class SparkCluster:
             process.terminate()
         for process in self._started.values():
             process.wait(30)
+
+    def is_at_work(self, number: int) -> bool:
+        """Whether a worker's executor has begun a task of ours: those alone have Python."""
+        with suppress(psutil.NoSuchProcess):
+            below = psutil.Process(self._started[f"worker-{number}"].pid).children(recursive=True)
+            return any("pyspark.daemon" in process.cmdline() for process in below)
+        return False
 
     def kill_worker(self, number: int) -> None:
         """End a worker and its executors at once, as the loss of its machine would."""

@@ -194,12 +194,7 @@ def test_an_epoch_whose_spark_worker_is_killed_ends_right_on_the_other_one(clust
     """With functions of the project's own, shipped to the executors. Last in this file: it takes a worker away."""
     airflow, dag = cluster.airflow, f"{fleet.name}__backfill"
     run = cluster.begin_day(fleet, 0)
-
-    def on_both() -> bool:
-        state = cluster.spark.state()
-        return bool(state["activeapps"]) and all(worker["coresused"] for worker in state["workers"])
-
-    wait_until(on_both, "executors on both workers")
+    wait_until(lambda: all(map(cluster.spark.is_at_work, (0, 1))), "tasks of the epoch on both workers")
     cluster.spark.kill_worker(1)
     assert end_of(airflow, dag, run, RUN_SECONDS)["state"] == "success"
     assert states(airflow, {"dag_id": dag, "dag_run_id": run})["windows"] == ("success", 1)
