@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,12 +159,13 @@ class SparkCluster:
         for process in self._started.values():
             process.wait(30)
 
-    def is_at_work(self, number: int) -> bool:
-        """Whether a worker's executor has begun a task of ours: those alone have Python."""
-        with suppress(psutil.NoSuchProcess):
-            below = psutil.Process(self._started[f"worker-{number}"].pid).children(recursive=True)
-            return any("pyspark.daemon" in process.cmdline() for process in below)
-        return False
+    @property
+    def at_work(self) -> list[int]:
+        """The workers whose executors have begun a task of ours: those alone have Python."""
+        return [number for number in range(self.workers) if any(map(_is_python_task, self._below(number)))]
+
+    def _below(self, number: int) -> list[psutil.Process]:
+        return psutil.Process(self._started[f"worker-{number}"].pid).children(recursive=True)
 
     def kill_worker(self, number: int) -> None:
         """End a worker and its executors at once, as the loss of its machine would."""
@@ -198,3 +198,10 @@ class SparkCluster:
             return int(self.state()["aliveworkers"])
         except OSError:
             return -1
+
+
+def _is_python_task(process: psutil.Process) -> bool:
+    try:
+        return "pyspark.daemon" in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
