@@ -118,11 +118,9 @@ class AlignedKernel:
         """Which windows in flight may change: their key has elements, a timer is due, or they wait to fire."""
         with_elements = np.zeros(keys, np.bool_)
         with_elements[touched] = True
-        last = in_flight.ends - 1
-        due = self._timeline.reaches(last) & (last > self._timeline.initial)
-        due |= self._timeline.reaches(self._rules.cleanups(in_flight.ends)) | in_flight.pending
+        due = self._rules.due(in_flight.ends, self._timeline) | in_flight.pending
         if self._rules.interval is not None:
-            due |= self._timeline.reaches(next_firings(in_flight)) & (last > self._timeline.initial)
+            due |= self._timeline.reaches(next_firings(in_flight)) & (in_flight.ends - 1 > self._timeline.initial)
         active: Bools = due | with_elements[in_flight.codes]
         return active
 

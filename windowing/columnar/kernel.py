@@ -12,6 +12,7 @@ from windowing.aggregates.vectorised import Bools, Int64s
 from windowing.columnar.contents import ColumnarContents
 from windowing.columnar.panes import PaneRows
 from windowing.columnar.state import CodedRows, StateArrays
+from windowing.columnar.timeline import Timeline
 from windowing.operators.counters import Counters
 from windowing.panes import Accumulation
 from windowing.time import MAX_TIMESTAMP, Millis
@@ -48,6 +49,19 @@ class Rules:
     def retracts(self) -> bool:
         """Whether each pane is preceded by the withdrawal of the one before."""
         return self.accumulation is Accumulation.RETRACTING
+
+    def due(self, ends: Int64s, timeline: Timeline) -> Bools:
+        """Whether a window fires or is cleaned at its end, or after it, within an epoch."""
+        last = ends - 1
+        fires = (last > timeline.initial) & timeline.reaches(last)
+        found: Bools = fires | timeline.reaches(self.cleanups(ends))
+        return found
+
+    def lacks_contents(self, ends: Int64s, filled: Bools, pending: Bools, timeline: Timeline) -> Bools:
+        """Whether a window should hold something and does not: only the row operator knows what to do."""
+        waits = (ends - 1 > timeline.initial) | pending
+        found: Bools = ~filled & (waits | np.bool_(not self.empties))
+        return found
 
     def cleanups(self, ends: Int64s) -> Int64s:
         """When windows are cleaned; the end of time where that would be later."""

@@ -105,7 +105,7 @@ class ColumnarOperator:
             clock: processing time, int64 epoch milliseconds.
         """
         names = self._key.names
-        resting, rests = None, resting_rows(state, self._key, elements, self._rules, timeline)
+        resting, rests = state.slice(0, 0), resting_rows(state, self._key, elements, self._rules, timeline)
         if rests is not None:
             resting, state = where(state, rests), where(state, ~rests)
         keys = encode_keys(
@@ -116,7 +116,7 @@ class ColumnarOperator:
         codes, known_codes = keys.codes
         rest = self._state.rest_of(state)
         in_flight, odd = self._state.read(known_codes, rest)
-        odd |= self._unknown(in_flight, timeline)
+        odd |= self._rules.lacks_contents(in_flight.ends, in_flight.filled, in_flight.pending, timeline)
         odd_keys = np.zeros(len(keys), np.bool_)
         odd_keys[known_codes[odd]] = True
         # In event order the watermark moves between any two elements, and so do early firings.
@@ -136,11 +136,6 @@ class ColumnarOperator:
                 run_by_row(operator, self._contents, self._state, timeline, clock, elements, codes, rows, known)
             )
         return self._outcome(made, keys, resting, len(rows))
-
-    def _unknown(self, in_flight: InFlight, timeline: Timeline) -> Bools:
-        """Windows that should hold something and don't: only the row operator knows what to do."""
-        waits = (in_flight.ends - 1 > timeline.initial) | in_flight.pending
-        return ~in_flight.filled & (waits | (not self._rules.empties))
 
     def _by_arrays(
         self, codes: Int64s, elements: Elements, in_flight: InFlight, odd_keys: Bools, timeline: Timeline
@@ -175,7 +170,7 @@ class ColumnarOperator:
         made, routed = kernel.run(codes, elements, in_flight, keys)
         return made, routed.elements, routed.windows
 
-    def _outcome(self, made: list[Made], keys: KeyCodes, resting: pa.Table | None, rows_by_row: int) -> Outcome:
+    def _outcome(self, made: list[Made], keys: KeyCodes, resting: pa.Table, rows_by_row: int) -> Outcome:
         result = self._contents.result
         panes = [part for some in made for part in some.panes if len(part)]
         late = [part.table(LATE) for some in made for part in some.late]
@@ -183,7 +178,7 @@ class ColumnarOperator:
         if not self._late_output:
             counters.late_dropped += sum(len(part) for part in late)
             late = []
-        counters.open_windows += 0 if resting is None else len(resting)
+        counters.open_windows += len(resting)
         state = self._state.table([part for some in made for part in some.state], keys, resting)
         timers = pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None
         return Outcome(

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.vectorised import Bools, Int64s
+from windowing.aggregates.vectorised import Bools
 from windowing.columnar.elements import Elements
 from windowing.columnar.kernel import Rules
-from windowing.columnar.state import is_plain
+from windowing.columnar.state import is_plain, millis_of
 from windowing.columnar.timeline import Timeline
 from windowing.keys import KeySchema
-from windowing.state.rows import TIME
 
 
 def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rules, timeline: Timeline) -> Bools | None:
@@ -34,14 +33,11 @@ def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rul
     # Early firings by interval have timers of their own.
     if len(state) <= len(elements) or rules.interval is not None:
         return None
-    ends: Int64s = state["window_end"].cast(TIME).cast(pa.int64()).fill_null(0).to_numpy()
-    filled, plain = _array(state["filled"].fill_null(False)), _array(is_plain(state))
-    last, cleanups = ends - 1, rules.cleanups(ends)
-    waits = last > timeline.initial
-    due = (waits & timeline.reaches(last)) | timeline.reaches(cleanups)
+    ends = millis_of(state, "window_end")
+    filled, pending = _array(state["filled"].fill_null(False)), _array(state["late_firing"].is_valid())
     # Of the keys of what only the row operator knows it has to know all.
-    odd = ~(plain & (filled | (~waits & np.bool_(rules.empties))))
-    rests: Bools = ~odd & ~due & _array(state["late_firing"].is_null())
+    odd = ~_array(is_plain(state)) | rules.lacks_contents(ends, filled, pending, timeline)
+    rests: Bools = ~odd & ~pending & ~rules.due(ends, timeline)
     if len(elements) or odd.any():
         rests &= ~_has_keys(state, key, elements.keys, odd)
     return rests if np.count_nonzero(rests) * 2 > len(rests) else None

@@ -178,9 +178,7 @@ class SessionKernel:
         """Windows that no element touches: those that fire or go, and what is left for the row operator."""
         timeline = self._timeline
         waits = in_flight.ends - 1 > timeline.initial
-        ends = waits & timeline.reaches(in_flight.ends - 1)
-        cleaned = timeline.reaches(self._rules.cleanups(in_flight.ends))
-        due = alone & (ends | cleaned | in_flight.pending)
+        due = alone & (self._rules.due(in_flight.ends, timeline) | in_flight.pending)
         stays = np.flatnonzero(alone & ~due)
         made.state.append(CodedRows(in_flight.codes[stays], in_flight.rows, stays))
         made.counters.open_windows += len(stays)

@@ -104,7 +104,7 @@ class StateArrays:
 
     def read(self, codes: Int64s, rest: pa.Table) -> tuple[InFlight, Bools]:
         """Windows in flight, and which rows are something else that only the row operator knows."""
-        starts, ends = _millis(rest, "window_start"), _millis(rest, "window_end")
+        starts, ends = millis_of(rest, "window_start"), millis_of(rest, "window_end")
         windows = InFlight(
             codes,
             starts,
@@ -175,7 +175,7 @@ class StateArrays:
             schema=self.rest,
         )
 
-    def table(self, parts: Sequence[CodedRows], keys: KeyCodes, resting: pa.Table | None = None) -> pa.Table:
+    def table(self, parts: Sequence[CodedRows], keys: KeyCodes, resting: pa.Table) -> pa.Table:
         """State rows with key group and key, sorted by key group.
 
         Args:
@@ -185,7 +185,7 @@ class StateArrays:
         """
         groups_of_keys = key_groups(keys.hashes, self._max_parallelism)
         runs = [self._sorted(part, groups_of_keys, keys) for part in parts if len(part.codes)]
-        if resting is not None and len(resting):
+        if len(resting):
             runs.append(self._resting(resting))
         if not runs:
             return self.columns.empty_table()
@@ -205,16 +205,7 @@ class StateArrays:
         """Whole state rows by key group, in the types of the format, and the group of each."""
         if (np.diff(rows["key_group"].to_numpy()) < 0).any():
             rows = rows.sort_by("key_group")
-        table = pa.table(
-            [
-                rows[field.name].cast(field.type)
-                if field.name in rows.column_names
-                else pa.nulls(len(rows), field.type)
-                for field in self.columns
-            ],
-            schema=self.columns,
-        )
-        return table["key_group"].to_numpy(), table
+        return rows["key_group"].to_numpy(), _in_types(rows, self.columns)
 
     def _sorted(self, part: CodedRows, groups_of_keys: Int32s, keys: KeyCodes) -> tuple[Int32s, pa.Table]:
         """The rows of one part by key group, with key group and key, and the group of each."""
@@ -295,8 +286,9 @@ def _array(table: pa.Table, name: str) -> pa.Array:
     return _array_of(table.column(name))
 
 
-def _millis(table: pa.Table, name: str) -> Int64s:
-    return np.asarray(_array(table, name).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+def millis_of(table: pa.Table, name: str) -> Int64s:
+    """A column of times as int64 epoch milliseconds; 0 for null."""
+    return np.asarray(_array(table, name).cast(TIME).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
 
 
 def _times(millis: Int64s) -> pa.Array:
