@@ -43,7 +43,7 @@ def test_a_stream_of_two_minutes_at_20_000_events_a_second_keeps_up_and_stays_sm
     last = seen[2 * len(seen) // 3 :]
     assert max(look.lag for look in last) < 45
     assert max(look.files for look in last) < 400
-    for role in ("driver", "JVM", "worker"):
-        assert max(look.memory.get(role, 0) for look in last) < 1.5 * max(
-            look.memory.get(role, 0) for look in seen[: len(seen) // 2]
-        )
+    for role in ("driver", "worker"):
+        assert max(look.memory[role] for look in last) < 1.5 * max(look.memory[role] for look in seen[: len(seen) // 2])
+    # A JVM takes of the heap that it may have when it likes to: 1 GiB here, and half as much for what is not heap.
+    assert max(look.memory["JVM"] for look in last) < 1536
