@@ -88,19 +88,22 @@ class Placing:
         of: np.ndarray[tuple[int], np.dtype[np.bool_]],
     ) -> pa.Table:
         """Some rows, which have all their keys among `of`; a key of one text column as a dictionary of just those."""
-        kept = events if len(rows) == len(events) and of.all() else events.take(pa.array(rows))
+        whole = len(rows) == len(events)
         if len(self.key.names) != 1 or key_type(self.key.types[0]) == self.key.types[0]:
-            return kept
+            return events if whole else events.take(pa.array(rows))
+        # To take rows of dictionaries Arrow first makes one of them, and the codes are that already.
+        name = f"{KEY_PREFIX}{self.key.names[0]}"
+        rest = events.drop_columns(name)
+        kept = rest if whole else rest.take(pa.array(rows))
         (codes,), (values,) = keys.codes, keys.columns
-        own = codes if kept is events else codes[rows]
+        own = codes if whole else codes[rows]
         missing = None
         if values.null_count:
             null = values.is_null().to_numpy(zero_copy_only=False)
             of, missing = of & ~null, null[own]
         numbers = (np.cumsum(of) - 1)[own].astype(np.int32)
         column = pa.DictionaryArray.from_arrays(pa.array(numbers, mask=missing), values.filter(pa.array(of)))
-        name = f"{KEY_PREFIX}{self.key.names[0]}"
-        return kept.set_column(kept.schema.get_field_index(name), name, column)
+        return kept.add_column(events.schema.get_field_index(name), name, column)
 
 
 def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:

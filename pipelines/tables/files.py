@@ -24,12 +24,11 @@ from pipelines.storage import Warehouse
 from windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
-
 _FIRST_MILLI = to_millis(datetime.min)
 _LAST_MILLI = to_millis(datetime.max)
 
 
-def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table, **options: Any) -> DataFile | None:
+def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) -> DataFile | None:
     """Write rows into a table's folder; None where there are none.
 
     Args:
@@ -37,15 +36,23 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table, **
         path: the table's folder.
         prefix: beginning of the file's name, for people who look.
         table: the rows, in the table's schema.
-        options: further options of the Parquet writer.
     """
     if not len(table):
         return None
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
     # Readers take a column that a file doesn't have as null; state has many, and nested ones cost even then.
     given = [one for one in table.column_names if table[one].null_count < len(table)]
-    size = warehouse.write_parquet(path, name, table.select(given), **options)
+    rows = table.select(given)
+    size = warehouse.write_parquet(path, name, rows, use_dictionary=_in_dictionaries(rows.schema))
     return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(statistics(table)))
+
+
+def _in_dictionaries(schema: pa.Schema) -> list[str] | bool:
+    """Columns of which Parquet makes dictionaries: all but `window_id`, a hash that few rows share."""
+    # Of nested columns every leaf would have to be named.
+    if any(pa.types.is_nested(field.type) for field in schema):
+        return True
+    return [name for name in schema.names if name != "window_id"]
 
 
 def epoch_of(name: str) -> int | None:

@@ -125,4 +125,6 @@ class PaneRows:
 
 
 def _named(indices: Int64s, names: tuple[str, ...]) -> pa.Array:
+    if len(indices) and (indices == indices[0]).all():
+        return pa.repeat(names[indices[0]], len(indices))
     return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int8)), pa.array(names)).dictionary_decode()
