@@ -169,9 +169,8 @@ class SparkCluster:
 
     def kill_worker(self, number: int) -> None:
         """End a worker and its executors at once, as the loss of its machine would."""
-        started = self._started.pop(f"worker-{number}")
-        worker = psutil.Process(started.pid)
-        for process in (worker, *worker.children(recursive=True)):
+        below, started = self._below(number), self._started.pop(f"worker-{number}")
+        for process in (started, *below):
             process.kill()
         started.wait()
 
