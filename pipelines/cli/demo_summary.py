@@ -117,7 +117,9 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
     rows = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), ("tailnum",))
     gap = _session_gap(config)
     length = pc.subtract(rows["window_end"].cast("int64"), rows["window_start"].cast("int64"))
-    ordered = rows.append_column("length", length).sort_by([("length", "descending"), ("tailnum", "ascending")])
+    ordered = rows.append_column("length", length).sort_by(
+        [("length", "descending"), ("air_minutes", "descending"), ("tailnum", "ascending")]
+    )
     return [
         {
             **{

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from pipelines.epoch.operate import operate
@@ -31,3 +34,13 @@ def test_a_hundred_shards_share_a_few_tasks(spark: SparkSession, tmp_path: Path)
     assert sum(stage.numTasks for stage in stages if stage is not None) <= 4 * spark.sparkContext.defaultParallelism
     assert sorted(outcome.shard for outcome in outcomes) == list(range(100))
     assert sum(outcome.counters["fired_on_time"] for outcome in outcomes) == 300
+
+
+def test_arrow_and_numpy_share_the_memory_of_a_worker_and_keep_it(spark: SparkSession) -> None:
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pool, kept = pa.default_memory_pool().backend_name, int(os.environ["MALLOC_TRIM_THRESHOLD_"])
+            yield pa.RecordBatch.from_pydict({"pool": [pool], "kept": [kept]})
+
+    workers = spark.range(0, 2, 1, 2).mapInArrow(look, "pool string, kept long").collect()
+    assert {(row["pool"], row["kept"]) for row in workers} == {("system", 512 * 1024 * 1024)}
