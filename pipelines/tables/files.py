@@ -24,6 +24,7 @@ from pipelines.storage import Warehouse
 from windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
+
 _FIRST_MILLI = to_millis(datetime.min)
 _LAST_MILLI = to_millis(datetime.max)
 

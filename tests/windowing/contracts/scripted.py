@@ -38,21 +38,8 @@ class Given(WindowAssigner):
         return self.event_time
 
 
-@dataclass(frozen=True)
-class GivenMerging(MergingWindowAssigner):
+class GivenMerging(Given, MergingWindowAssigner):
     """As `Given`, and windows that touch merge."""
-
-    event_time: bool
-
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[Window]:
-        return element  # type: ignore[no-any-return]
-
-    def get_default_trigger(self) -> Trigger:
-        return Scripted()
-
-    @property
-    def is_event_time(self) -> bool:
-        return self.event_time
 
 
 @dataclass(eq=False)
