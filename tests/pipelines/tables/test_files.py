@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema
 
@@ -95,6 +96,27 @@ def test_a_written_file_says_its_size_rows_and_statistics(tmp_path: Path) -> Non
     assert file.rows == 2
     assert json.loads(file.stats)["numRecords"] == 2
     check_written(warehouse, path, [file])
+
+
+@pytest.mark.parametrize(
+    ("others", "without"),
+    [
+        ({"op": pa.array(["+", "+"])}, {"window_id"}),
+        ({"op": pa.array(["+", "+"]), "legs": pa.array([[1], [1]])}, set()),
+    ],
+    ids=["plain columns", "one that is nested"],
+)
+def test_hashes_are_written_without_a_dictionary(
+    tmp_path: Path, others: dict[str, pa.Array], without: set[str]
+) -> None:
+    table = pa.table({"window_id": pa.array([1, 2]), **others})
+    file = write_file(Warehouse(str(tmp_path)), str(tmp_path / "t"), "t", table)
+    assert file is not None
+    written = pq.ParquetFile(tmp_path / "t" / file.path)
+    group = written.metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if not column.has_dictionary_page} == without
+    assert written.read() == table
 
 
 def test_a_listed_file_that_is_missing_or_of_another_size_is_refused_by_name(tmp_path: Path) -> None:
