@@ -63,6 +63,9 @@ def plan_commits(
     files = None if source.files is None else of_commits(source.files, commits)
     frames = [] if files is not None else [(one, _judged(one, commits)) for one in read]
     found = measure(frames) if files is None else measure_files(files, source.input.input.watermark_by)
+    for one, _ in frames:
+        own = [commit for commit in commits if commit.number == one.number]
+        one.check_read([file for commit in own for file in commit.files], sum(found.rows.get(of.step, 0) for of in own))
     seen = {one.number: SeenEvents(frame, one.input) for one, frame in frames if one.input.reads_events}
     steps = steps_of(
         commits, times, found.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
@@ -109,7 +112,7 @@ def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
     return source.frames.judged(
         source.frames.files(source.log.head, [file.action for read in own for file in read.files]),
         source.input.source,
-        {file.name: (read.step, read.commit.time) for read in own for file in read.files},
+        {file.path: (read.step, read.commit.time) for read in own for file in read.files},
     )
 
 

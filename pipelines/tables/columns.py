@@ -14,6 +14,11 @@ def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) ->
     return pa.field(name, kind, nullable, {"comment": meaning})
 
 
+def quoted(name: str) -> str:
+    """Return a column's name as Spark's SQL takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def input_fields(ours: Iterable[pa.Field], source: pa.Schema) -> list[pa.Field]:
     """The input's columns as a table keeps them beside ours; one that is named like ours gets the prefix `input_`."""
     taken = {field.name for field in ours}
