@@ -88,7 +88,7 @@ class Stream:
             Refused: the source is not what the position was taken in.
         """
         positions = self._begin()
-        if any(at.version < one.log.head for one, at in zip(self._source().inputs, positions, strict=True)):
+        if any(one.log.next_commit(at.version) for one, at in zip(self._source().inputs, positions, strict=True)):
             self._run_query(None, should_stop)
         if not self._stopping.is_set():
             self._tick()
@@ -201,12 +201,9 @@ class Stream:
         if head is None or head.manifest.position_in(self._table).files:
             return
         manifest, driver = head.manifest, self.driver
-        unread = [
-            commit.time
-            for one in source.inputs
-            for commit in one.log.commits(manifest.position_in(one.table).version)[:1]
-        ]
-        self._run(plan_clock(source, driver.tables, head, min([now, *unread]), driver.shards))
+        unread = [one.log.next_commit(manifest.position_in(one.table).version) for one in source.inputs]
+        until = min([now, *(commit.time for commit in unread if commit is not None)])
+        self._run(plan_clock(source, driver.tables, head, until, driver.shards))
 
     def _run(self, plan: EpochPlan | None) -> None:
         if plan is not None:

@@ -151,6 +151,19 @@ def _of_files(
 def _position(source: Source, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:
     own = [read for read in commits if read.number == source.number]
     if not own:
-        return source.position(-1) if manifest is None else {source.table: manifest.position_in(source.table)}
+        return source.position(-1) if manifest is None else settled_position(source, manifest)
     version = own[-1].commit.version
-    return source.position(version) if own[-1].complete else source.position(version - 1, files=own[-1].end)
+    if not own[-1].complete:
+        return source.position(version - 1, files=own[-1].end)
+    return source.position(source.log.settled(version))
+
+
+def settled_position(source: Source, manifest: Manifest) -> dict[str, Position]:
+    """The position of an input of which nothing is read, past the versions without data that came since.
+
+    A position before them would need their log entries, which the source cleans up in time.
+    """
+    position = manifest.position_in(source.table)
+    if not position.files:
+        position = position.model_copy(update={"version": source.log.settled(position.version)})
+    return {source.table: position}

@@ -83,7 +83,7 @@ class Passed:
     def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
         self._spark = spark
         self._source = source
-        self._position = source.position_of(head.manifest)
+        self._position = source.settled(source.position_of(head.manifest))
         self._judged_at = judged_at(tables, head.manifest.watermark)
 
     def windows(self, windows: Windows) -> pa.Table:

@@ -48,7 +48,7 @@ class SourceRows:
         self._tables = tables
         self._source = source
         self._head = head
-        self._position = source.position_of(head.manifest)
+        self._position = source.settled(source.position_of(head.manifest))
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Rows of table late with the key columns of the pipeline beside what they have."""

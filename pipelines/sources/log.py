@@ -139,9 +139,47 @@ class SourceLog:
                 if (add := action.get("add")) and add.get("dataChange", True)
             )
             if files:
-                self._check_present(version, files)
+                self._check_present(
+                    version,
+                    files,
+                    "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a "
+                    "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
+                    "pause",
+                )
                 commits.append(SourceCommit(version, _commit_time(actions), files))
         return commits
+
+    def settled(self, version: int) -> int:
+        """The newest version that holds the same rows: maintenance (OPTIMIZE, VACUUM, ALTER) is all that came since.
+
+        A position that goes on to it needs no log entry before it any more, nor files that were compacted away.
+        """
+        for following in range(version + 1, self.head + 1):
+            try:
+                if any(_changes_data(action) for action in self._actions(following)):
+                    break
+            except Refused:
+                break
+            version = following
+        return version
+
+    def next_commit(self, after: int) -> SourceCommit | None:
+        """The first version after `after` that added data; None where there is none.
+
+        Raises:
+            Refused: as `commits` does.
+        """
+        following = self.settled(after) + 1
+        commits = self.commits(following - 1, following) if following <= self.head else []
+        return commits[0] if commits else None
+
+    def time_of(self, version: int) -> Millis:
+        """Commit time of a version.
+
+        Raises:
+            Refused: its log entry is gone.
+        """
+        return _commit_time(list(self._actions(version)))
 
     def active(self, timestamp: str, version: int | None = None) -> list[SourceFile]:
         """The files of a version (the newest), with the largest value of a timestamp column where it is known.
@@ -159,7 +197,10 @@ class SourceLog:
                     "cleaned up. Start a new pipeline with a backfill of the table as it is now"
                 ) from error
             self._check_present(
-                version, tuple(SourceFile(self._path_of(file["path"]), 0) for file in active_files(table))
+                version,
+                tuple(SourceFile(self._path_of(file["path"]), 0) for file in active_files(table)),
+                "they were compacted and vacuumed since it was read. Read on first, with `tidegate stream` or the "
+                "backfill of the next interval, and run this again",
             )
         # Of these the log's reader does not tell which rows a deletion vector takes out.
         is_whole = "deletionVectors" not in self.reader_features
@@ -215,13 +256,11 @@ class SourceLog:
             "with a backfill of the table as it is now"
         )
 
-    def _check_present(self, version: int, files: tuple[SourceFile, ...]) -> None:
+    def _check_present(self, version: int, files: tuple[SourceFile, ...], why: str) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise Refused(
-                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): "
-                "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a backfill "
-                "of the table as it is now, and keep the source's files for longer than the pipeline may pause"
+                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): {why}"
             )
 
     def _actions(self, version: int) -> Iterator[dict[str, Any]]:
@@ -236,6 +275,10 @@ class SourceLog:
                 "replaced), so what it added can't be told from other rows. Start a new pipeline with a backfill of "
                 "the table as it is now"
             ) from error
+
+
+def _changes_data(action: dict[str, Any]) -> bool:
+    return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
 
 
 def _commit_time(actions: list[dict[str, Any]]) -> Millis:

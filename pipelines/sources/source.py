@@ -141,6 +141,10 @@ class Source:
         self.log.check(position)
         return position
 
+    def settled(self, position: Position) -> Position:
+        """A position with the newest version that holds the same rows, whose files are there still."""
+        return position.model_copy(update={"version": self.log.settled(position.version)})
+
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
         """A position in this input, as a manifest has it."""
         return {self.table: Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)}

@@ -121,7 +121,7 @@ def test_rows_that_spark_does_not_give_are_missed(
         lake.replay(spark, counting("short", source=source))
 
 
-ODD = ("a.b", "x`y", "[Z]", "Reason", "Epoch", "acc_n", "input_reason", "reason", "Mixed Case", "ü.`[")
+ODD = ("a.b", "x`y", "[Z]", "Reason", "Epoch", "acc_n", "input_reason", "Mixed Case", "ü.`[")
 
 
 def test_columns_may_be_called_anything_as_key_as_value_and_unused(spark: SparkSession, tmp_path: Path) -> None:
