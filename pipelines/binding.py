@@ -185,10 +185,12 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     Raises:
         Refused: there is no such source, or as `bind` does.
     """
+    from pipelines.places import check_places
     from pipelines.sources.log import SourceLog
     from pipelines.storage import arrow_schema, warehouse_of
 
     warehouse = warehouse_of(config)
+    check_places(warehouse, pipeline)
     paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
     heads = [SourceLog(warehouse, path).head for path in paths]
     if not any(one.columns for one in pipeline.inputs):
@@ -244,7 +246,9 @@ def _bind_elements(
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
         rows = keyed_process.state_schema(compute, only.key)
-        check_names(pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type")
+        check_names(
+            pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
+        )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
         raise IllegalArgument("right", None, "give the columns of the second input's source, too")
@@ -261,9 +265,13 @@ def _bind_elements(
         rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     events, joined = joint_events(key, inputs), joint_rows(key, inputs)
     field = "compute.result_type" if isinstance(compute, IntervalJoin) else "compute.function.result_type"
-    check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES))
+    check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
     used = tuple(name for name in events.names if name not in key.names)
     return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)
+
+
+def _names(result: pa.StructType) -> list[str]:
+    return [result.field(number).name for number in range(result.num_fields)]
 
 
 def _texts(fields: object) -> dict[str, str]:

@@ -68,10 +68,10 @@ def check_names(
         raise IllegalArgument(field, name, "two results have that name, but for capitals: give one another")
     for name in shared(results, ours):
         raise IllegalArgument(field, name, "that is the name of a column of table results: give the result another")
+    for name in shared(pipeline.key, [*ours, *held, *reserved]):
+        raise IllegalArgument("key", name, f"that is the name of another column of our tables: {_RENAME}")
     for name in shared(results, pipeline.key):
         raise IllegalArgument(field, name, "that is the name of a key column: give the result another")
-    for name in shared(pipeline.key, [*ours, *held, *reserved]):
-        raise IllegalArgument("key", name, f"that is the name of a column of ours: {_RENAME}")
     for trailing in (late.TRAILING, rejects.TRAILING):
         for name in shared(pipeline.key, [column.name for column in trailing]):
             before = source.names[: source.names.index(name)] if name in source.names else []

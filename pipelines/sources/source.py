@@ -13,6 +13,7 @@ from pipelines.binding import BoundPipeline, bind_all
 from pipelines.bound_input import BoundInput
 from pipelines.errors import Refused
 from pipelines.pipeline import Pipeline
+from pipelines.places import check_places
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.file_slice import FileSlice
@@ -44,6 +45,7 @@ class Source:
     @classmethod
     def open(cls, spark: SparkSession, tables: PipelineTables, pipeline: Pipeline) -> Source:
         """Open the source (both, of two inputs) and check the pipeline against it."""
+        check_places(tables.warehouse, pipeline)
         paths = [tables.warehouse.path(one.source.table) for one in pipeline.inputs]
         logs = [SourceLog(tables.warehouse, path) for path in paths]
         frames = [SourceFrames(spark, path, pipeline, one) for path, one in zip(paths, pipeline.inputs, strict=True)]
