@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pipelines.bound_input import BoundInput, bound_input, require
+from pipelines.column_names import check_names
 from pipelines.config import Config
 from pipelines.fingerprint import fingerprint
 from pipelines.joint import joint_events, joint_key, joint_rows
@@ -173,8 +174,8 @@ def bind(
             result,
             "declare the Arrow struct type of a result row, so that results can go to a table",
         )
-    _check_result_names(pipeline, result)
     rows = state_schema(windows, bound.key, bound.value_type, panes_of(windows))
+    check_names(pipeline, source, result, rows, results.LEADING, "compute.aggregate")
     return BoundPipeline(pipeline, source, derived, used, windows, bound.key, result, rows, (bound,))
 
 
@@ -184,10 +185,12 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     Raises:
         Refused: there is no such source, or as `bind` does.
     """
+    from pipelines.places import check_places
     from pipelines.sources.log import SourceLog
     from pipelines.storage import arrow_schema, warehouse_of
 
     warehouse = warehouse_of(config)
+    check_places(warehouse, pipeline)
     paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
     heads = [SourceLog(warehouse, path).head for path in paths]
     if not any(one.columns for one in pipeline.inputs):
@@ -242,8 +245,10 @@ def _bind_elements(
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
-        _check_key_names(pipeline, result, keyed_process.state_schema(compute, only.key))
         rows = keyed_process.state_schema(compute, only.key)
+        check_names(
+            pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
+        )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
         raise IllegalArgument("right", None, "give the columns of the second input's source, too")
@@ -258,31 +263,15 @@ def _bind_elements(
         rows = co_process.state_schema(compute, key)
     else:
         rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
-    _check_key_names(pipeline, result, rows, "side", *SIDES)
-    events = joint_events(key, inputs)
+    events, joined = joint_events(key, inputs), joint_rows(key, inputs)
+    field = "compute.result_type" if isinstance(compute, IntervalJoin) else "compute.function.result_type"
+    check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
     used = tuple(name for name in events.names if name not in key.names)
-    return BoundPipeline(pipeline, joint_rows(key, inputs), events, used, compute, key, result, rows, inputs)
+    return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)
 
 
-def _check_key_names(pipeline: Pipeline, result: pa.StructType, rows: StateSchema, *reserved: str) -> None:
-    """Refuse key columns that are named like a column that stands beside them in one of our tables."""
-    taken = {result.field(i).name for i in range(result.num_fields)} | results.ELEMENT_RESERVED | set(reserved)
-    taken |= set(state.schema(replace(rows, key=KeySchema((), ()))).names)
-    if clash := sorted(set(pipeline.key) & taken):
-        raise IllegalArgument(
-            "key", clash[0], "that is the name of another column of our tables: rename it in columns="
-        )
-
-
-def _check_result_names(pipeline: Pipeline, result: pa.StructType) -> None:
-    names = {result.field(i).name for i in range(result.num_fields)}
-    for taken, what in ((results.RESERVED, "a column of table results"), (set(pipeline.key), "a key column")):
-        if clash := sorted(names & taken):
-            raise IllegalArgument("compute.aggregate", clash[0], f"that is the name of {what}: give the result another")
-    if clash := sorted(
-        set(pipeline.key) & (results.RESERVED | set(state.schema(StateSchema(KeySchema((), ()))).names))
-    ):
-        raise IllegalArgument("key", clash[0], "that is the name of a column of ours: rename it in columns=")
+def _names(result: pa.StructType) -> list[str]:
+    return [result.field(number).name for number in range(result.num_fields)]
 
 
 def _texts(fields: object) -> dict[str, str]:
