@@ -11,7 +11,7 @@ from windowing.keys import KeyGroupRange, KeySchema
 from windowing.operators.counters import Counters
 from windowing.operators.records import ElementResult, Record, SideOutput
 from windowing.operators.window.contexts import StateStore
-from windowing.state.descriptors import Cell, StateDescriptor
+from windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from windowing.state.rows import KEY, StateRow, StateSchema
 from windowing.time import Millis
 from windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
@@ -140,8 +140,10 @@ class ProcessCore:
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """State and timers, one row for each key."""
-        cells = self._context.cells
+        """State and timers, one row for each key; state whose time to live has passed is left out."""
+        declared, clock = self._function.states(), lambda: self.timers.current_processing_time
+        swept = {key: without_expired(cell, declared, clock) for key, cell in self._context.cells.items()}
+        cells = {key: cell for key, cell in swept.items() if cell}
         event, processing = times_by_slot(self.timers.event_time), times_by_slot(self.timers.processing_time)
         slots = {(key, VOID_NAMESPACE): None for key in cells} | dict.fromkeys(event) | dict.fromkeys(processing)
         for slot in slots:
