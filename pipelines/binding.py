@@ -64,11 +64,14 @@ class BoundPipeline:
     def lateness(self) -> Millis | None:
         """An element is late if its time and this lie not above the watermark; None where none ever is.
 
-        A process function sees every element, late or not; a join lets those before the watermark out.
+        A join lets out those before the watermark; a process function those that the watermark has reached, or,
+        where it gets elements as they come, none.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
-        return 1 if isinstance(self.compute, IntervalJoin) else None
+        if isinstance(self.compute, KeyedProcess | CoProcess):
+            return 0 if self.compute.time_sorted else None
+        return 1
 
     @property
     def panes(self) -> PanePolicy:
@@ -242,8 +245,8 @@ def _bind_elements(
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
-        _check_key_names(pipeline, result, keyed_process.state_schema(compute, only.key))
-        rows = keyed_process.state_schema(compute, only.key)
+        rows = keyed_process.state_schema(compute, only.key, only.value_type)
+        _check_key_names(pipeline, result, rows)
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
         raise IllegalArgument("right", None, "give the columns of the second input's source, too")
@@ -255,7 +258,7 @@ def _bind_elements(
     sides = {side: one.value_type for side, one in zip(SIDES, inputs, strict=True)}
     result = result_columns(compute, sides)
     if isinstance(compute, CoProcess):
-        rows = co_process.state_schema(compute, key)
+        rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     else:
         rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     _check_key_names(pipeline, result, rows, "side", *SIDES)
