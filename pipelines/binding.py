@@ -65,11 +65,14 @@ class BoundPipeline:
     def lateness(self) -> Millis | None:
         """An element is late if its time and this lie not above the watermark; None where none ever is.
 
-        A process function sees every element, late or not; a join lets those before the watermark out.
+        A join lets out those before the watermark; a process function those that the watermark has reached, or,
+        where it gets elements as they come, none.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
-        return 1 if isinstance(self.compute, IntervalJoin) else None
+        if isinstance(self.compute, KeyedProcess | CoProcess):
+            return 0 if self.compute.time_sorted else None
+        return 1
 
     @property
     def panes(self) -> PanePolicy:
@@ -245,7 +248,7 @@ def _bind_elements(
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
-        rows = keyed_process.state_schema(compute, only.key)
+        rows = keyed_process.state_schema(compute, only.key, only.value_type)
         check_names(
             pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
         )
@@ -260,7 +263,7 @@ def _bind_elements(
     sides = {side: one.value_type for side, one in zip(SIDES, inputs, strict=True)}
     result = result_columns(compute, sides)
     if isinstance(compute, CoProcess):
-        rows = co_process.state_schema(compute, key)
+        rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     else:
         rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     events, joined = joint_events(key, inputs), joint_rows(key, inputs)
