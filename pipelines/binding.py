@@ -20,10 +20,12 @@ from pipelines.result_types import result_columns
 from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.columns import to_delta
+from pipelines.user_code import is_own
 from windowing.aggregates import AggregateColumns
 from windowing.assigners import GapColumn, MergingWindowAssigner
 from windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.errors import IllegalArgument
+from windowing.functions import AggregateFunction
 from windowing.keys import KeySchema
 from windowing.operators import co_process, interval_join, keyed_process
 from windowing.operators.two_inputs import LEFT, RIGHT, SIDES
@@ -140,7 +142,21 @@ class BoundPipeline:
             pipeline.max_ahead_millis,
             self.schemas.model_dump(exclude={"result", "version"}),
             *pipeline.inputs[1:],
+            *self._own_aggregates,
         )
+
+    @property
+    def _own_aggregates(self) -> list[AggregateFunction]:
+        """Functions of the user's own aggregates, as they are bound to the columns: a value need not show its code."""
+        given, windows = getattr(self.pipeline.compute, "aggregate", None), self.compute
+        if not isinstance(given, Mapping) or not isinstance(windows, Windows):
+            return []
+        bound = windows.aggregate.functions if isinstance(windows.aggregate, AggregateColumns) else ()
+        return [
+            function
+            for value, function in zip(given.values(), bound, strict=False)
+            if is_own(type(value).__module__) or is_own(type(function).__module__)
+        ]
 
 
 def panes_of(windows: Windows) -> PanePolicy:
