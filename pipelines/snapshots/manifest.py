@@ -275,6 +275,11 @@ def line_after(parent: Manifest | None, epoch: int) -> Line:
     return (*before, (epoch, epoch))
 
 
+def is_on(line: Line, epoch: int) -> bool:
+    """Whether a line passes through an epoch."""
+    return any(first <= epoch <= last for first, last in line)
+
+
 def fork_of(one: Line, other: Line) -> int:
     """The newest epoch that two lines share; 0 where they share none."""
     shared = [
