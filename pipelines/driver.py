@@ -17,7 +17,8 @@ from pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
 from pipelines.failures import told_as
 from pipelines.lease import Lease
 from pipelines.pipeline import Pipeline
-from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.recovery import recover
 from pipelines.storage import warehouse_of
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
@@ -69,11 +70,11 @@ class Driver:
         """Publish what the newest snapshot lists and the tables lack; that snapshot, or None if there is none.
 
         Recovery only rolls forward, so it can be done again at any time.
+
+        Raises:
+            Refused: the tables are not as tidegate left them; see `snapshots.recovery`.
         """
-        head = read_snapshot(self.tables)
-        if head is not None:
-            self._publish(head.manifest)
-        return head
+        return recover(self.tables, self._publish)
 
     def heed_stop(self) -> None:
         """Between two epochs of a backfill: end where `tidegate stop` asked for it.
