@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
 
 from pipelines.config import Config
 from pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
@@ -143,12 +145,26 @@ def drive(
         try:
             yield Driver(session, tables, pipeline, lease, clock, tell)
         except Exception as error:
+            _check_lease(lease, error)
             if spark is None:
                 _check_session(session, config, error)
             raise
         finally:
             if spark is None:
                 stop_session(session)
+
+
+def _check_lease(lease: Lease, error: Exception) -> None:
+    """Tell an error of a driver that hung, while another one took its place and its files, as what it is."""
+    if isinstance(error, LeaseHeld):
+        return
+    # Storage may be what failed; then the error tells.
+    with suppress(OSError, DeltaError, Refused):
+        lease.renew()
+    try:
+        lease.check_lost()
+    except LeaseHeld as lost:
+        raise lost from error
 
 
 def _check_session(session: SparkSession, config: Config, error: Exception) -> None:

@@ -85,7 +85,9 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         "append",
         handle.schema(),
         commit_properties=CommitProperties(
-            custom_metadata={"tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch}},
+            custom_metadata={
+                "tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent}
+            },
             max_commit_retries=0,
             app_transactions=[Transaction(tables.application, manifest.epoch)],
         ),
@@ -133,7 +135,11 @@ def _rewritten(
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
+    listed = set() if work.reopened else {file.path for file in work.files}
     for file in _touched(handle, work):
+        if file["path"] in listed:
+            # A part of the epoch was published before, and stays.
+            continue
         if _goes_whole(file, work):
             removes.append(remove_action(file))
             continue
