@@ -15,10 +15,16 @@ import pyarrow as pa
 
 from pipelines.epoch.publish import epoch_row
 from pipelines.errors import Refused
-from pipelines.snapshots.head import OtherPipeline, Snapshot, SnapshotEntry, list_snapshots, read_snapshot
+from pipelines.snapshots.head import (
+    OtherPipeline,
+    Snapshot,
+    SnapshotEntry,
+    list_snapshots,
+    newest_epochs,
+    read_snapshot,
+)
 from pipelines.snapshots.losses import Losses
 from pipelines.snapshots.manifest import DataFile, Line, Manifest, fork_of
-from pipelines.snapshots.recovery import newest_epochs
 from pipelines.snapshots.savepoint import origin_of
 from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import epochs, state
@@ -129,13 +135,10 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
     return () if file is None else (file,)
 
 
-def come_back_whole(entries: Collection[SnapshotEntry], line: Line) -> dict[int, bool]:
-    """By epoch of each listed snapshot, whether all that was published up to it is there, or is retained with it.
-
-    Args:
-        entries: every snapshot in the log.
-        line: of the newest one.
-    """
+def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
+    """By epoch of each listed snapshot, whether all that was published up to it is there, or is retained with it."""
+    head = _readable(tables, None) if entries else None
+    line = () if head is None else head.manifest.line
     parents = {entry.manifest["epoch"]: entry.manifest["parent"] for entry in entries}
     whole = {}
     for entry in entries:
