@@ -93,6 +93,8 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         ),
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
     )
+    # A commit that tries again opens the table again: this one came right after the version of its handle.
+    tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
 
 
 def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
@@ -123,10 +125,9 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
             except Refused as error:
                 reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
                 raise Refused(
-                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has rows to remove from or to mark "
-                    f"in a file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. "
-                    f"Put it back, or give up its rows: `tidegate restore {tables.pipeline} latest {GIVE_UP}`, then run "
-                    "again"
+                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or to mark rows of a "
+                    f"file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. Put "
+                    f"it back, or give its rows up, `tidegate restore {tables.pipeline} latest {GIVE_UP}`; run again"
                 ) from error
 
 

@@ -71,6 +71,8 @@ def commit_snapshot(
         )
     except CommitFailedError as error:
         raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+    # Before anything is published: readers must not see what state may forget.
+    tables.warehouse.make_commit_durable(path, handle.version() + 1)
 
 
 def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:
