@@ -89,15 +89,16 @@ class Warehouse:
             write_page_checksum=True,
             **options,
         )
-        self.make_durable(path, name)
+        # Its name in the folder follows with those of the other files, before they are committed.
+        self.make_durable(path, [name], folder=False)
         return int(filesystem.get_file_info(target).size)
 
-    def make_durable(self, path: str, *names: str) -> None:
-        """Let files of a folder, and the folder, outlive a power loss; object stores do so by themselves."""
+    def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        """Let files of a folder, and their names in it, outlive a power loss; object stores do so by themselves."""
         filesystem, root = self.filesystem(path)
         if not isinstance(filesystem, fs.LocalFileSystem):
             return
-        for target in (*(f"{root}/{name}" for name in names), root):
+        for target in (*(f"{root}/{name}" for name in names), *([root] if folder else [])):
             descriptor = os.open(target, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -110,7 +111,7 @@ class Warehouse:
             return
         log = f"{path}/_delta_log"
         names = (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
-        self.make_durable(log, *(name for name, size in self.sizes(log, names).items() if size is not None))
+        self.make_durable(log, [name for name, size in self.sizes(log, names).items() if size is not None])
 
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
         """Size of each file of a table's folder, None where there is no such file."""
@@ -150,7 +151,7 @@ class Warehouse:
             ):
                 while block := reader.read(_BLOCK):
                     writer.write(block)
-            self.make_durable(target, as_name)
+            self.make_durable(target, [as_name], folder=False)
         except FileNotFoundError as error:
             raise Refused(
                 f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"

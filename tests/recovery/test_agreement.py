@@ -6,7 +6,7 @@ Each fault is made between two epochs, by hand; the same epochs without it are w
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from pipelines.snapshots.recovery import recover
 from pipelines.snapshots.restore import restore
 from pipelines.snapshots.retention import Retention, vacuum
 from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.storage import Warehouse
 from pipelines.tables.damaged_log import set_aside_damaged
 from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import at, session_pipeline
@@ -239,3 +240,22 @@ def test_only_logs_that_can_not_be_read_are_touched(by_hand: ByHand) -> None:
     cut(by_hand, "epochs")
     (told,) = set_aside_damaged(by_hand.tables)
     assert "epochs/_delta_log/damaged: 00000000000000000002.json" in told
+
+
+def test_what_readers_see_was_made_to_last_before(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order on disk: the files of every table, the entry of state, and then those of the published tables."""
+    hours(by_hand, 8)
+    synced: list[str] = []
+    real = Warehouse.make_durable
+
+    def make_durable(self: Warehouse, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        real(self, path, names, folder)
+        synced.extend([f"{Path(path).parent.name} log"] if path.endswith("_delta_log") else [])
+        synced.extend([f"{Path(path).name} file" for _ in names])
+
+    monkeypatch.setattr(Warehouse, "make_durable", make_durable)
+    hours(by_hand, 9)
+    assert [name for name in synced if name.endswith("log")] == ["state log", "results log", "late log", "epochs log"]
+    at_commit = synced.index("state log")
+    assert {"state file", "results file", "late file"} <= set(synced[:at_commit])
+    assert "results file" not in synced[at_commit:]

@@ -238,14 +238,18 @@ class Walk:
                 step()
                 recover(self.by_hand.tables)
             except Refused as refused:
-                ways = _WAY.findall(str(refused))
-                assert ways, f"no way on: {refused}"
-                target, give_up = ways[0]
-                self.told.append(f"(restore {target}{give_up})")
-                step = _bound(self._back_to, target, bool(give_up))
+                step = self._way_on(str(refused))
             else:
                 return
         raise AssertionError("the ways on lead nowhere")
+
+    def _way_on(self, told: str) -> Callable[[], None]:
+        """The first command that a refusal names."""
+        way = _WAY.search(told)
+        assert way is not None, f"no way on: {told}"
+        target, give_up = way[1], bool(way[2])
+        self.told.append(f"(restore {target}{' without results' if give_up else ''})")
+        return _bound(self._back_to, target, give_up)
 
     # --- what must hold ------------------------------------------------------------------------
 
@@ -260,9 +264,11 @@ class Walk:
         found = Counter((row["user"], row["events"], row["total"]) for row in rows["results"])
         expected = sessions_until(done)
         if self.forgotten:
-            found, expected = (Counter({k: n for k, n in one.items() if k[0] != FORGOTTEN}) for one in (found, expected))
+            found, expected = (
+                Counter({k: n for k, n in one.items() if k[0] != FORGOTTEN}) for one in (found, expected)
+            )
         late = Counter(row["value"] for row in rows["late"])
-        expected_late = Counter({number: 1 for number in range(3, done + 1)})
+        expected_late = Counter(dict.fromkeys(range(3, done + 1), 1))
         assert not found - expected, f"windows too many: {found - expected}"
         assert not late - expected_late, f"late rows too many: {late - expected_late}"
         if self.lossy:
@@ -278,13 +284,13 @@ class Walk:
         named = [str(entry.manifest["epoch"]) for entry in list_snapshots(tables)]
         named += [f"savepoint:{entry.name}" for entry in list_savepoints(tables)]
         for target in self.draw.sample(named, min(3, len(named))):
-            copy = replace_folder(self, self.folder.with_name(f"{self.folder.name}-{target.replace(':', '-')}"))
+            copy = in_a_copy(self, self.folder.with_name(f"{self.folder.name}-{target.replace(':', '-')}"))
             copy.told.append(f"restore {target} in a copy")
             copy._heeding(_bound(copy._back_to, target))
             copy.check()
 
 
-def replace_folder(walk: Walk, folder: Path) -> Walk:
+def in_a_copy(walk: Walk, folder: Path) -> Walk:
     """A walk that goes on in a copy of the tables."""
     shutil.copytree(walk.folder, folder)
     copy = Walk(folder, walk.seed, told=[*walk.told])
