@@ -54,6 +54,7 @@ def compact(tables: PipelineTables, table: str) -> tuple[int, int]:
         )
     except CommitFailedError as error:
         raise Refused(f"somebody commits to {path} at this moment; only tidegate may. Try again") from error
+    tables.warehouse.make_commit_durable(path, handle.version() + 1)
     return len(files), len(files) - sum(map(len, groups)) + len(written)
 
 
