@@ -22,7 +22,7 @@ from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, OK, SHARD, STA
 from pipelines.sources.frames import map_in_arrow
 from pipelines.sources.source import Source
 from pipelines.tables.columns import quoted
-from pipelines.tables.late import input_names
+from pipelines.tables.late import NAME, input_rows
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
 from windowing.keys import SPARK_SEED
@@ -53,7 +53,7 @@ class SourceRows:
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Rows of table late with the key columns of the pipeline beside what they have."""
         bound = self._source.bound
-        inputs = pa.table({name: late_rows[own] for name, own in input_names(bound.source).items()})
+        inputs = input_rows(late_rows, bound.source, bound.renamed.get(NAME, {}))
         if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
             numbered = inputs.append_column(_NUMBER, pa.array(range(len(inputs)), pa.int64()))
             derived = self._source.frames.derived(self._spark.createDataFrame(numbered))

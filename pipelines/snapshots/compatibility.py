@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.binding import BoundPipeline
@@ -9,8 +10,10 @@ from pipelines.errors import Refused
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Schemas
+from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.state.migration import StateFormat, differences, taken_over, way_out
+from windowing.compute import Windows
+from windowing.state.migration import Difference, StateFormat, differences, taken_over
 from windowing.state.rows import FORMAT_VERSION
 
 _ANEW = "Give the pipeline another name and backfill it, or take the change back"
@@ -69,8 +72,7 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
             continue
         change = taken_over(difference, found, expected, left_behind(bound.pipeline))
         if change is None:
-            way = f"{_way_out(difference.expected, way_out(difference))}. Or: {_ANEW[0].lower()}{_ANEW[1:]}"
-            refused.append(Incompatibility(*difference, way))
+            refused.append(Incompatibility(*difference, _way_out(bound, difference)))
         elif change:
             migrations.append(change)
     return Compatibility(tuple(migrations), tuple(refused))
@@ -131,8 +133,28 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     return head
 
 
-def _way_out(expected: object, told: str) -> str:
-    return "name it in dropped=(...) of the pipeline, or keep computing it" if expected is None else told
+def _way_out(bound: BoundPipeline, difference: Difference) -> str:
+    if difference.expected is None:
+        return (
+            "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "
+            "backfill it"
+        )
+    if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
+        casts = ", ".join(f"{name!r}: 'try_cast({quoted(name)} as TYPE)'" for name in columns)
+        return (
+            f"Where the source's type changed, read it in the TYPE of before: columns={{{casts}}}. "
+            f"Or: {_ANEW[0].lower()}{_ANEW[1:]}"
+        )
+    return _ANEW
+
+
+def _columns_of(pipeline: Pipeline, field: str) -> list[str]:
+    """The columns of the source that a contents column is made of, where an aggregate reads them."""
+    aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
+    if not isinstance(aggregates, Mapping):
+        return []
+    name = field.partition("'")[2].rpartition("'")[0].removeprefix("acc_")
+    return list(aggregates[name].columns) if name in aggregates else []
 
 
 def _types(texts: dict[str, str]) -> dict[str, str | None]:

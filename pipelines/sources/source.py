@@ -14,6 +14,7 @@ from pipelines.bound_input import BoundInput
 from pipelines.errors import Refused
 from pipelines.pipeline import Pipeline
 from pipelines.places import check_places
+from pipelines.retyped import with_renamed
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.file_slice import FileSlice
@@ -54,6 +55,7 @@ class Source:
     @classmethod
     def _bound(cls, pipeline: Pipeline, logs: Sequence[SourceLog], frames: Sequence[SourceFrames]) -> Source:
         bound = bind_all(pipeline, [one.schemas(log.head) for one, log in zip(frames, logs, strict=True)])
+        bound = with_renamed(bound, PipelineTables(logs[0].warehouse, pipeline.name))
         right = cls(logs[1], frames[1], bound, 1) if len(logs) > 1 else None
         return cls(logs[0], frames[0], bound, 0, right)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -19,11 +19,16 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def input_fields(ours: Iterable[pa.Field], source: pa.Schema) -> list[pa.Field]:
+def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str] | None = None) -> list[pa.Field]:
     """The input's columns as a table keeps them beside ours: one whose name is taken gets the prefix `input_`.
 
     Delta does not tell names apart that differ in case only. A column that the source gets later comes last, so
     those before it keep their names.
+
+    Args:
+        ours: columns that the table has of itself.
+        source: columns of the input.
+        names: what the table calls a column of the input whose name it has for another type.
     """
     taken = {field.name.casefold() for field in ours}
     fields = []
@@ -32,6 +37,7 @@ def input_fields(ours: Iterable[pa.Field], source: pa.Schema) -> list[pa.Field]:
         while name.casefold() in taken:
             name = f"input_{name}"
         taken.add(name.casefold())
+        name = (names or {}).get(name, name)
         fields.append(pa.field(name, to_delta(field.type), metadata=field.metadata))
     return fields
 

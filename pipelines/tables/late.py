@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,14 +27,26 @@ TRAILING = (
 )
 
 
-def schema(source: pa.Schema) -> pa.Schema:
+def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
     """The input's columns, then what makes the row late."""
-    return pa.schema([*input_fields(TRAILING, source), *TRAILING])
+    return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])
 
 
-def input_names(source: pa.Schema) -> dict[str, str]:
-    """What the table calls each column of the input."""
-    return dict(zip(source.names, (field.name for field in input_fields(TRAILING, source)), strict=True))
+def input_rows(rows: pa.Table, source: pa.Schema, names: Mapping[str, str]) -> pa.Table:
+    """The columns of the input as it had them, of rows of the table.
+
+    Args:
+        rows: of the table.
+        source: columns of the input.
+        names: what the table calls those whose type changed; rows of before have their values under the old name.
+    """
+    found = {}
+    for field, ours in zip(source, input_fields(TRAILING, source), strict=True):
+        column = rows[names.get(ours.name, ours.name)]
+        if ours.name in names:
+            column = pc.coalesce(column, rows[ours.name].cast(column.type))
+        found[field.name] = column
+    return pa.table(found)
 
 
 def is_open(rows: pa.Table) -> pa.ChunkedArray:
