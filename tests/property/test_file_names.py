@@ -71,7 +71,7 @@ def placed(names: Sequence[str], spelled: Callable[[SourceFile], SourceFile] = l
         for number, name in enumerate(names):
             told = unquote(spelled_by_spark(table, name)).removeprefix(f"file:{table}/")
             assert frames.origins.get(told) == (number, number), name
-        assert measure_files(of_commits(slice_of(bound, log), commits)).usable == len(names)
+        assert measure_files(of_commits(slice_of(bound, log), commits)).rows == dict.fromkeys(range(len(names)), 1)
         assert {file.path for file in log.active("at")} == set(names)
         assert log.versions_of(log.active("at"), log.head) == {name: n + 1 for n, name in enumerate(names)}
 

@@ -58,7 +58,7 @@ def live(steps: list[str]) -> None:
             elif step == "optimize":
                 DeltaTable(table).optimize.compact()
             elif step == "alter":
-                DeltaTable(table).alter.set_table_properties({"note": str(lake.clock.now)})
+                DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": str(50 + lake.clock.now % 7)})
             elif seen == DeltaTable(table).version():
                 vacuumed(table)
         assert sum(lake.rows(pipeline, "epochs")["events_in"].to_pylist()) == rows

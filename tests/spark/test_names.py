@@ -60,7 +60,7 @@ def test_whatever_files_are_called_each_row_counts_once_and_with_its_own_commit(
 ) -> None:
     lake, drawn = Lake(tmp_path), random.Random(7)
     for number, name in enumerate(names_of(drawn, 7)):
-        rows = [("ann", at("01:00") + timedelta(minutes=7 * number), 1), ("bob", at("01:30"), 1)]
+        rows = [("ann", at("01:00") + timedelta(minutes=25 * number), 1), ("bob", at("01:30"), 1)]
         columns = list(zip(*rows, strict=True))
         table = pa.table(
             [pa.array(list(column), kind.type) for column, kind in zip(columns, EVENTS, strict=True)], EVENTS
