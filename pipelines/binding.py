@@ -13,9 +13,9 @@ import pyarrow as pa
 from pipelines.bound_input import BoundInput, bound_input, require
 from pipelines.column_names import check_names
 from pipelines.config import Config
-from pipelines.fingerprint import fingerprint
+from pipelines.fingerprint import describe, fingerprint
 from pipelines.joint import joint_events, joint_key, joint_rows
-from pipelines.pipeline import Pipeline
+from pipelines.pipeline import Input, Pipeline
 from pipelines.result_types import result_columns
 from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
@@ -138,7 +138,7 @@ class BoundPipeline:
             pipeline.source.unit,
             pipeline.max_ahead_millis,
             self.schemas.model_dump(exclude={"result", "version"}),
-            *pipeline.inputs[1:],
+            *(_described(one) for one in pipeline.inputs[1:]),
         )
 
 
@@ -270,6 +270,12 @@ def _bind_elements(
     check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
     used = tuple(name for name in events.names if name not in key.names)
     return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)
+
+
+def _described(one: Input) -> object:
+    """An input for the fingerprint; a field that is younger than fingerprints of before counts where it is set."""
+    name, fields = describe(one)
+    return name, tuple(field for field in fields if field != ("watermark_from", "kept"))
 
 
 def _names(result: pa.StructType) -> list[str]:

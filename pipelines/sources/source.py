@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.binding import BoundPipeline, bind_all
 from pipelines.bound_input import BoundInput
 from pipelines.errors import Refused
-from pipelines.pipeline import Pipeline
+from pipelines.pipeline import Input, Pipeline
 from pipelines.places import check_places
 from pipelines.retyped import with_renamed
 from pipelines.snapshots.compatibility import check_restorable
@@ -21,6 +21,7 @@ from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceFile, SourceLog
 from pipelines.sources.plain import slice_of, why_through_spark
+from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
 
@@ -56,6 +57,8 @@ class Source:
     def _bound(cls, pipeline: Pipeline, logs: Sequence[SourceLog], frames: Sequence[SourceFrames]) -> Source:
         bound = bind_all(pipeline, [one.schemas(log.head) for one, log in zip(frames, logs, strict=True)])
         bound = with_renamed(bound, PipelineTables(logs[0].warehouse, pipeline.name))
+        for one, log in zip(pipeline.inputs, logs, strict=True):
+            check_collations(one, log)
         right = cls(logs[1], frames[1], bound, 1) if len(logs) > 1 else None
         return cls(logs[0], frames[0], bound, 0, right)
 
@@ -152,6 +155,22 @@ class Source:
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
         """A position in this input, as a manifest has it."""
         return {self.table: Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)}
+
+
+def check_collations(one: Input, log: SourceLog) -> None:
+    """Refuse keys and source partitions that Spark compares by a collation: here they are compared byte by byte.
+
+    Raises:
+        Refused: naming the column, and how to say which values are one.
+    """
+    collations = log.collations if one.key or one.watermark_by else {}
+    for name in (*one.key, *([one.watermark_by] if one.watermark_by else [])):
+        if name in collations and name not in one.columns:
+            raise Refused(
+                f"column {name!r} of source table {log.path} has the collation {collations[name]}, by which Spark "
+                "takes values for one key that have other bytes, and tidegate does not. Say which are one, for example "
+                f"columns={{{name!r}: 'lower({quoted(name)}) collate UTF8_BINARY'}}"
+            )
 
 
 def _written(files: Sequence[SourceFile]) -> dict[str, tuple[int, Millis]]:

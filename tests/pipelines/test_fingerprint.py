@@ -37,7 +37,7 @@ def test_the_same_code_has_the_same_fingerprint() -> None:
         session_pipeline(null_keys="keep"),
         session_pipeline(source=DeltaSource("events", timestamp="at", zone="Europe/Berlin")),
         session_pipeline(source=DeltaSource("events", timestamp="value", unit="s")),
-        session_pipeline(max_ahead=timedelta(hours=1)),
+        session_pipeline(max_ahead=timedelta(hours=2)),
         session_pipeline(
             compute=Windows(
                 EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
