@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.binding import BoundPipeline, bind_all
@@ -17,10 +18,12 @@ from pipelines.places import check_places
 from pipelines.retyped import with_renamed
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.manifest import Manifest, Position
+from pipelines.sources.ahead import rejected_again, rejected_ahead
 from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceFile, SourceLog
 from pipelines.sources.plain import slice_of, why_through_spark
+from pipelines.tables import rejects
 from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
@@ -102,8 +105,28 @@ class Source:
         kind = schema.field(name).type
         return pa.types.is_timestamp(kind) and kind.tz is not None
 
-    def rows_at(self, version: int) -> DataFrame:
-        """The judged rows of a version, as one commit."""
+    def rejected_ahead(self, manifest: Manifest) -> pa.Table | None:
+        """Rows of this input that the line of a snapshot rejected for lying ahead; None if there are none."""
+        bound, tables = self.bound, PipelineTables(self.log.warehouse, self.bound.pipeline.name)
+        rows = rejected_ahead(tables, manifest, bound.source, bound.renamed.get(rejects.NAME, {}))
+        side = self.input.side
+        if rows is None or side is None:
+            return rows
+        own = rows.filter(pc.equal(rows["side"], side))[side].combine_chunks()
+        return pa.Table.from_arrays(own.flatten(), schema=pa.schema(list(own.type))) if len(own) else None
+
+    def rows_at(self, version: int, after: Manifest | None = None) -> DataFrame:
+        """The judged rows of a version, as one commit.
+
+        Args:
+            version: of the table.
+            after: a snapshot; what it or one before it rejected for lying ahead is rejected again.
+        """
+        judged = self._judged_at(version)
+        rejected = None if after is None else self.rejected_ahead(after)
+        return judged if rejected is None else rejected_again(judged.sparkSession, judged, rejected)
+
+    def _judged_at(self, version: int) -> DataFrame:
         files = self.log.active(self.input.input.source.timestamp, version)
         ahead = self.bound.pipeline.max_ahead_millis
         # Statistics mostly say that no row can lie too far ahead of the time its file was written.

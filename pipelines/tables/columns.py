@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -40,6 +41,24 @@ def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str
         name = (names or {}).get(name, name)
         fields.append(pa.field(name, to_delta(field.type), metadata=field.metadata))
     return fields
+
+
+def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str]) -> pa.Table:
+    """The columns of the input as it had them, of rows of a table that keeps them beside ours.
+
+    Args:
+        rows: of the table.
+        ours: columns that the table has of itself.
+        source: columns of the input.
+        names: what the table calls those whose type changed; rows of before have their values under the old name.
+    """
+    found = {}
+    for field, kept in zip(source, input_fields(ours, source), strict=True):
+        column = rows[names.get(kept.name, kept.name)]
+        if kept.name in names:
+            column = pc.coalesce(column, rows[kept.name].cast(column.type))
+        found[field.name] = column
+    return pa.table(found)
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:

@@ -32,23 +32,6 @@ def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Sche
     return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])
 
 
-def input_rows(rows: pa.Table, source: pa.Schema, names: Mapping[str, str]) -> pa.Table:
-    """The columns of the input as it had them, of rows of the table.
-
-    Args:
-        rows: of the table.
-        source: columns of the input.
-        names: what the table calls those whose type changed; rows of before have their values under the old name.
-    """
-    found = {}
-    for field, ours in zip(source, input_fields(TRAILING, source), strict=True):
-        column = rows[names.get(ours.name, ours.name)]
-        if ours.name in names:
-            column = pc.coalesce(column, rows[ours.name].cast(column.type))
-        found[field.name] = column
-    return pa.table(found)
-
-
 def is_open(rows: pa.Table) -> pa.ChunkedArray:
     """Which rows no window holds."""
     return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))

@@ -25,6 +25,7 @@ from pipelines.sources.log import SourceLog
 from pipelines.sources.source import Source, check_collations
 from pipelines.storage import Warehouse
 from pipelines.tables import late
+from pipelines.tables.columns import input_rows
 from pipelines.testing import PipelineHarness
 from tests.lake import EVENTS, Lake, at, hourly_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
@@ -169,7 +170,7 @@ def test_an_unused_column_may_be_widened_and_late_rows_keep_both(lake: Lake) -> 
     assert rows["amount_long"].to_pylist() == [None, 2**40, 2**41]
     bound = with_renamed(bind(pipeline, typed(pa.int64()), typed(pa.int64())), lake.tables(pipeline))
     assert bound.renamed[late.NAME] == {"amount": "amount_long"}
-    as_read = late.input_rows(rows, bound.source, bound.renamed[late.NAME])
+    as_read = input_rows(rows, late.TRAILING, bound.source, bound.renamed[late.NAME])
     assert as_read["amount"].to_pylist() == [3, 2**40, 2**41]
     assert as_read.schema.names == ["user", "at", "amount"]
 

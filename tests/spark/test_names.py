@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from pipelines import DeltaSource, Pipeline
 from pipelines.errors import Refused
@@ -148,3 +149,25 @@ def test_columns_may_be_called_anything_as_key_as_value_and_unused(spark: SparkS
     filled = counting("filled", key=("a.b", "x`y"), where="`[Z]` > 0")
     lake.backfill(spark, filled, at("00:00"), at("10:00"))
     assert sorted(lake.latest(filled)["n"].to_pylist()) == [1, 3]
+
+
+def test_a_row_that_was_rejected_for_lying_ahead_is_not_taken_after_optimize(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """OPTIMIZE writes files anew, and a file's time is what rows are held against in event order."""
+    lake, pipeline = Lake(tmp_path), counting("ahead", max_ahead=timedelta(days=1))
+    lake.clock.now = to_millis(at("12:00"))
+    ahead = ("ann", at("02:00", 3), 7)
+    # Of two equal rows one lies ahead of its file; the other comes on its day, and is taken.
+    lake.append_in_files([("ann", at("01:00"), 1), ahead])
+    lake.append_in_files([("bob", at("01:00"), 1)])
+    lake.backfill(spark, pipeline, at("00:00"), at("00:00", 1))
+    assert lake.rows(pipeline, "rejects").num_rows == 1
+    lake.clock.now = to_millis(at("03:00", 3))
+    lake.append_in_files([ahead, ("bob", at("02:30", 3), 1)])
+    DeltaTable(lake.path("events")).optimize.compact()
+    lake.backfill(spark, pipeline, at("00:00", 1), at("00:00", 4))
+    assert lake.rows(pipeline, "rejects").num_rows == 1
+    later = [row for row in lake.latest(pipeline).to_pylist() if row["window_start"] >= at("00:00", 1)]
+    assert sorted((row["user"], row["n"]) for row in later) == [("ann", 1), ("bob", 1)]
+    assert sum(lake.rows(pipeline, "epochs")["events_in"].to_pylist()) == 5
