@@ -27,7 +27,7 @@ from pipelines.storage import Warehouse
 from pipelines.tables import late
 from pipelines.tables.columns import input_rows
 from pipelines.testing import PipelineHarness
-from tests.lake import EVENTS, Lake, at, hourly_pipeline
+from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
 from windowing import (
     Count,
@@ -428,3 +428,23 @@ def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:
     assert right is not None
     asked = replace(one, right=replace(right, watermark_from="all"))
     assert bind(one, EVENTS, EVENTS, schemas).fingerprint != bind(asked, EVENTS, EVENTS, schemas).fingerprint
+
+
+def test_an_interval_past_the_last_event_closes_what_crosses_the_end_of_the_data(lake: Lake) -> None:
+    """The promise of README 5: event time goes to the end of an interval, with data or without."""
+    pipeline = session_pipeline()
+    lake.append(("ann", at("23:50"), 1))
+    lake.backfill(cast("Any", NoSpark()), pipeline, at("00:00"), at("00:00", 1))
+    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 1
+    lake.backfill(cast("Any", NoSpark()), pipeline, at("00:00", 1), at("01:00", 1))
+    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 0
+    assert [(row["window_start"], row["events"]) for row in lake.final(pipeline).to_pylist()] == [(at("23:50"), 1)]
+
+
+def test_a_time_an_hour_ahead_of_its_commit_is_the_last_that_is_taken_by_default() -> None:
+    harness = PipelineHarness(counting(), EVENTS)
+    rows = [("ann", at("03:00"), 1), ("bob", at("03:00") + timedelta(milliseconds=1), 1)]
+    harness.commit([dict(zip(EVENTS.names, row, strict=True)) for row in rows], at("02:00"))
+    harness.run()
+    assert [row["user"] for row in harness.rejected] == ["bob"]
+    assert harness.watermark == to_millis(at("03:00")) - 1
