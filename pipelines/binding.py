@@ -13,17 +13,19 @@ import pyarrow as pa
 from pipelines.bound_input import BoundInput, bound_input, require
 from pipelines.column_names import check_names
 from pipelines.config import Config
-from pipelines.fingerprint import describe, fingerprint
+from pipelines.fingerprint import fingerprint
 from pipelines.joint import joint_events, joint_key, joint_rows
-from pipelines.pipeline import Input, Pipeline
+from pipelines.pipeline import Pipeline
 from pipelines.result_types import result_columns
 from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.columns import to_delta
+from pipelines.user_code import is_own
 from windowing.aggregates import AggregateColumns
 from windowing.assigners import GapColumn, MergingWindowAssigner
 from windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.errors import IllegalArgument
+from windowing.functions import AggregateFunction
 from windowing.keys import KeySchema
 from windowing.operators import co_process, interval_join, keyed_process
 from windowing.operators.two_inputs import LEFT, RIGHT, SIDES
@@ -67,11 +69,14 @@ class BoundPipeline:
     def lateness(self) -> Millis | None:
         """An element is late if its time and this lie not above the watermark; None where none ever is.
 
-        A process function sees every element, late or not; a join lets those before the watermark out.
+        A join lets out those before the watermark; a process function those that the watermark has reached, or,
+        where it gets elements as they come, none.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
-        return 1 if isinstance(self.compute, IntervalJoin) else None
+        if isinstance(self.compute, KeyedProcess | CoProcess):
+            return 0 if self.compute.time_sorted else None
+        return 1
 
     @property
     def panes(self) -> PanePolicy:
@@ -138,8 +143,22 @@ class BoundPipeline:
             pipeline.source.unit,
             pipeline.max_ahead_millis,
             self.schemas.model_dump(exclude={"result", "version"}),
-            *(_described(one) for one in pipeline.inputs[1:]),
+            *pipeline.inputs[1:],
+            *self._own_aggregates,
         )
+
+    @property
+    def _own_aggregates(self) -> list[AggregateFunction]:
+        """Functions of the user's own aggregates, as they are bound to the columns: a value need not show its code."""
+        given, windows = getattr(self.pipeline.compute, "aggregate", None), self.compute
+        if not isinstance(given, Mapping) or not isinstance(windows, Windows):
+            return []
+        bound = windows.aggregate.functions if isinstance(windows.aggregate, AggregateColumns) else ()
+        return [
+            function
+            for value, function in zip(given.values(), bound, strict=False)
+            if is_own(type(value).__module__) or is_own(type(function).__module__)
+        ]
 
 
 def panes_of(windows: Windows) -> PanePolicy:
@@ -247,7 +266,7 @@ def _bind_elements(
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
-        rows = keyed_process.state_schema(compute, only.key)
+        rows = keyed_process.state_schema(compute, only.key, only.value_type)
         check_names(
             pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
         )
@@ -262,7 +281,7 @@ def _bind_elements(
     sides = {side: one.value_type for side, one in zip(SIDES, inputs, strict=True)}
     result = result_columns(compute, sides)
     if isinstance(compute, CoProcess):
-        rows = co_process.state_schema(compute, key)
+        rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     else:
         rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     events, joined = joint_events(key, inputs), joint_rows(key, inputs)
@@ -270,12 +289,6 @@ def _bind_elements(
     check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
     used = tuple(name for name in events.names if name not in key.names)
     return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)
-
-
-def _described(one: Input) -> object:
-    """An input for the fingerprint; a field that is younger than fingerprints of before counts where it is set."""
-    name, fields = describe(one)
-    return name, tuple(field for field in fields if field != ("watermark_from", "kept"))
 
 
 def _names(result: pa.StructType) -> list[str]:

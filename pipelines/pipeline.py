@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT
 from pipelines.names import check_name
 from pipelines.result_types import check_result_types
 from windowing.compute import TWO_INPUTS, Compute, Windows
@@ -93,7 +94,7 @@ class Input:
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     uses: tuple[str, ...] | None = None
-    watermark_from: WatermarkRows = "kept"
+    watermark_from: WatermarkRows = field(default="kept", metadata={LEFT_OUT_AT_DEFAULT: True})
 
     def __post_init__(self) -> None:
         _check_watermark_from("right.watermark_from", self.watermark_from)

@@ -39,7 +39,9 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
         Refused: another driver committed since the plan was made, or a file is not where it was written.
     """
     tables = plan.tables
-    tables.create(plan.bound.table_schemas)
+    if plan.head is None:
+        # Later a table that is missing was lost, with all that it held.
+        tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:
         raise outrun(tables, plan.epoch, "no snapshot")

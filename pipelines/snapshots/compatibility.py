@@ -13,10 +13,11 @@ from pipelines.snapshots.manifest import Manifest, Schemas
 from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
-from windowing.state.migration import Difference, StateFormat, differences, taken_over
+from windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
 from windowing.state.rows import FORMAT_VERSION
 
 _ANEW = "Give the pipeline another name and backfill it, or take the change back"
+_OTHERWISE = f"{_ANEW[0].lower()}{_ANEW[1:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,8 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
 
 
 def _way_out(bound: BoundPipeline, difference: Difference) -> str:
+    if is_held(difference) and difference.expected is None:
+        return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
     if difference.expected is None:
         return (
             "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "
@@ -141,10 +144,7 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
         )
     if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
         casts = ", ".join(f"{name!r}: 'try_cast({quoted(name)} as TYPE)'" for name in columns)
-        return (
-            f"Where the source's type changed, read it in the TYPE of before: columns={{{casts}}}. "
-            f"Or: {_ANEW[0].lower()}{_ANEW[1:]}"
-        )
+        return f"Where the source's type changed, read it in the TYPE of before: columns={{{casts}}}. Or: {_OTHERWISE}"
     return _ANEW
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from pipelines.errors import Refused
+from pipelines.tables import epochs
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 FORMAT_VERSION: Literal[1] = 1
@@ -79,6 +80,7 @@ class Publish(_Value):
     """What one table gets: files to add, and rows that go away or become stale.
 
     `forget_keys` are hashes, not the keys: those are to be found nowhere any more. `reopened` is of table late.
+    `given_up` are files that leave unread, because they can't be read.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -86,11 +88,20 @@ class Publish(_Value):
     stale_epochs: tuple[int, ...] = ()
     forget_keys: tuple[int, ...] = ()
     reopened: tuple[Reopening, ...] = ()
+    given_up: tuple[str, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _left_out_where_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `given_up` out where it is empty: a tidegate that does not know it reads all other manifests."""
+        fields: dict[str, Any] = serialize(self)
+        return fields if self.given_up else {name: value for name, value in fields.items() if name != "given_up"}
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.files or self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened)
+        return not (
+            self.files or self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened or self.given_up
+        )
 
 
 class Shard(_Value):
@@ -237,6 +248,12 @@ class Manifest(_Value):
             return column is None and names <= {""}
         return not names or names != {""}
 
+    def goes_to(self, table: str) -> bool:
+        """Whether publishing the epoch is a commit of a table."""
+        # The first commit of a timeline goes to every table: it fences drivers of the old one.
+        begins = (self.parent or 0) != self.epoch - 1
+        return table == epochs.NAME or begins or not self.publish[table].is_empty
+
     def position_in(self, source: str) -> Position:
         """How far a source table was read.
 
@@ -273,6 +290,11 @@ def line_after(parent: Manifest | None, epoch: int) -> Line:
     if before and before[-1][1] == epoch - 1:
         return (*before[:-1], (before[-1][0], epoch))
     return (*before, (epoch, epoch))
+
+
+def is_on(line: Line, epoch: int) -> bool:
+    """Whether a line passes through an epoch."""
+    return any(first <= epoch <= last for first, last in line)
 
 
 def fork_of(one: Line, other: Line) -> int:

@@ -18,6 +18,7 @@ from pipelines import DeltaSource, Input, Pipeline
 from pipelines.binding import BoundPipeline, bind
 from pipelines.epoch.plan_clock import plan_clock
 from pipelines.errors import Refused
+from pipelines.fingerprint import describe
 from pipelines.places import check_places
 from pipelines.retyped import with_renamed
 from pipelines.snapshots.compatibility import compare, ready
@@ -427,6 +428,7 @@ def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:
     right = one.right
     assert right is not None
     asked = replace(one, right=replace(right, watermark_from="all"))
+    assert "watermark_from" not in str(describe(right))
     assert bind(one, EVENTS, EVENTS, schemas).fingerprint != bind(asked, EVENTS, EVENTS, schemas).fingerprint
 
 
