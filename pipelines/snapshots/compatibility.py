@@ -13,6 +13,7 @@ from pipelines.snapshots.manifest import Manifest, Schemas
 from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
+from windowing.operators.two_inputs import SIDES
 from windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
 from windowing.state.rows import FORMAT_VERSION
 
@@ -47,10 +48,12 @@ class Compatibility:
     Args:
         migrations: what the next epoch changes in the state, in words; empty where it is taken as it is.
         incompatibilities: what keeps the code from going on; empty where nothing does.
+        notes: what changes without touching the state, in words.
     """
 
     migrations: tuple[str, ...]
     incompatibilities: tuple[Incompatibility, ...]
+    notes: tuple[str, ...] = ()
 
 
 def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
@@ -76,7 +79,7 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
             refused.append(Incompatibility(*difference, _way_out(bound, difference)))
         elif change:
             migrations.append(change)
-    return Compatibility(tuple(migrations), tuple(refused))
+    return Compatibility(tuple(migrations), tuple(refused), _notes(bound.pipeline, manifest))
 
 
 def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
@@ -146,6 +149,16 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
         casts = ", ".join(f"{name!r}: 'try_cast({quoted(name)} as TYPE)'" for name in columns)
         return f"Where the source's type changed, read it in the TYPE of before: columns={{{casts}}}. Or: {_OTHERWISE}"
     return _ANEW
+
+
+def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
+    sides = ("",) if pipeline.right is None else SIDES
+    return tuple(
+        f"watermark_by of {one.source.table} is {one.watermark_by!r} now, so its source partitions start anew at the "
+        "watermark"
+        for one, side in zip(pipeline.inputs, sides, strict=True)
+        if not manifest.are_partitioned_by(side, one.watermark_by)
+    )
 
 
 def _columns_of(pipeline: Pipeline, field: str) -> list[str]:

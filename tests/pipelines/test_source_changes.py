@@ -1,4 +1,4 @@
-"""What a source goes through in a pipeline's life: quiet times, wider columns, odd names, other places."""
+"""What a source goes through in a pipeline's life: quiet times, wider columns, times ahead of its commits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from pipelines.binding import BoundPipeline, bind
 from pipelines.epoch.plan_clock import plan_clock
 from pipelines.errors import Refused
 from pipelines.fingerprint import describe
-from pipelines.places import check_places
 from pipelines.retyped import with_renamed
 from pipelines.snapshots.compatibility import compare, ready
 from pipelines.sources.log import SourceLog
-from pipelines.sources.source import Source, check_collations
+from pipelines.sources.source import Source
 from pipelines.storage import Warehouse
 from pipelines.tables import late
 from pipelines.tables.columns import input_rows
@@ -33,7 +32,6 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from windowing import (
     Count,
     First,
-    IntervalJoin,
     Last,
     Sum,
     TumblingEventTimeWindows,
@@ -238,146 +236,21 @@ def test_a_key_column_that_changes_is_refused(lake: Lake) -> None:
         with_renamed(bind(pipeline, wide, wide), lake.tables(pipeline))
 
 
-# --- names --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (["user", "Reason"], ["user", "input_Reason"]),
-        (["reason", "input_reason"], ["input_reason", "input_input_reason"]),
-        (["input_reason", "reason"], ["input_reason", "input_input_reason"]),
-        (["EPOCH", "Watermark", "stale"], ["input_EPOCH", "input_Watermark", "input_stale"]),
-        (["a.b", "x`y", "[z]"], ["a.b", "x`y", "[z]"]),
-    ],
-)
-def test_a_column_named_like_ours_gets_a_prefix_until_it_is_free(columns: list[str], expected: list[str]) -> None:
-    source = pa.schema([(name, pa.string()) for name in columns])
-    names = late.schema(source).names
-    assert names[: len(columns)] == expected
-    assert len({name.casefold() for name in names}) == len(names)
-
-
-@pytest.mark.parametrize(
-    ("key", "aggregates", "field"),
-    [
-        ("acc_n", ("n",), "key"),
-        ("user", ("User",), "compute.aggregate"),
-        ("user", ("n", "N"), "compute.aggregate"),
-        ("user", ("Epoch",), "compute.aggregate"),
-        ("Key_Group", ("n",), "key"),
-        ("STALE", ("n",), "key"),
-    ],
-)
-def test_names_that_delta_takes_for_one_are_refused_before_anything_is_written(
-    key: str, aggregates: tuple[str, ...], field: str
-) -> None:
-    source = pa.schema([(key, pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
-    compute = Windows(HOURS, aggregate={name: Count() for name in aggregates})
-    with pytest.raises(IllegalArgument, match=f"^{field} = "):
-        bind(counting(key=(key,), compute=compute), source, source)
-
-
-def test_a_key_is_refused_that_late_rows_could_not_be_found_by() -> None:
-    columns = [("input_reason", pa.string()), ("reason", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
-    with pytest.raises(IllegalArgument, match=r"key = 'reason'.*as another column"):
-        bind(counting(key=("reason",)), pa.schema(columns), pa.schema(columns))
-    later = pa.schema([columns[1], columns[0], columns[2]])
-    assert bind(counting(key=("reason",)), later, later).key.names == ("reason",)
-
-
-def test_a_column_named_like_those_of_rows_on_their_way_is_refused() -> None:
-    source = EVENTS.append(pa.field("__Commit", pa.int64()))
-    with pytest.raises(Refused, match="__Commit"):
-        bind(counting(), source, source)
-
-
-# --- places -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("table", ["hours", "hours/raw", "./hours", "x/../hours", ".", "hours/"])
-def test_a_pipeline_does_not_share_a_folder_with_its_source(table: str) -> None:
-    with pytest.raises(IllegalArgument, match=r"name = 'hours'.*another name"):
-        counting(source=DeltaSource(table, timestamp="at"))
-
-
-@pytest.mark.parametrize(
-    ("warehouse", "table", "how"),
-    [
-        ("/lake", "/lake/hours", "is"),
-        ("/lake", "/lake//x/../hours/", "is"),
-        ("/lake", "/lake/hours/raw", "contains"),
-        ("/lake/events", "/lake/events", "lies in"),
-        ("/lake/events/derived", "file:///lake/events", "lies in"),
-        ("s3://bucket/lake", "s3a://bucket/lake/hours", "is"),
-    ],
-)
-def test_paths_are_compared_where_the_warehouse_is_known(warehouse: str, table: str, how: str) -> None:
-    with pytest.raises(Refused, match=f" {how} source.table"):
-        check_places(Warehouse(warehouse), counting(source=DeltaSource(table, timestamp="at")))
-
-
-def test_a_link_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "lake" / "hours").mkdir(parents=True)
-    (tmp_path / "linked").symlink_to(tmp_path / "lake")
-    source = DeltaSource(f"{tmp_path}/linked/hours", timestamp="at")
-    with pytest.raises(Refused, match=r"is source\.table"):
-        check_places(Warehouse(f"{tmp_path}/lake"), counting(source=source))
-
-
-def test_places_beside_each_other_are_fine() -> None:
-    for warehouse, table in (("/lake", "events"), ("/lake", "/lake/hours2"), ("s3://a/lake", "s3://b/lake/hours")):
-        check_places(Warehouse(warehouse), counting(source=DeltaSource(table, timestamp="at")))
-
-
-def joined(right: str) -> Pipeline:
-    kind = pa.struct([("x", pa.int64())])
-    join = IntervalJoin(timedelta(0), timedelta(hours=1), join=lambda left, right: {"x": 1}, result_type=kind)
-    return counting(compute=join, right=Input(source=DeltaSource(right, timestamp="at")))
-
-
-def test_two_inputs_that_are_one_table_are_refused_however_they_are_spelled() -> None:
-    for right in ("events", "./events", "events/", "x/../events"):
-        with pytest.raises(IllegalArgument, match="both inputs are the same table"):
-            joined(right)
-    with pytest.raises(Refused, match="is the first input's table"):
-        check_places(Warehouse("/lake"), joined("/lake/events"))
-
-
-def test_a_stream_checks_places_before_it_reads(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    pipeline = counting(source=DeltaSource(f"{tmp_path}/warehouse/hours", timestamp="at"))
-    with pytest.raises(Refused, match=r"is source\.table"):
-        Source.open(cast("Any", None), lake.tables(pipeline), pipeline)
-
-
-def test_a_shallow_clone_is_refused_with_the_way_out(lake: Lake) -> None:
+def test_another_watermark_by_is_told_before_a_run(lake: Lake) -> None:
     lake.append(("ann", at("01:00"), 1))
-    entry = Path(lake.path("events"), "_delta_log", f"{0:020d}.json")
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    for action in actions:
-        if "add" in action:
-            action["add"]["path"] = f"file://{lake.path('original')}/{action['add']['path']}"
-    entry.write_text("\n".join(map(json.dumps, actions)))
-    with pytest.raises(Refused, match=r"shallow clone.*CREATE TABLE"):
-        SourceLog(Warehouse(str(lake.folder)), lake.path("events")).commits(-1)
-
-
-def test_a_collated_key_is_refused_with_the_way_out(lake: Lake) -> None:
-    lake.append(("ann", at("01:00"), 1))
-    entry = Path(lake.path("events"), "_delta_log", f"{0:020d}.json")
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    (metadata,) = [action["metaData"] for action in actions if "metaData" in action]
-    schema = json.loads(metadata["schemaString"])
-    schema["fields"][0]["metadata"] = {"__COLLATIONS": {"user": "spark.UTF8_LCASE"}}
-    metadata["schemaString"] = json.dumps(schema)
-    entry.write_text("\n".join(map(json.dumps, actions)))
-    log = SourceLog(Warehouse(str(lake.folder)), lake.path("events"))
-    pipeline = counting()
-    with pytest.raises(Refused, match=r"'user'.*UTF8_LCASE.*lower"):
-        check_collations(pipeline.inputs[0], log)
-    check_collations(replace(pipeline, columns={"user": "lower(`user`) collate UTF8_BINARY"}).inputs[0], log)
-    check_collations(replace(pipeline, key=()).inputs[0], log)
+    lake.stream(NoSpark(), counting())
+    manifest = lake.snapshot(counting()).manifest
+    assert compare(bind(counting(), EVENTS, EVENTS), manifest).notes == ()
+    (note,) = compare(bind(counting(watermark_by="user"), EVENTS, EVENTS), manifest).notes
+    assert note == "watermark_by of events is 'user' now, so its source partitions start anew at the watermark"
+    lake.append(("ann", at("05:00"), 1))
+    lake.stream(NoSpark(), counting(watermark_by="user"))
+    manifest = lake.snapshot(counting()).manifest
+    assert manifest.watermark_by == {"": "user"}
+    assert list(manifest.partitions) == ["ann"]
+    assert lake.final(counting()).num_rows == 1
+    (note,) = compare(bind(counting(), EVENTS, EVENTS), manifest).notes
+    assert "is None now" in note
 
 
 # --- times ahead --------------------------------------------------------------------------------
@@ -423,13 +296,9 @@ def test_a_pipeline_says_whose_times_move_the_watermark() -> None:
 
 
 def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:
-    schemas = (EVENTS, EVENTS)
-    one = joined("payments")
-    right = one.right
-    assert right is not None
-    asked = replace(one, right=replace(right, watermark_from="all"))
-    assert "watermark_from" not in str(describe(right))
-    assert bind(one, EVENTS, EVENTS, schemas).fingerprint != bind(asked, EVENTS, EVENTS, schemas).fingerprint
+    source = DeltaSource("payments", timestamp="at")
+    assert "watermark_from" not in str(describe(Input(source=source)))
+    assert describe(Input(source=source)) != describe(Input(source=source, watermark_from="all"))
 
 
 def test_an_interval_past_the_last_event_closes_what_crosses_the_end_of_the_data(lake: Lake) -> None:

@@ -37,8 +37,9 @@ from pipelines.sources.columns import OK, ONLY_PARTITION, ROW, STATUS
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
 from pipelines.sources.source import Source
+from pipelines.spark_checkpoint import seed_checkpoint
 from pipelines.storage import Warehouse, arrow_schema
-from pipelines.stream import Stream, seed_checkpoint
+from pipelines.stream import Stream
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.testing.rows import event_millis, events_table, status
 from windowing.time import MIN_TIMESTAMP, Millis
