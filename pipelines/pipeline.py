@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT
 from pipelines.names import check_name
 from pipelines.result_types import check_result_types
 from windowing.compute import TWO_INPUTS, Compute, Windows
@@ -23,6 +24,7 @@ from windowing.watermarks import WatermarkStrategy
 
 TimeUnit = Literal["s", "ms"]
 Reader = Literal["auto", "spark"]
+WatermarkRows = Literal["kept", "all"]
 
 _COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
 
@@ -77,6 +79,7 @@ class Input:
         watermark: how event time advances in a stream; None for the pipeline's strategy.
         watermark_by: column of source partitions that have watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
+        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
         columns: derived columns by name, as SQL expressions over the source's.
         uses: columns that the function reads; None for all.
 
@@ -91,8 +94,10 @@ class Input:
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     uses: tuple[str, ...] | None = None
+    watermark_from: WatermarkRows = field(default="kept", metadata={LEFT_OUT_AT_DEFAULT: True})
 
     def __post_init__(self) -> None:
+        _check_watermark_from("right.watermark_from", self.watermark_from)
         if not isinstance(self.source, DeltaSource):
             raise IllegalArgument("right.source", self.source, "give a DeltaSource")
         if self.watermark is not None and not isinstance(self.watermark, WatermarkStrategy):
@@ -113,6 +118,7 @@ class Pipeline:
         right: the second input, where `compute` takes two; this one is then `left`.
         watermark_by: column of source partitions that have watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
+        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
         columns: derived columns by name, as SQL expressions over the source's.
         uses: columns that `process`, `reduce` or a user's aggregate reads; None for all.
         null_keys: what happens to a row with a null in its key.
@@ -137,11 +143,12 @@ class Pipeline:
     columns: Mapping[str, str] = field(default_factory=dict)
     uses: tuple[str, ...] | None = None
     null_keys: Literal["reject", "keep"] = "reject"
-    max_ahead: Duration = timedelta(days=1)
+    max_ahead: Duration = timedelta(hours=1)
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
     parallelism: int | None = None
     checkpoint_interval: Duration = timedelta(minutes=1)
     dropped: tuple[str, ...] = ()
+    watermark_from: WatermarkRows = "kept"
 
     def __post_init__(self) -> None:
         try:
@@ -162,6 +169,7 @@ class Pipeline:
         self._check_places()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)
+        _check_watermark_from("watermark_from", self.watermark_from)
         if self.null_keys not in ("reject", "keep"):
             raise IllegalArgument("null_keys", self.null_keys, "give 'reject' or 'keep'")
         non_negative_millis(self.max_ahead, "max_ahead")
@@ -215,6 +223,7 @@ class Pipeline:
             where=self.where,
             columns=self.columns,
             uses=self.uses,
+            watermark_from=self.watermark_from,
         )
         if self.right is None:
             return (first,)
@@ -230,6 +239,11 @@ class Pipeline:
 def _normal(table: str) -> str:
     """The name of a table below the warehouse without dots and doubled slashes; a path or URI in its own spelling."""
     return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
+
+
+def _check_watermark_from(field: str, value: object) -> None:
+    if value not in get_args(WatermarkRows):
+        raise IllegalArgument(field, value, "give 'kept' or 'all'")
 
 
 def _checked_key(field: str, key: object) -> tuple[str, ...]:

@@ -85,6 +85,16 @@ class SourceLog:
         return SourceLog(self.warehouse, self.path)
 
     @property
+    def collations(self) -> dict[str, str]:
+        """The collation of each column that is compared otherwise than byte by byte."""
+        found = {}
+        for field in json.loads(self.columns)["fields"]:
+            for place, collation in (field.get("metadata", {}).get("__COLLATIONS") or {}).items():
+                if place == field["name"] and not str(collation).endswith("UTF8_BINARY"):
+                    found[field["name"]] = str(collation)
+        return found
+
+    @property
     def partition_columns(self) -> list[str]:
         """Columns that are kept in the log instead of in the files."""
         return list(self._table.metadata().partition_columns)

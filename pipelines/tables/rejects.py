@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from pipelines.tables.columns import column, input_fields
@@ -21,6 +23,6 @@ TRAILING = (
 )
 
 
-def schema(source: pa.Schema) -> pa.Schema:
+def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
     """The input's columns, then why the row can't be used."""
-    return pa.schema([*input_fields(TRAILING, source), *TRAILING])
+    return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])
