@@ -28,6 +28,8 @@ DISCARDED = "discarded"
 """Namespace of contents that left a window in discarding mode and may come back."""
 KEY = "key"
 """Namespace of what belongs to a key alone: keyed process functions, and state over all windows."""
+REST = "rest_"
+"""Before the name of a contents column: what that column can't hold of its accumulators; null is nothing."""
 BUCKET = "bucket"
 """Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
 
