@@ -57,6 +57,8 @@ def rest_of(total: float) -> float:
 
 def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
     """The rounded sums of pairs, and their rests; those of sums that are not finite are 0."""
+    if not b.any():
+        return a + 0.0, np.zeros(len(a))
     with np.errstate(invalid="ignore", over="ignore"):
         high = a + b + 0.0
         part = high - a
@@ -75,8 +77,14 @@ def sums(numbers: Doubles, groups: Groups, rests: Doubles | None = None) -> tupl
     """
     if not len(groups):
         return numbers[:0], numbers[:0]
-    if len(groups) == len(numbers):
-        return two_sum(numbers, np.zeros(len(numbers)) if rests is None else rests)
+    several = groups.sizes > 1
+    if np.count_nonzero(several) * 2 < len(several):
+        # Most groups are one number: that is their sum, and costs nothing.
+        high, low = two_sum(numbers[groups.starts], np.zeros(len(groups)) if rests is None else rests[groups.starts])
+        rows = np.repeat(several, groups.sizes)
+        of = Groups.of_sizes(groups.sizes[several])
+        high[several], low[several] = sums(numbers[rows], of, None if rests is None else rests[rows])
+        return high, low
     with np.errstate(invalid="ignore", over="ignore"):
         # A power of two above the sum of magnitudes; none where that is not finite, and all goes into one sum.
         bounds = groups.max(np.abs(numbers)) * (groups.sizes * 4.0)
