@@ -28,6 +28,7 @@ COUNTERS = (
     "timers_deleted",
     "open_windows",
     "reopened",
+    "never_emitted",
 )
 
 

@@ -16,7 +16,9 @@ class Counters:
     """Counts since the operator was made. Counts add up over shards and epochs.
 
     on_time counts every element that a window took, within its lateness too; no_window those that
-    their assigner put nowhere while they were not late.
+    their assigner put nowhere while they were not late. never_emitted counts, of those that windows
+    took, the elements that no pane had shown when their window went away or was emptied; one that is
+    in several windows counts in each.
     """
 
     elements: int = 0
@@ -29,6 +31,7 @@ class Counters:
     timers_fired: int = 0
     timers_deleted: int = 0
     open_windows: int = 0
+    never_emitted: int = 0
 
     def count_timers(self, timers: InternalTimerService) -> Counters:
         """These counters, with what the queues of both domains have counted."""
@@ -51,6 +54,7 @@ class Counters:
             "timers_fired": self.timers_fired,
             "timers_deleted": self.timers_deleted,
             "open_windows": self.open_windows,
+            "never_emitted": self.never_emitted,
         }
 
     @property

@@ -42,6 +42,7 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
         tuple((state.name, state.arrow_type) for state in of_trigger),
         tuple((state.name, state.arrow_type) for state in (*of_windows, *of_keys)),
         "global_window" if isinstance(windows.assigner, GlobalWindows) else "time_window",
+        windows.may_lose_data,
     )
 
 
@@ -125,6 +126,7 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
             emitted=cell.emitted,
             trigger_state=alive(cell.trigger_state, of_trigger),
             user_state=alive(cell.function_state, of_windows),
+            unseen=cell.unseen,
         )
         if cell.discarded is not None:
             yield StateRow(key, DISCARDED, window, contents=encode(cell.discarded))
@@ -162,6 +164,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         cell.contents = contents
         cell.missing = frozenset(name.removeprefix("acc_") for name in row.missing) if row.missing else None
         cell.pane = row.pane
+        cell.unseen = row.unseen
         cell.identity = row.state_window if row.pane else None
         cell.emitted = row.emitted
         cell.trigger_state = row.trigger_state
