@@ -142,14 +142,22 @@ class Windows:
 class KeyedProcess:
     """A process function over keyed elements.
 
+    Args:
+        function: the function.
+        time_sorted: whether the function gets elements by event time, each once the watermark reaches it, with due
+            timers between; what comes later is late. False gives them as they come, as Flink does: the order of
+            arrival shows, and no element is late.
+
     Raises:
         IllegalArgument: it is something else, or declares two states of one name.
     """
 
     function: KeyedProcessFunction
+    time_sorted: bool = True
 
     def __post_init__(self) -> None:
         _check_function(self.function, KeyedProcessFunction)
+        _check_time_sorted(self.time_sorted)
 
     @property
     def result_type(self) -> pa.DataType | None:
@@ -161,14 +169,20 @@ class KeyedProcess:
 class CoProcess:
     """A process function over two keyed inputs, `left` and `right`.
 
+    Args:
+        function: the function.
+        time_sorted: as in `KeyedProcess`, over the elements of both inputs; at one time left ones come first.
+
     Raises:
         IllegalArgument: it is something else, or declares two states of one name.
     """
 
     function: KeyedCoProcessFunction
+    time_sorted: bool = True
 
     def __post_init__(self) -> None:
         _check_function(self.function, KeyedCoProcessFunction)
+        _check_time_sorted(self.time_sorted)
 
     @property
     def result_type(self) -> pa.DataType | None:
@@ -227,6 +241,11 @@ Compute: TypeAlias = Windows | KeyedProcess | CoProcess | IntervalJoin
 
 TWO_INPUTS = (CoProcess, IntervalJoin)
 """What takes the elements of two sources."""
+
+
+def _check_time_sorted(time_sorted: object) -> None:
+    if not isinstance(time_sorted, bool):
+        raise IllegalArgument("time_sorted", time_sorted, "give True (by event time) or False (as elements come)")
 
 
 def _check_function(function: KeyedProcessFunction | KeyedCoProcessFunction, kind: type) -> None:

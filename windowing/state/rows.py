@@ -33,6 +33,9 @@ REST = "rest_"
 BUCKET = "bucket"
 """Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
 
+HELD = "held"
+"""Contents column with the times of elements that wait for the watermark; their other columns begin with it and `_`."""
+
 
 @dataclass(slots=True)
 class StateRow:
