@@ -255,8 +255,8 @@ def _warn_of_lost_elements(name: str, windows: Windows) -> None:
     warnings.warn(
         f"pipeline {name!r}: windows with {windows.trigger!r} may take elements and go away before a pane shows them. "
         "They are counted as never_emitted in table epochs. Give a trigger that fires at the end, such as "
-        "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If losing them is meant, "
-        "say so: warnings.filterwarnings('ignore', category=LostElementsWarning)",
+        "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If losing them "
+        "is meant, say so: warnings.filterwarnings('ignore', category=LostElementsWarning)",
         LostElementsWarning,
         stacklevel=4,
     )

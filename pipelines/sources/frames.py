@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipelines.errors import Refused
 from pipelines.pipeline import DeltaSource, Input, Pipeline
 from pipelines.sources.columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
+from pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS, columns_read, gap_column
 from pipelines.tables import rejects
 from pipelines.tables.columns import quoted
 from windowing.time import Millis
@@ -100,7 +101,7 @@ class SourceFrames:
         derived = self.derived(frame.select("*", row, self._path_of_file().alias(_PATH)))
         timed = derived.withColumn(TIME, event_millis(self._input.source, derived))
         if origins is None:
-            return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_PATH)
+            return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(timed, None)).drop(_PATH)
         if len(set(origins.values())) == 1:
             index, committed = next(iter(origins.values()))
             known = timed.withColumn(COMMIT, F.lit(index)).withColumn(_COMMITTED, F.lit(committed))
@@ -121,7 +122,7 @@ class SourceFrames:
             )
             known = known.withColumns({name: F.col(f"{_ORIGIN}.{name}") for name in (COMMIT, _COMMITTED)})
             known = known.drop(_ORIGIN)
-        return known.withColumn(STATUS, self._status(F.col(_COMMITTED))).drop(_PATH, _COMMITTED)
+        return known.withColumn(STATUS, self._status(known, F.col(_COMMITTED))).drop(_PATH, _COMMITTED)
 
     def _path_of_file(self) -> Column:
         """The path of a row's file as the log has it decoded: relative to the table where it lies in its folder."""
@@ -131,9 +132,13 @@ class SourceFrames:
         inside = F.substring(path, F.lit(len(root) + 1), F.length(path))
         return F.when(F.startswith(path, F.lit(root)), inside).otherwise(path)
 
-    def _status(self, committed: Column | None) -> Column:
+    def _status(self, frame: DataFrame, committed: Column | None) -> Column:
         pipeline, time = self._pipeline, F.col(TIME)
-        status = F.lit(OK)
+        status = F.when(self._far(frame), rejects.VALUE_OUT_OF_RANGE).otherwise(OK)
+        if (name := gap_column(pipeline)) is not None:
+            gap = F.col(quoted(name))
+            status = F.when((gap < 1) | (gap > LONGEST_GAP), rejects.GAP_OUT_OF_RANGE).otherwise(status)
+            status = F.when(gap.isNull(), rejects.NULL_GAP).otherwise(status)
         if committed is not None:
             status = F.when(time > committed + F.lit(pipeline.max_ahead_millis), rejects.AHEAD).otherwise(status)
         status = F.when((time < FIRST_TIME) | (time >= LAST_TIME), rejects.OUT_OF_RANGE).otherwise(status)
@@ -146,6 +151,20 @@ class SourceFrames:
         if self._input.where is not None:
             status = F.when(F.coalesce(F.expr(self._input.where), F.lit(False)), status).otherwise(DROPPED)
         return status
+
+    def _far(self, frame: DataFrame) -> Column:
+        """Whether a column that is read holds a time that Python's datetime can't."""
+        far = F.lit(False)
+        for name in columns_read(self._pipeline, self._input, frame.columns):
+            column, kind = F.col(quoted(name)), frame.schema[name].dataType.typeName()
+            if kind in ("timestamp", "timestamp_ntz"):
+                first, end = MICROS
+                micros = F.unix_micros(column.cast("timestamp"))
+                far = far | F.coalesce((micros < first) | (micros >= end), F.lit(False))
+            elif kind == "date":
+                first, end = DAYS
+                far = far | F.coalesce((F.unix_date(column) < first) | (F.unix_date(column) >= end), F.lit(False))
+        return far
 
     def derived(self, frame: DataFrame) -> DataFrame:
         """Rows of the source with the columns of `columns=`."""
