@@ -7,6 +7,7 @@ the source before anything is written. Each error names the field, the value and
 from __future__ import annotations
 
 import posixpath
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,7 +18,7 @@ from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT
 from pipelines.names import check_name
 from pipelines.result_types import check_result_types
 from windowing.compute import TWO_INPUTS, Compute, Windows
-from windowing.errors import IllegalArgument
+from windowing.errors import IllegalArgument, LostElementsWarning
 from windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
 from windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
 from windowing.watermarks import WatermarkStrategy
@@ -166,9 +167,14 @@ class Pipeline:
             raise IllegalArgument("dropped", self.dropped, f"give a tuple of names: ({self.dropped!r},)")
         object.__setattr__(self, "dropped", tuple(self.dropped))
         self._check_inputs()
+        for prefix, one in (("", self), ("right.", self.right)):
+            if one is not None and one.watermark is not None:
+                _check_strategy(f"{prefix}watermark", one.watermark)
         self._check_places()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)
+        elif self.compute.may_lose_data:
+            _warn_of_lost_elements(self.name, self.compute)
         _check_watermark_from("watermark_from", self.watermark_from)
         if self.null_keys not in ("reject", "keep"):
             raise IllegalArgument("null_keys", self.null_keys, "give 'reject' or 'keep'")
@@ -234,6 +240,35 @@ class Pipeline:
     def max_ahead_millis(self) -> Millis:
         """`max_ahead` in milliseconds."""
         return millis(self.max_ahead, "max_ahead")
+
+
+def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
+    """Refuse what a pipeline has no place for: its times are a column, and its sources are read commit by commit."""
+    if strategy.timestamp_assigner is not None:
+        raise IllegalArgument(
+            field,
+            strategy,
+            "with_timestamp_assigner has no effect in a pipeline, whose times are the column source.timestamp: name "
+            "another column there, or derive one, columns={'at': 'SQL expression'} and timestamp='at'",
+        )
+    if strategy.alignment is not None:
+        raise IllegalArgument(
+            field,
+            strategy,
+            "with_watermark_alignment has no effect in a pipeline, which reads each source commit by commit: leave it "
+            "out; the inputs of a join or co-process are held together by the smaller watermark anyway",
+        )
+
+
+def _warn_of_lost_elements(name: str, windows: Windows) -> None:
+    warnings.warn(
+        f"pipeline {name!r}: windows with {windows.trigger!r} may take elements and go away before a pane shows them. "
+        "They are counted as never_emitted in table epochs. Give a trigger that fires at the end, such as "
+        "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If losing them "
+        "is meant, say so: warnings.filterwarnings('ignore', category=LostElementsWarning)",
+        LostElementsWarning,
+        stacklevel=4,
+    )
 
 
 def _normal(table: str) -> str:
