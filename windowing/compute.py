@@ -75,7 +75,18 @@ class Windows:
                 "an evictor needs every element, so nothing can be aggregated before: use process= "
                 "(functions.ReduceElements or functions.AggregateElements do the same at the firing)",
             )
+        self._check_states()
         self._warn_if_never_cleaned()
+
+    def _check_states(self) -> None:
+        """Refuse two states of one name: a snapshot has a column for each name."""
+        function = self.process
+        of_function = () if function is None else (*function.states(), *function.global_states())
+        of_trigger = (self.trigger or self.assigner.get_default_trigger()).states()
+        for field, states in (("trigger", of_trigger), ("process", of_function)):
+            names = [state.name for state in states]
+            if len(set(names)) < len(names):
+                raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
 
     def _warn_if_never_cleaned(self) -> None:
         """Warn of contents that no time, trigger, evictor or accumulation mode ever takes away."""

@@ -13,7 +13,7 @@ from windowing.operators.held import ElementTypes, HeldElements, Side, held_cont
 from windowing.operators.records import ElementResult, LateElement, Record, SideOutput
 from windowing.operators.window import LATE
 from windowing.operators.window.contexts import StateStore
-from windowing.state.descriptors import Cell, StateDescriptor
+from windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from windowing.state.rows import KEY, StateRow, StateSchema
 from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
@@ -200,8 +200,10 @@ class ProcessCore:
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """State, timers and elements that wait, one row for each key."""
-        cells = self._context.cells
+        """State, timers and elements that wait, one row for each key; state whose time to live has passed is left out."""
+        declared, clock = self._function.states(), lambda: self.timers.current_processing_time
+        swept = {key: without_expired(cell, declared, clock) for key, cell in self._context.cells.items()}
+        cells = {key: cell for key, cell in swept.items() if cell}
         event, processing = times_by_slot(self.timers.event_time), times_by_slot(self.timers.processing_time)
         held = {} if self._held is None else self._held.by_key()
         slots = {(key, VOID_NAMESPACE): None for key in (*cells, *held)}
