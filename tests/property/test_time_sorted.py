@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
@@ -185,7 +186,7 @@ def backfilled(function: Any, arrivals: Arrivals, stream: PipelineHarness, slice
     assert not late, "a late row that nobody committed"
     begin, end = 0, stream.watermark + 1
     cuts = [begin, *(begin + 12 * i for i in range(1, slices)), end]
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         made.backfill(rows["left"], start, stop, parallelism=1 + start % 3, right=rows["right"])
     return made
 
@@ -223,8 +224,10 @@ def test_a_stream_however_it_is_cut_and_rescaled_gives_what_a_backfill_gives(
     stream = streamed(make(), arrivals)
     assert told(stream) == told(backfilled(make(), arrivals, stream, slices))
     counted = stream.counters
-    assert counted["usable"] == counted["on_time"] + counted["late"] == sum(len(c.rows) for c in arrivals.commits) + (
-        2 if make is Two else 1
+    assert (
+        counted["usable"]
+        == counted["on_time"] + counted["late"]
+        == sum(len(c.rows) for c in arrivals.commits) + (2 if make is Two else 1)
     )
     assert counted["late"] == len(stream.late())
 
