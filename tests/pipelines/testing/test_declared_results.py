@@ -34,7 +34,7 @@ def row(after: int, user: str = "ann") -> dict[str, Any]:
     return {"user": user, "at": NOON_MILLIS + after, "seen": NOON}
 
 
-def harness(compute: Any, right: SourceColumns | None = None, **settings: Any) -> PipelineHarness:
+def harness(compute: Any, other: SourceColumns | None = None, **settings: Any) -> PipelineHarness:
     made = Pipeline(
         name="told",
         source=DeltaSource("events", timestamp="at", unit="ms"),
@@ -43,7 +43,7 @@ def harness(compute: Any, right: SourceColumns | None = None, **settings: Any) -
         compute=compute,
         **settings,
     )
-    return PipelineHarness(made, SOURCE, right=right)
+    return PipelineHarness(made, SOURCE, right=other)
 
 
 class Told(KeyedProcessFunction):
@@ -137,7 +137,11 @@ def test_a_window_s_pane_and_its_withdrawal_hold_the_same_time(code: dict[str, A
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_reduce_may_put_milliseconds_where_its_input_has_a_timestamp(restart: bool) -> None:
     made = harness(
-        Windows(TumblingEventTimeWindows.of(1000), reduce=lambda a, b: {**a, "seen": max(a["at"], b["at"])})
+        Windows(
+            TumblingEventTimeWindows.of(1000),
+            reduce=lambda a, b: {**a, "seen": max(a["at"], b["at"]), "at": max(a["at"], b["at"])},
+        ),
+        uses=("at", "seen"),
     )
     made.commit([row(0), row(7)], at=NOON)
     if restart:
