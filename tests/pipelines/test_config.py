@@ -126,7 +126,10 @@ made = {body}
             'Pipeline(name="typo", source=DeltaSource("s", timestamp="at"), kye=("user",))',
             "Pipeline has no field 'kye': did you mean 'key'? It has name, source, key, ",
         ),
-        ("Windows(TumblingEventTimeWindows.of(10), triger=None)", "did you mean 'trigger'?"),
+        (
+            "Windows(TumblingEventTimeWindows.of(10), triger=None)",
+            "Windows has no field 'triger': did you mean 'trigger'?",
+        ),
         ('DeltaSource("s", timestamp="at", zzz=1)', "DeltaSource has no field 'zzz': it has table, timestamp, "),
         (
             'DeltaSource("s")',

@@ -1,4 +1,4 @@
-"""Elements that wait for the watermark, in snapshots: they move on without events, and no change of the code loses them."""
+"""Elements that wait for the watermark, in snapshots: they move without events, and no change of the code loses them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_forget_erases_them(run: ByHand) -> None:
 def test_why_says_that_an_element_waits(run: ByHand) -> None:
     run.epoch(("ann", at("10:00"), 2), watermark=at("08:00"))
     ((ann,), count) = open_windows(run.warehouse, run.head(), 0, to_millis(at("12:00")))
-    assert (count, ann.event_timer) == (1, to_millis(at("10:00")))
+    assert (count, ann.next_event_time_timer) == (1, to_millis(at("10:00")))
     assert ann.reason.startswith("its function gets an element when the watermark reaches 2024-03-01 10:00:00; ")
 
 
