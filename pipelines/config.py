@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from pipelines.errors import UsageError
 from pipelines.names import check_name
+from pipelines.wrong_code import WRONG_CODE, told
 
 if TYPE_CHECKING:
     from pipelines.pipeline import Pipeline
@@ -176,9 +177,13 @@ class Config(BaseModel):
         if str(self.root) not in sys.path:
             sys.path.insert(0, str(self.root))
         try:
-            return getattr(importlib.import_module(module), attribute)
+            loaded = importlib.import_module(module)
         except ImportError as error:
             raise UsageError(f"{field} = {path!r}: {error}") from error
+        except WRONG_CODE as error:
+            raise UsageError(f"{field} = {path!r}: {told(error, self.root)}") from error
+        try:
+            return getattr(loaded, attribute)
         except AttributeError as error:
             raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}") from error
 

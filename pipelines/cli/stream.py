@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipelines.cli.backfill import put_out
 from pipelines.cli.runs import lag
 from pipelines.cli.screen import Screen, with_screen
 from pipelines.errors import UsageError
@@ -85,7 +86,7 @@ def stream(
     def on_epoch(manifest: Manifest) -> None:
         told = log.write(manifest, run.plan_seconds)
         screen.tell(
-            f"epoch {manifest.epoch}: {told['events']} in, {told['late']} late, {told['fired']} fired, "
+            f"epoch {manifest.epoch}: {told['events']} in, {told['late']} late, {put_out(value, manifest.counters)}, "
             f"{told['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
             f"lag {lag(manifest.watermark_lag)}, took {told['seconds']:.1f} s"
         )
