@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import great_expectations as gx
-
 from expectations.pinned import pin
+from expectations.run import gx_context
 from expectations.slices import ROWS
 from expectations.suites import suites
 from pipelines import Pipeline
@@ -14,8 +13,7 @@ from pipelines.tables.pipeline_tables import PipelineTables
 def broken_in(tables: PipelineTables, pipeline: Pipeline, severity: str = "critical", rows_at_a_time: int = ROWS) -> set[tuple[str, str]]:
     """Suite and type of every expectation of a severity that does not hold of the newest epoch."""
     found = set()
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
+    context = gx_context()
     for suite in suites(pin(tables, pipeline, rows_at_a_time=rows_at_a_time)):
         for rows in suite.parts():
             batch = context.data_sources.pandas_default.read_dataframe(rows)
