@@ -181,7 +181,9 @@ def _recorded(action: dict[str, Any]) -> int | None:
 
 
 def _rows(actions: Iterable[dict[str, Any]]) -> int:
-    counts = [action.get("num_records") or json.loads(action.get("stats") or "{}").get("numRecords") for action in actions]
+    counts = [
+        action.get("num_records") or json.loads(action.get("stats") or "{}").get("numRecords") for action in actions
+    ]
     return -1 if None in counts else sum(counts)
 
 

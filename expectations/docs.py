@@ -82,13 +82,6 @@ def write_page(
     return folder / INDEX
 
 
-def page_of(folder: Path, page: str) -> Path | None:
-    """A page by its name; None where there is none, or the name is no page's."""
-    known = {INDEX, *(check["page"] for check in _known(folder))}
-    file = folder / page
-    return file if page in known and file.is_file() else None
-
-
 def _known(folder: Path) -> list[dict[str, Any]]:
     """The checks that have a page, the newest first."""
     try:

@@ -155,7 +155,9 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
 def gx_context() -> Any:
     """A context of Great Expectations that keeps nothing: neither suites nor pages."""
     config = DataContextConfig(
-        store_backend_defaults=InMemoryStoreBackendDefaults(), progress_bars={"globally": False}, analytics_enabled=False
+        store_backend_defaults=InMemoryStoreBackendDefaults(),
+        progress_bars={"globally": False},
+        analytics_enabled=False,
     )
     return gx.get_context(mode="ephemeral", project_config=config)
 

@@ -19,7 +19,7 @@ from expectations.fresh import since_of
 from expectations.proof import Proof
 from pipelines import Pipeline
 from pipelines.snapshots.head import require_snapshot
-from pipelines.snapshots.manifest import Line, is_on
+from pipelines.snapshots.manifest import is_on
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import late, quality, rejects, results, state
 from pipelines.tables.pinned import PinnedEpoch, pin_epoch
@@ -127,7 +127,9 @@ def may_be_new(file: dict[str, object], proof: Proof | None) -> bool:
     return proof is None or not isinstance(newest, int) or newest > proof.epoch
 
 
-def _new_rows(own: PipelineTables, pinned: PinnedEpoch, proof: Proof | None) -> tuple[dict[str, list[int]], Millis | None]:
+def _new_rows(
+    own: PipelineTables, pinned: PinnedEpoch, proof: Proof | None
+) -> tuple[dict[str, list[int]], Millis | None]:
     """Epochs of rows that no check has seen, by table, and where the oldest window of one begins.
 
     Rows that an epoch after the pinned one put there are among them: it may have been any.
@@ -151,5 +153,3 @@ def _new_rows(own: PipelineTables, pinned: PinnedEpoch, proof: Proof | None) -> 
                 start = to_millis(first) if start is None else min(start, to_millis(first))
         found[table] = sorted(numbers)
     return found, start
-
-

@@ -54,9 +54,7 @@ class Slices:
         self._files = [Path(self._folder.name, f"{part}.arrow") for part in range(parts)]
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with ExitStack() as stack:
-            writers = [
-                stack.enter_context(pa.ipc.new_file(str(file), schema, options=options)) for file in self._files
-            ]
+            writers = [stack.enter_context(pa.ipc.new_file(str(file), schema, options=options)) for file in self._files]
             for batch in batches:
                 part = (hashes_of(batch, key) % np.uint64(parts)).astype(np.int64)
                 order = np.argsort(part, kind="stable")

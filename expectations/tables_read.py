@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,7 @@ class Read:
     lateness: Millis
 
 
-def slices_of(
-    own: PipelineTables, scope: Scope, counts: RowCounts, folder: Path | None, rows_at_a_time: int
-) -> Slices:
+def slices_of(own: PipelineTables, scope: Scope, counts: RowCounts, folder: Path | None, rows_at_a_time: int) -> Slices:
     """The rows of table results that are looked at, by key; those that are new are counted on the way."""
     manifest, handle = scope.pinned.snapshot.manifest, scope.pinned.handles[results.NAME]
     schema = arrow_schema(handle)

@@ -170,9 +170,7 @@ class Warehouse:
             wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
             return wanted.empty_table()
         try:
-            return self._dataset(path, names, schema).to_table(
-                columns=columns, filter=where, use_threads=self.is_local
-            )
+            return self._dataset(path, names, schema).to_table(columns=columns, filter=where, use_threads=self.is_local)
         except (OSError, pa.ArrowInvalid) as error:
             raise _unreadable(path, error) from error
 

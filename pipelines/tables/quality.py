@@ -107,11 +107,12 @@ def read(tables: PipelineTables) -> pa.Table:
     return rows.sort_by([("checked_at", "descending")])
 
 
-def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
-    """The rows of the newest check, or of the newest one of an epoch."""
+def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | None = None) -> pa.Table:
+    """The rows of the newest check: of all, of an epoch, or of a timeline."""
     rows = read(tables)
-    if epoch is not None:
-        rows = rows.filter(pc.equal(rows["epoch"], pa.scalar(epoch, pa.int64())))
+    for name, value in (("epoch", epoch), ("timeline", timeline)):
+        if value is not None:
+            rows = rows.filter(pc.equal(rows[name], pa.scalar(value, pa.int64())))
     return rows.filter(pc.equal(rows["check_id"], rows["check_id"][0])) if len(rows) else rows
 
 

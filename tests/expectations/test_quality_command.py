@@ -12,7 +12,6 @@ from typing import Any
 import great_expectations as gx
 import great_expectations.expectations as gxe
 import pytest
-
 from jinja2 import Environment
 
 from expectations import docs
@@ -20,6 +19,7 @@ from expectations.pinned import pin
 from expectations.run import run_suites
 from expectations.suites import suites
 from pipelines.cli import run
+from pipelines.overview import docs_file
 from pipelines.storage import warehouse_of
 from pipelines.tables import quality
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -144,9 +144,10 @@ def test_only_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert check(tmp_path) == 0
     folder = tmp_path / ".work" / "quality" / "sessions"
     assert len(list(folder.glob("check-*.html"))) == 2
-    assert docs.page_of(folder, "index.html") == folder / "index.html"
+    config = tmp_path / "tidegate.toml"
+    assert docs_file(config, "sessions", "index.html") == folder / "index.html"
     for page in ("../../../tidegate.toml", "checks.json", "lock", "check-000002-ffffffffffff.html"):
-        assert docs.page_of(folder, page) is None
+        assert docs_file(config, "sessions", page) is None
 
 
 def test_an_epoch_without_a_snapshot_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
