@@ -150,8 +150,8 @@ def check(project: Path, name: str) -> Iterator[Figure]:
 
 def measure(windows: int, folder: Path) -> Iterator[Figure]:
     """A check of all windows, and one after a further epoch of a hundredth of them."""
-    told = f'warehouse = "warehouse"\n[pipelines.{hours.name}]\nobject = "benchmarks.large_check:hours"\nstart = 2024-01-01\n'
-    (folder / FILE_NAME).write_text(told)
+    entry = f'[pipelines.{hours.name}]\nobject = "benchmarks.large_check:hours"\nstart = 2024-01-01\n'
+    (folder / FILE_NAME).write_text(f'warehouse = "warehouse"\n{entry}')
     tables = PipelineTables(warehouse_of(load_config(folder / FILE_NAME)), hours.name)
     bound = bind(hours, EVENTS, EVENTS)
     tables.create(bound.table_schemas)

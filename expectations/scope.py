@@ -1,7 +1,7 @@
 """Which rows a check looks at: what came since the last one that passed, and the windows around it.
 
 All rows are looked at where nothing vouches for the older ones: at the first check, after rows were taken away (by a
-restore, an erasure, an interval run again), when the code has changed, and when the log no longer tells what came since.
+restore, an erasure, an interval run again), when the code has changed, and when the log does not tell what came since.
 """
 
 from __future__ import annotations

@@ -131,4 +131,5 @@ def _page_policy() -> str:
     """The page runs its own script and no other."""
     script = _PAGE.read_text().partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+    rest = "style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+    return f"default-src 'none'; script-src 'sha256-{digest}'; {rest}"

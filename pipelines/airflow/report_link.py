@@ -1,4 +1,4 @@
-"""Where a person reads the report and the Data Docs of a check: in Airflow, linked at the task, its log and its event."""
+"""Addresses of the report and the Data Docs of a check in Airflow, linked at the task, in its log and its event."""
 
 from __future__ import annotations
 

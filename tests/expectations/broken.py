@@ -33,7 +33,7 @@ def broken_in(
 
 
 def broken_by_rules(pinned: Pinned) -> set[tuple[str, str]]:
-    """The same of all severities but warnings, fast: the rules by themselves, without Great Expectations around them."""
+    """The critical ones, fast: each rule by itself, without Great Expectations around it."""
     return {
         (suite.table, expectation.expectation_type)
         for suite in suites(pinned)

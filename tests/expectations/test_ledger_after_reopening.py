@@ -8,11 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from expectations.ledger import ledger
+from expectations.pinned import pin
 from pipelines.reopen.selection import Selection
 from pipelines.snapshots.prune import prune
-from pipelines.tables.pinned import pin_tables
-from pipelines.window_shape import window_shape
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import NOW, Arrivals
@@ -20,8 +18,7 @@ from windowing.time import to_millis
 
 
 def broken(arrivals: Arrivals, epoch: int | None = None) -> pd.DataFrame:
-    pinned = pin_tables(arrivals.by_hand.tables, epoch)
-    rows = ledger(pinned, window_shape(arrivals.by_hand.pipeline), pinned.final_windows())
+    rows = pin(arrivals.by_hand.tables, arrivals.by_hand.pipeline, epoch).ledger
     assert "elements in windows" in set(rows["what"])
     return rows[rows["counted"] != rows["found"]]
 
