@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -162,7 +163,7 @@ class _Trail:
         recorded = _recorded(action)
         try:
             return recorded is None or recorded == self._read_checksum(path)
-        except OSError:
+        except (OSError, pa.ArrowException):
             return False
 
     def _read_checksum(self, name: str) -> int:

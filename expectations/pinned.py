@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.fresh import interval_since
+from expectations.fresh import fresh_windows, interval_since
 from expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
 from expectations.ledger import ELEMENTS, Entry, Erased, RowCounts, frame_of, snapshot_entries, taken_in_all
 from expectations.proof import Proof
@@ -38,7 +38,6 @@ class Pinned:
         since: the newest epoch before it whose check passed; None if there is none.
         interval: event time that was run since, `start` and `end` in epoch milliseconds; None of a stream.
         fresh_windows: how many windows became final since.
-        fresh: these windows, one row each.
         slices: rows of table results that are looked at, and what they stand beside.
         epochs: table epochs, along the snapshot's line.
         lines: epochs that each table has rows of.
@@ -54,7 +53,6 @@ class Pinned:
     since: int | None
     interval: dict[str, int] | None
     fresh_windows: int
-    fresh: pd.DataFrame
     slices: Slices
     epochs: pd.DataFrame
     lines: pd.DataFrame
@@ -77,6 +75,15 @@ class Pinned:
     def key(self) -> list[str]:
         """The key columns."""
         return list(self.manifest.schemas.key)
+
+    @property
+    def fresh(self) -> pd.DataFrame:
+        """Windows that became final since the newest check that passed, one row each, in one piece."""
+        parts = [
+            fresh_windows(final_windows(rows, self.manifest), self.scope.pinned.epochs, self.since)
+            for rows in self.slices
+        ]
+        return _frame(pa.concat_tables(parts))
 
     def windows(self) -> Iterator[pd.DataFrame]:
         """Final windows, one row each, in parts; all of a key are in one."""
@@ -148,8 +155,7 @@ def pin(
         shape=shape,
         since=scope.since,
         interval=interval_since(made, scope.since),
-        fresh_windows=len(read.fresh),
-        fresh=_frame(read.fresh),
+        fresh_windows=read.fresh,
         slices=slices,
         epochs=_frame(made.drop_columns([name for name in ("phases", "shards") if name in made.column_names])),
         lines=scope.lines,

@@ -6,7 +6,9 @@ hash of the key, and the files are read one after the other.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +21,10 @@ from windowing.columnar.hashing import UInt64s, hash_keys
 
 ROWS = 100_000
 """Rows of a part, about: with all that is made of them they take some 200 MB."""
+
+
+_PARTS = "parts-"
+_ABANDONED_SECONDS = 86_400
 
 
 class Slices:
@@ -49,8 +55,10 @@ class Slices:
         if parts <= 1:
             self._table = pa.Table.from_batches(batches, schema)
             return
-        # Removed with the object: nothing outlives a check.
-        self._folder = tempfile.TemporaryDirectory(prefix="check-", dir=folder)
+        # Removed with the object; what a check left that was killed goes with a later one.
+        if folder is not None:
+            _remove_old_parts(folder)
+        self._folder = tempfile.TemporaryDirectory(prefix=_PARTS, dir=folder)
         self._files = [Path(self._folder.name, f"{part}.arrow") for part in range(parts)]
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with ExitStack() as stack:
@@ -71,6 +79,12 @@ class Slices:
         for file in self._files:
             with pa.OSFile(str(file)) as source, pa.ipc.open_file(source) as reader:
                 yield reader.read_all()
+
+
+def _remove_old_parts(folder: Path) -> None:
+    for left in folder.glob(f"{_PARTS}*"):
+        if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def hashes_of(rows: pa.RecordBatch | pa.Table, key: tuple[str, ...]) -> UInt64s:

@@ -56,7 +56,7 @@ def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
     if own is not None:
         # An expectation belongs to one suite, and the caller may use his again.
         copies = tuple(expectation.copy(deep=True) for expectation in own.expectations)
-        found.insert(0, TableSuite(f"new final windows: {own.name}", _whole(pinned.fresh), copies))
+        found.insert(0, TableSuite(f"new final windows: {own.name}", lambda: (pinned.fresh,), copies))
     return [suite for suite in found if suite.expectations]
 
 

@@ -34,13 +34,13 @@ class Read:
     Args:
         contents: elements and open windows of the snapshot, and of the windows that became final.
         final: elements in windows that became final.
-        fresh: windows that became final since a check passed.
+        fresh: how many windows became final since a check passed.
         lateness: the longest that a window was ever waited for, milliseconds.
     """
 
     contents: Contents
     final: int
-    fresh: pa.Table
+    fresh: int
     lateness: Millis
 
 
@@ -103,10 +103,10 @@ def pass_over(own: PipelineTables, scope: Scope, shape: WindowShape | None, slic
         contents.take_state(batch, count)
     open_elements = int(contents.elements.sum())
     lateness = max(0 if shape is None else shape.lateness, 0 if proof is None else proof.lateness)
-    fresh = []
+    fresh = 0
     for rows in slices:
         windows = final_windows(rows, manifest)
-        fresh.append(fresh_windows(windows, scope.pinned.epochs, scope.since))
+        fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since))
         lateness = max(lateness, _longest_wait(rows))
         if count is None:
             continue
@@ -116,7 +116,7 @@ def pass_over(own: PipelineTables, scope: Scope, shape: WindowShape | None, slic
             was_final = results.final(earlier, proof.watermark)
             contents.take_final(groups_of(was_final, manifest), was_final[count], -1)
     final = int(contents.elements.sum()) - open_elements
-    return Read(contents, final, pa.concat_tables(fresh), lateness)
+    return Read(contents, final, fresh, lateness)
 
 
 def state_batches(own: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.RecordBatch]:
