@@ -119,6 +119,10 @@ class Config(BaseModel):
         """Where the run report of an epoch is kept."""
         return self.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
 
+    def quality_folder(self, pipeline: str) -> Path:
+        """Where the pages of a pipeline's checks are kept."""
+        return self.work_folder / "quality" / pipeline
+
     def make_folders(self) -> None:
         """Make the work folder, and the warehouse where it is a folder.
 

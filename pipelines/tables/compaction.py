@@ -49,7 +49,7 @@ def compact(tables: PipelineTables, table: str) -> tuple[int, int]:
             ],
             "append",
             handle.schema(),
-            commit_properties=CommitProperties(max_commit_retries=0),
+            commit_properties=CommitProperties(custom_metadata={"tidegate_compaction": table}, max_commit_retries=0),
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
     except CommitFailedError as error:

@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         column("rows", pa.int64(), "how many rows were looked at", False),
         column("results_version", pa.int64(), "version of table results that was read", False),
         column("state_version", pa.int64(), "version of table state", False),
+        column("proof", pa.string(), "JSON: what the next check goes on from; null where this one found an error"),
     ]
 )
 
@@ -58,6 +59,7 @@ class QualityRow:
     rows: int
     results_version: int
     state_version: int
+    proof: str | None = None
 
 
 def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
@@ -67,7 +69,8 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
         path, Schema.from_arrow(SCHEMA), mode="ignore", name=f"{tables.pipeline}.{NAME}", storage_options=options
     )
     made = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
-    write_deltalake(path, made, mode="append", storage_options=options)
+    # The table of an older tidegate has fewer columns.
+    write_deltalake(path, made, mode="append", schema_mode="merge", storage_options=options)
 
 
 def forget_examples(tables: PipelineTables, texts: Sequence[str]) -> None:
@@ -104,11 +107,12 @@ def read(tables: PipelineTables) -> pa.Table:
     return rows.sort_by([("checked_at", "descending")])
 
 
-def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
-    """The rows of the newest check, or of the newest one of an epoch."""
+def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | None = None) -> pa.Table:
+    """The rows of the newest check: of all, of an epoch, or of a timeline."""
     rows = read(tables)
-    if epoch is not None:
-        rows = rows.filter(pc.equal(rows["epoch"], pa.scalar(epoch, pa.int64())))
+    for name, value in (("epoch", epoch), ("timeline", timeline)):
+        if value is not None:
+            rows = rows.filter(pc.equal(rows[name], pa.scalar(value, pa.int64())))
     return rows.filter(pc.equal(rows["check_id"], rows["check_id"][0])) if len(rows) else rows
 
 
@@ -121,6 +125,13 @@ def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None
     return next(
         (epoch for epoch in known if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed"), None
     )
+
+
+def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
+    """What the newest check of an epoch left for the next to go on from."""
+    rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()
+    proofs = rows["proof"].drop_null() if "proof" in rows.column_names else ()
+    return str(proofs[0]) if len(proofs) else None
 
 
 def state_of(rows: pa.Table) -> str:
