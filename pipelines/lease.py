@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import LeaseHeld, Refused
+from pipelines.failures import told_as
 from pipelines.storage import active_files, read_table
 from pipelines.tables.files import add_action, remove_action, write_file
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -111,7 +112,11 @@ class Lease:
         )
 
     def __enter__(self) -> Lease:
-        holder = self._hold()
+        path = self._tables.path(NAME)
+        with told_as(
+            f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
+        ):
+            holder = self._hold()
         if holder is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first; if it "

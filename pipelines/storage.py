@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -36,7 +37,8 @@ class Warehouse:
     """
 
     uri: str
-    options: dict[str, str] = field(default_factory=dict)
+    # They hold the keys of the object store, which belong into no log.
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, *parts: str) -> str:
         """The path of a table below the warehouse; an absolute path or URI stays as it is."""
@@ -179,7 +181,7 @@ class Warehouse:
             return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
         except (OSError, pa.ArrowInvalid) as error:
             raise Refused(
-                f"a file of table {path} can't be read: {error}. If it is damaged, restore a savepoint or a snapshot "
+                f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
                 "whose files are whole"
             ) from error
 
