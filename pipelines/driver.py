@@ -6,6 +6,7 @@ the screen, or a test that stops between any two.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 
+_OUT_OF_MEMORY = 3
+"""Exit code of a JVM with `-XX:+ExitOnOutOfMemoryError`."""
+_HEARTBEATS_MISSED = 56
+"""Exit code of Spark's executor, which locally is the whole process, that could not tell its driver that it lives."""
 _JVM_ENDS_WITHIN = 1.0
 """Seconds between an error that a dying JVM causes and its end."""
 
@@ -156,7 +161,20 @@ def _check_session(session: SparkSession, config: Config, error: Exception) -> N
 
     if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, _JVM_ENDS_WITHIN)) is None:
         return
-    raise TidegateError(
-        f"Spark's process ended with exit code {code}: out of memory, or killed? Give it more with "
-        f'"spark.driver.memory" under [spark] in {config.file_name}. The last snapshot is good: run again'
-    ) from error
+    raise TidegateError(f"{_end_of_spark(code, config)}. The last snapshot is good: run again") from error
+
+
+def _end_of_spark(code: int, config: Config) -> str:
+    """How Spark's process ended and what to do, by its exit code; below 0 or above 128 it is of a signal."""
+    more = f'Give it more with "spark.driver.memory" under [spark] in {config.file_name}'
+    if code == _OUT_OF_MEMORY:
+        return f"Spark's process ran out of memory (exit code {code}). {more}"
+    if code == _HEARTBEATS_MISSED:
+        return (
+            f"Spark's process had stood still for minutes and ended itself (exit code {code}): it was stopped, its "
+            "machine was suspended, or something else took the processors"
+        )
+    if (number := -code if code < 0 else code - 128) in set(signal.Signals):
+        name = signal.Signals(number).name
+        return f"Spark's process was ended by {name}: by hand, or by a system that is short of memory"
+    return f"Spark's process ended with exit code {code}: out of memory, or killed? {more}"
