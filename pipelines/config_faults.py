@@ -59,7 +59,9 @@ def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
     return tuple(str(part) for part in loc[:depth] if part != "[key]")
 
 
-def _fault(place: tuple[str, ...], fault: Mapping[str, Any], project: type[BaseModel], pipeline: type[BaseModel]) -> str:
+def _fault(
+    place: tuple[str, ...], fault: Mapping[str, Any], project: type[BaseModel], pipeline: type[BaseModel]
+) -> str:
     kind, key = fault["type"], place[-1]
     if kind == "extra_forbidden":
         return _unknown(key, pipeline if place[0] == "pipelines" else project)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pipelines.config import Config
 from pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
 from pipelines.failures import told_as
-from pipelines.lease import Lease
+from pipelines.lease import Lease, LeaseRow
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.storage import warehouse_of
@@ -129,8 +129,18 @@ def drive(
     spark: SparkSession | None = None,
     clock: Callable[[], Millis] = system_clock,
     tell: Tell = lambda step: None,
+    wait: Callable[[LeaseRow], bool] = lambda holder: False,
 ) -> Iterator[Driver]:
     """A driver with the lease, and a Spark session that ends with it unless one is given.
+
+    Args:
+        config: the project.
+        pipeline: what to run.
+        command: what the driver does, for people who look.
+        spark: a session that is there already.
+        clock: int64 epoch milliseconds.
+        tell: hears the name of each step when it is done.
+        wait: called while another driver holds the lease; True to look again.
 
     Raises:
         LeaseHeld: another driver is at work on the pipeline.
@@ -138,7 +148,7 @@ def drive(
     """
     config.make_folders()
     tables = PipelineTables(warehouse_of(config), pipeline.name)
-    with Lease(tables, command, clock) as lease:
+    with Lease(tables, command, clock, wait) as lease:
         session = spark
         if session is None:
             from pipelines.session import start_session, stop_session

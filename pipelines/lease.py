@@ -93,13 +93,21 @@ class Lease:
         tables: the pipeline's tables.
         command: what the driver does, for people who look.
         clock: int64 epoch milliseconds.
+        wait: called with who holds it; True to look again, False to give up.
 
     Raises:
         LeaseHeld: another driver holds it; on entering, and from `check` once it was lost.
     """
 
-    def __init__(self, tables: PipelineTables, command: str, clock: Callable[[], Millis]) -> None:
+    def __init__(
+        self,
+        tables: PipelineTables,
+        command: str,
+        clock: Callable[[], Millis],
+        wait: Callable[[LeaseRow], bool] = lambda holder: False,
+    ) -> None:
         self._tables = tables
+        self._wait = wait
         self._clock = clock
         self._lost: LeaseRow | None = None
         self._until: Millis = 0
@@ -116,7 +124,8 @@ class Lease:
         with told_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
         ):
-            holder = self._hold()
+            while (holder := self._hold()) is not None and self._wait(holder):
+                pass
         if holder is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first; if it "

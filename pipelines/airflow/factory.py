@@ -206,6 +206,7 @@ class PipelineDags:
                 "retries": self.entry.retries,
                 "retry_delay": timedelta(seconds=self.entry.retry_delay_seconds),
                 "on_failure_callback": Alarm(**self._pipeline),
+                "pre_execute": params.known(options.get("params", ())),
             },
             **DOCUMENTS[kind].about(self.name, self.entry.max_lag_minutes),
         }

@@ -51,9 +51,7 @@ def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: py
 def test_out_of_memory_is_told_with_the_setting_that_gives_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        TidegateError, match=r"^Spark's process ran out of memory \(exit code 3\).*run again$"
-    ) as told:
+    with pytest.raises(TidegateError, match=r"^Spark's process ran out of memory \(exit code 3\).*run again$") as told:
         drive_into(ConnectionRefusedError(111, "Connection refused"), 3, tmp_path, monkeypatch)
     assert told.value.exit_code == OTHER
     assert '"spark.driver.memory" under [spark] in tidegate.toml' in str(told.value)

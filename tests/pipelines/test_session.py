@@ -97,8 +97,8 @@ def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_a
     java.write_text(
         "#!/bin/bash\n"
         "echo 'openjdk version \"17.0.9\" 2024-01-16' >&2\n"
-        f"echo \"$0 $@ $PYSPARK_SUBMIT_ARGS\" >> {noted}\n"
-        f"for file in $PYSPARK_SUBMIT_ARGS; do [ -f \"$file\" ] && cp -p \"$file\" {kept}; done\n"
+        f'echo "$0 $@ $PYSPARK_SUBMIT_ARGS" >> {noted}\n'
+        f'for file in $PYSPARK_SUBMIT_ARGS; do [ -f "$file" ] && cp -p "$file" {kept}; done\n'
         "exit 1\n"
     )
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
@@ -111,6 +111,8 @@ def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_a
     assert "hush" not in noted.read_text()
     assert kept.read_text() == "spark.hadoop.fs.s3a.secret.key=hush\nspark.driver.memory=1g\n"
     assert kept.stat().st_mode & 0o077 == 0, "nobody else may read it"
-    (file,) = [word for word in noted.read_text().split() if word.endswith(".properties") and "tidegate-spark" in word][:1]
+    (file,) = [word for word in noted.read_text().split() if word.endswith(".properties") and "tidegate-spark" in word][
+        :1
+    ]
     assert not Path(file).exists()
     assert "PYSPARK_SUBMIT_ARGS" not in os.environ
