@@ -16,11 +16,11 @@ from urllib.parse import unquote
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.epoch.publish import publish
 from pipelines.errors import Refused, UsageError
 from pipelines.lease import NAME as LEASE
-from pipelines.snapshots.head import list_snapshots, read_snapshot, require_snapshot
+from pipelines.snapshots.head import list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import QUIET, Manifest
+from pipelines.snapshots.recovery import require_recovered, require_trusted
 from pipelines.storage import active_files
 from pipelines.tables import state
 from pipelines.tables.files import epoch_of
@@ -99,9 +99,8 @@ def vacuum(tables: PipelineTables, retention: Retention, now: Millis, dry_run: b
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = require_snapshot(tables)
+    head = require_trusted(tables) if dry_run else require_recovered(tables)
     if not dry_run:
-        publish(tables, head.manifest)
         _fence(tables)
     oldest_moment = now - non_negative_millis(retention.age, "age")
     entries = list_snapshots(tables)
