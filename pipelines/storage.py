@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -41,7 +42,8 @@ class Warehouse:
     """
 
     uri: str
-    options: dict[str, str] = field(default_factory=dict)
+    # They hold the keys of the object store, which belong into no log.
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, *parts: str) -> str:
         """The path of a table below the warehouse; an absolute path or URI stays as it is."""
@@ -236,7 +238,7 @@ class Warehouse:
 
 def _unreadable(path: str, error: Exception) -> Refused:
     return Refused(
-        f"a file of table {path} can't be read: {error}. If it is damaged, restore a savepoint or a snapshot "
+        f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
         "whose files are whole; docs/operations/recovery.md has the way on for each table"
     )
 

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 from pipelines.snapshots.manifest import Position
 from pipelines.storage import Warehouse, active_files
 from windowing.time import Millis, to_millis
@@ -75,7 +76,10 @@ class SourceLog:
                 f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source"
             ) from error
         except DeltaError as error:
-            raise Refused(f"source table {path} can't be opened: {error}") from error
+            raise Refused(
+                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; nothing "
+                "of the pipeline has changed"
+            ) from error
         self.head = self._table.version()
         self.table_id = str(self._table.metadata().id)
         self.columns = self._table.schema().to_json()
@@ -203,7 +207,7 @@ class SourceLog:
                 table = self.warehouse.open(self.path, version)
             except DeltaError as error:
                 raise Refused(
-                    f"source table {self.path} can't be read at version {version} any more ({error}): its log was "
+                    f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log was "
                     "cleaned up. Start a new pipeline with a backfill of the table as it is now"
                 ) from error
             self._check_present(
