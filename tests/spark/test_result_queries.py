@@ -78,7 +78,7 @@ def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_re
         by_hand.epoch(("dan", at("13:20"), 9), watermark=at(watermark))
         same(spark, "SELECT * FROM saved", final_of(by_hand))
         counts.append(len(final_of(by_hand)))
-    assert counts[0] == 0 < counts[-1]
+    assert counts[0] < counts[-1]
     committed = by_hand.committed(by_hand.planned([("eve", at("15:10"), 1)], at("19:00")))
     unpublished = final_of(by_hand)
     assert len(unpublished) > counts[-1], "what goes by the head is ahead of the results"
