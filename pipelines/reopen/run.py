@@ -94,8 +94,8 @@ def corrected(
             return plan, outcomes
         margin = max(2 * margin, beyond, getattr(getattr(plan.epoch.compute, "assigner", None), "gap", 0))
     raise TidegateError(
-        f"late rows of pipeline {bound.pipeline.name!r}: a session reaches {beyond} ms beyond all windows and late rows "
-        f"that are known, with those up to {margin} ms apart taken for one. Nothing was committed"
+        f"late rows of pipeline {bound.pipeline.name!r}: a session reaches {beyond} ms beyond all windows and late "
+        f"rows that are known, with those up to {margin} ms apart taken for one. Nothing was committed"
     )
 
 
