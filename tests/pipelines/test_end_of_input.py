@@ -159,16 +159,16 @@ def test_stale_intervals_are_run_again_before(lake: Lake, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["stream", "p", "--interval=5s", "--end-of-input"], "only with --available-now"),
-        (["backfill", "p", "--end-of-input", "--order=arrival"], "--order arrival replays every source commit"),
-        (["backfill", "p", "--end-of-input", "--dry-run"], "give --start and --end"),
+        (["stream", "sessions", "--interval=5s", "--end-of-input"], "only with --available-now"),
+        (["backfill", "sessions", "--end-of-input", "--order=arrival"], "--order arrival replays every source commit"),
+        (["backfill", "sessions", "--end-of-input", "--dry-run"], "give --start and --end"),
     ],
 )
 def test_where_it_can_not_be_it_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
 ) -> None:
     (tmp_path / "tidegate.toml").write_text(
-        "[pipelines.p]\nobject = 'tests.pipelines.test_end_of_input:SESSIONS'\nstart = 2024-03-01\n"
+        "[pipelines.sessions]\nobject = 'tests.pipelines.test_end_of_input:SESSIONS'\nstart = 2024-03-01\n"
     )
     code: Any = run([*arguments, "--config", str(tmp_path / "tidegate.toml")])
     assert (code, told in " ".join(capsys.readouterr().err.split())) == (2, True)
