@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import tomllib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,6 +21,7 @@ from pipelines.names import check_name
 
 if TYPE_CHECKING:
     from pipelines.pipeline import Pipeline
+    from pipelines.snapshots.retained import Retention
 
 FILE_NAME = "tidegate.toml"
 ENVIRONMENT = "TIDEGATE_CONFIG"
@@ -68,9 +69,11 @@ class PipelineEntry(BaseModel):
     suite: str | None = None
     """Where the expectation suite is: `package.module:name`."""
     retain_snapshots: int = Field(default=10, ge=1)
-    """How many of the newest snapshots `tidegate vacuum` keeps at least."""
+    """How many of the newest snapshots a clean-up keeps at least."""
     retain_days: int = Field(default=7, ge=0)
-    """And all that are not older than so many days."""
+    """And those that are not older than so many days; of a stream's, one an hour."""
+    retain_log_hours: int = Field(default=6, ge=0)
+    """How long versions of the published tables stay for who reads or follows them, at most `retain_days`."""
     upkeep_epochs: int = Field(default=20, ge=0)
     """A stream optimizes and vacuums its tables after so many epochs; 0 leaves it to the commands."""
     retries: int = Field(default=1, ge=0)
@@ -78,6 +81,24 @@ class PipelineEntry(BaseModel):
     retry_delay_seconds: float = Field(default=30, ge=0)
     """How long it waits before."""
     tags: tuple[str, ...] = ()
+
+    @property
+    def retention(self) -> Retention:
+        """What a clean-up leaves."""
+        return self.retention_of()
+
+    def retention_of(self, snapshots: int | None = None, days: int | None = None) -> Retention:
+        """What a clean-up leaves, where some of it is given.
+
+        Args:
+            snapshots: how many of the newest; None takes `retain_snapshots`.
+            days: and for how long; None takes `retain_days`.
+        """
+        from pipelines.snapshots.retained import Retention
+
+        age = timedelta(days=self.retain_days if days is None else days)
+        readers = min(age, timedelta(hours=self.retain_log_hours))
+        return Retention(self.retain_snapshots if snapshots is None else snapshots, age, readers)
 
 
 class Config(BaseModel):
