@@ -87,9 +87,7 @@ def _by_age(entries: Iterable[SnapshotEntry], line: Line, oldest: Millis) -> Ite
             yield entry
 
 
-def _since_fork(
-    entry: SnapshotEntry, line: Line, by_epoch: Mapping[int, SnapshotEntry]
-) -> Iterator[int | None]:
+def _since_fork(entry: SnapshotEntry, line: Line, by_epoch: Mapping[int, SnapshotEntry]) -> Iterator[int | None]:
     """Versions of the epochs that led to a snapshot since it left the head's line; None for one that is gone."""
     epoch: int | None = entry.epoch
     while epoch is not None and not is_on(line, epoch):

@@ -123,15 +123,13 @@ def vacuum(
     return decision.clearing
 
 
-def _decide(
-    tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory
-) -> _Decision:
+def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:
     # The files before the logs: what is written from here on belongs to a commit that no log has yet.
     files = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
     logs = {table: TableLog(tables, table, memory) for table in ALL}
     entries = list(snapshots_of(logs[state.NAME]))
     kept = retained(entries, head.manifest.line, retention, now)
-    since = {state.NAME: _dense_from([entry.version for entry in entries], kept, head.version)}
+    since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
     since |= {table: logs[table].version_at(retention.oldest_read(now)) for table in PUBLISHED}
     needed = {table: logs[table].files_since(since[table]) for table in ALL}
     for version in kept:
@@ -146,24 +144,21 @@ def _decide(
     epochs = {entry.epoch for entry in entries if entry.version in kept}
     clearing = Clearing(
         tuple(entry.epoch for entry in entries if entry.version not in kept),
-        {
-            table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ())
-            for table in ALL
-        },
+        {table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ()) for table in ALL},
     )
     return _Decision(clearing, frozenset(kept), since, logs)
 
 
-def _dense_from(snapshots: Sequence[int], kept: Collection[int], head: int) -> int:
-    """The first of the versions up to the head between which none goes.
+def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
+    """The first of the versions up to the newest between which none is missing, nor goes.
 
     Args:
+        log: of table state.
         snapshots: versions of all snapshots, the newest first.
         kept: those that stay.
-        head: version of the table.
     """
-    newest = takewhile(kept.__contains__, snapshots)
-    return min(newest, default=head)
+    recent = log.recent
+    return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
 
 
 def _fence(tables: PipelineTables) -> int:
