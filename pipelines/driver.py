@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
 
 from pipelines.config import Config
 from pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
 from pipelines.failures import told_as
 from pipelines.lease import Lease
 from pipelines.pipeline import Pipeline
-from pipelines.snapshots.head import Snapshot, read_snapshot
+from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.recovery import recover
 from pipelines.storage import warehouse_of
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
@@ -69,11 +72,11 @@ class Driver:
         """Publish what the newest snapshot lists and the tables lack; that snapshot, or None if there is none.
 
         Recovery only rolls forward, so it can be done again at any time.
+
+        Raises:
+            Refused: the tables are not as tidegate left them; see `snapshots.recovery`.
         """
-        head = read_snapshot(self.tables)
-        if head is not None:
-            self._publish(head.manifest)
-        return head
+        return recover(self.tables, self._publish)
 
     def heed_stop(self) -> None:
         """Between two epochs of a backfill: end where `tidegate stop` asked for it.
@@ -142,12 +145,26 @@ def drive(
         try:
             yield Driver(session, tables, pipeline, lease, clock, tell)
         except Exception as error:
+            _check_lease(lease, error)
             if spark is None:
                 _check_session(session, config, error)
             raise
         finally:
             if spark is None:
                 stop_session(session)
+
+
+def _check_lease(lease: Lease, error: Exception) -> None:
+    """Tell an error of a driver that hung, while another one took its place and its files, as what it is."""
+    if isinstance(error, LeaseHeld):
+        return
+    # Storage may be what failed; then the error tells.
+    with suppress(OSError, DeltaError, Refused):
+        lease.renew()
+    try:
+        lease.check_lost()
+    except LeaseHeld as lost:
+        raise lost from error
 
 
 def _check_session(session: SparkSession, config: Config, error: Exception) -> None:

@@ -6,6 +6,7 @@ the source before anything is written. Each error names the field, the value and
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -158,6 +159,7 @@ class Pipeline:
             raise IllegalArgument("dropped", self.dropped, f"give a tuple of names: ({self.dropped!r},)")
         object.__setattr__(self, "dropped", tuple(self.dropped))
         self._check_inputs()
+        self._check_places()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)
         if self.null_keys not in ("reject", "keep"):
@@ -170,6 +172,18 @@ class Pipeline:
                 "parallelism", self.parallelism, f"give 1 to max_parallelism ({self.max_parallelism})"
             )
 
+    def _check_places(self) -> None:
+        """Refuse a folder of tables that meets a source below the warehouse; `pipelines.places` compares paths."""
+        for number, one in enumerate(self.inputs):
+            table = _normal(one.source.table)
+            if table == "." or table.split("/")[0] == self.name:
+                raise IllegalArgument(
+                    "name",
+                    self.name,
+                    f"{'right.' if number else ''}source.table = {one.source.table!r} would share a folder with the "
+                    "pipeline's tables, which a VACUUM of the source removes: give the pipeline another name",
+                )
+
     def _check_inputs(self) -> None:
         kind, right = type(self.compute).__name__, self.right
         if not isinstance(self.compute, TWO_INPUTS):
@@ -180,7 +194,7 @@ class Pipeline:
             return
         if not isinstance(right, Input):
             raise IllegalArgument("right", right, f"{kind} has two inputs: give the second, right=Input(source=...)")
-        if right.source.table == self.source.table:
+        if _normal(right.source.table) == _normal(self.source.table):
             raise IllegalArgument(
                 "right.source.table",
                 right.source.table,
@@ -211,6 +225,11 @@ class Pipeline:
     def max_ahead_millis(self) -> Millis:
         """`max_ahead` in milliseconds."""
         return millis(self.max_ahead, "max_ahead")
+
+
+def _normal(table: str) -> str:
+    """The name of a table below the warehouse without dots and doubled slashes; a path or URI in its own spelling."""
+    return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
 
 
 def _checked_key(field: str, key: object) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class Stream:
             Refused: the source is not what the position was taken in.
         """
         positions = self._begin()
-        if any(at.version < one.log.head for one, at in zip(self._source().inputs, positions, strict=True)):
+        if any(one.log.next_commit(at.version) for one, at in zip(self._source().inputs, positions, strict=True)):
             self._run_query(None, should_stop)
         if not self._stopping.is_set():
             self._tick()
@@ -173,14 +173,17 @@ class Stream:
                 self._failure.append(error)
                 raise
 
-    def _epoch(self, ends: Mapping[str, Position]) -> None:
+    def _epoch(self, ends: Sequence[Position]) -> None:
         self._begun = perf_counter()
         # The clock before the log: what is not in the log by then is younger.
         driver, now = self.driver, self.driver.clock()
         # The source before the head: new columns of it widen the tables, and that is a version of the state.
         source, head = self._source(), self._parent()
         positions = self._positions()
-        reached = [ends.get(one.log.table_id, _NOTHING) for one in source.inputs]
+        # A batch of a table that was replaced since says nothing of the one that is there.
+        reached = [
+            end if end.table_id == one.log.table_id else _NOTHING for one, end in zip(source.inputs, ends, strict=True)
+        ]
         between = _between if source.right is None else _interleaved
         commits = between(source, positions, reached)
         if commits:
@@ -201,12 +204,9 @@ class Stream:
         if head is None or head.manifest.position_in(self._table).files:
             return
         manifest, driver = head.manifest, self.driver
-        unread = [
-            commit.time
-            for one in source.inputs
-            for commit in one.log.commits(manifest.position_in(one.table).version)[:1]
-        ]
-        self._run(plan_clock(source, driver.tables, head, min([now, *unread]), driver.shards))
+        unread = [one.log.next_commit(manifest.position_in(one.table).version) for one in source.inputs]
+        until = min([now, *(commit.time for commit in unread if commit is not None)])
+        self._run(plan_clock(source, driver.tables, head, until, driver.shards))
 
     def _run(self, plan: EpochPlan | None) -> None:
         if plan is not None:
@@ -346,20 +346,27 @@ def _offset(table_id: str, position: Position) -> dict[str, object]:
     }
 
 
-def ends_of_batch(checkpoint: Path, number: int) -> dict[str, Position]:
-    """Where a batch ends in each source, by the table's id: Spark writes the offsets before it hands the batch out.
+def ends_of_batch(checkpoint: Path, number: int) -> list[Position]:
+    """Where a batch ends in each source, in the order of the query: Spark writes the offsets before it hands it out.
 
     A Delta offset (v, i) says that all versions before v are read, and the files of v up to index i.
     A source in which nothing was ever found has none.
     """
     lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    offsets = [json.loads(line) for line in lines if "reservoirVersion" in line]
-    if not offsets and _NO_OFFSET not in lines:
+    # By their order and not by the table's id, which a copied folder shares with its original.
+    found = [_end(line) for line in lines[2:] if line == _NO_OFFSET or "reservoirVersion" in line]
+    if not found:
         raise TidegateError(f"batch {number} of the stream has no offset of a Delta source in {checkpoint}")
-    return {
-        offset["reservoirId"]: Position(version=offset["reservoirVersion"] - 1, files=max(0, offset["index"] + 1))
-        for offset in offsets
-    }
+    return found
+
+
+def _end(line: str) -> Position:
+    if line == _NO_OFFSET:
+        return _NOTHING
+    offset = json.loads(line)
+    return Position(
+        version=offset["reservoirVersion"] - 1, files=max(0, offset["index"] + 1), table_id=offset["reservoirId"]
+    )
 
 
 def _check_append_only(source: Source, positions: Sequence[Position]) -> None:

@@ -30,6 +30,7 @@ _COMMANDS = {
     "snapshot": "pipelines.cli.snapshot:snapshot",
     "stop": "pipelines.cli.stop:stop",
     "stream": "pipelines.cli.stream:stream",
+    "unlock": "pipelines.cli.unlock:unlock",
     "vacuum": "pipelines.cli.vacuum:vacuum",
     "why": "pipelines.cli.why:why",
 }

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
+from pipelines.epoch.event_times import sides_of
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.snapshots.commit import as_data_file, check_before_commit, commit_snapshot, outrun
@@ -38,7 +39,9 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
         Refused: another driver committed since the plan was made, or a file is not where it was written.
     """
     tables = plan.tables
-    tables.create(plan.bound.table_schemas)
+    if plan.head is None:
+        # Later a table that is missing was lost, with all that it held.
+        tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:
         raise outrun(tables, plan.epoch, "no snapshot")
@@ -99,6 +102,11 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         watermark=plan.watermark,
         partitions=plan.partitions,
         inputs=plan.input_watermarks,
+        watermark_by={
+            side: one.watermark_by
+            for one, side in zip(bound.pipeline.inputs, sides_of(bound.pipeline), strict=True)
+            if one.watermark_by is not None
+        },
         processing_time=plan.clock,
         stagger_offset=plan.stagger_offset,
         max_parallelism=bound.pipeline.max_parallelism,

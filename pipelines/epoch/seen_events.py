@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.bound_input import BoundInput
 from pipelines.epoch.event_time import SeenEvent
 from pipelines.sources.columns import COMMIT, OK, ONLY_PARTITION, STATUS, TIME
+from pipelines.tables.columns import quoted
 
 _PARTITION = "__partition"
 
@@ -25,7 +26,7 @@ class SeenEvents:
 
     def __init__(self, frame: DataFrame, one: BoundInput) -> None:
         names = one.derived.names if one.input.uses is None else list(one.input.uses)
-        columns = [F.col(f"`{name}`") for name in names]
+        columns = [F.col(quoted(name)) for name in names]
         ties = [
             column
             for column, name in zip(columns, names, strict=True)
@@ -51,4 +52,4 @@ class SeenEvents:
 def partition_of(one: BoundInput) -> Column:
     """The source partition of a row, as a text."""
     by = one.input.watermark_by
-    return F.lit(ONLY_PARTITION) if by is None else F.coalesce(F.col(f"`{by}`").cast("string"), F.lit("null"))
+    return F.lit(ONLY_PARTITION) if by is None else F.coalesce(F.col(quoted(by)).cast("string"), F.lit("null"))

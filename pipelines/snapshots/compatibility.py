@@ -10,7 +10,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Schemas
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.state.migration import StateFormat, differences, taken_over, way_out
+from windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over, way_out
 from windowing.state.rows import FORMAT_VERSION
 
 _ANEW = "Give the pipeline another name and backfill it, or take the change back"
@@ -69,7 +69,7 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
             continue
         change = taken_over(difference, found, expected, left_behind(bound.pipeline))
         if change is None:
-            way = f"{_way_out(difference.expected, way_out(difference))}. Or: {_ANEW[0].lower()}{_ANEW[1:]}"
+            way = f"{_way_out(difference)}. Or: {_ANEW[0].lower()}{_ANEW[1:]}"
             refused.append(Incompatibility(*difference, way))
         elif change:
             migrations.append(change)
@@ -131,8 +131,12 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     return head
 
 
-def _way_out(expected: object, told: str) -> str:
-    return "name it in dropped=(...) of the pipeline, or keep computing it" if expected is None else told
+def _way_out(difference: Difference) -> str:
+    if is_held(difference) and difference.expected is None:
+        return "Elements wait there for the watermark and would be lost: keep time_sorted=True"
+    if difference.expected is None:
+        return "name it in dropped=(...) of the pipeline, or keep computing it"
+    return way_out(difference)
 
 
 def _types(texts: dict[str, str]) -> dict[str, str | None]:

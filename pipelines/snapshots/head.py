@@ -17,7 +17,17 @@ from pipelines.tables import state
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.tables.table_log import TableLog
 
+PUBLISHED_BY = "tidegate_published"
+"""Metadata of a state commit: by published table, the newest epoch that it holds once this one is published."""
+
+_COMMITS_OF_OTHERS = 5
+"""Commits to table state after its newest snapshot that are looked past: the fence of a vacuum, mostly."""
+
 _CHANGED = "Only tidegate may change it: restore the table from before that change"
+
+
+class OtherPipeline(Refused):
+    """A table of state rows that a pipeline of another name made."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +58,34 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     """The snapshot at the head of table `state`, or at a version; None if there is none yet.
 
     Raises:
-        Refused: the table holds no readable manifest although it holds state.
+        Refused: the table holds no readable manifest although it holds state, or is of another pipeline.
     """
     if not tables.exist:
         return None
-    return snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
+    snapshot = snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
+    if snapshot is not None and snapshot.manifest.pipeline != tables.pipeline:
+        raise OtherPipeline(
+            f"table {snapshot.path} is of pipeline {snapshot.manifest.pipeline!r}, not of {tables.pipeline!r}: was its "
+            f"folder renamed? State goes on in the pipeline that made it: give the folder, or the pipeline, the name "
+            f"{snapshot.manifest.pipeline!r} again, or backfill {tables.pipeline!r} in a folder of its own"
+        )
+    return snapshot
+
+
+def published_by(handle: DeltaTable) -> dict[str, int] | None:
+    """By published table, the newest epoch that it holds once the newest snapshot in a handle is published.
+
+    None where the log does not tell: an older tidegate did not write it.
+    """
+    for commit in handle.history(_COMMITS_OF_OTHERS):
+        if isinstance(commit.get("tidegate"), dict):
+            return _published_by(commit)
+    return None
+
+
+def _published_by(commit: dict[str, Any]) -> dict[str, int] | None:
+    told = commit.get(PUBLISHED_BY)
+    return told if isinstance(told, dict) else None
 
 
 def is_newest(snapshot: Snapshot, tables: PipelineTables) -> bool:
@@ -69,10 +102,13 @@ def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snap
     """
     snapshot = read_snapshot(tables, version)
     if snapshot is None:
-        raise Refused(
-            f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first"
-        )
+        raise no_snapshot_yet(tables)
     return snapshot
+
+
+def no_snapshot_yet(tables: PipelineTables) -> Refused:
+    """The error for what can do nothing without a snapshot."""
+    return Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first")
 
 
 def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:
@@ -108,11 +144,12 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """What the log tells of a snapshot without opening it."""
+    """What the log tells of a snapshot without opening it; `published_by` as the function of that name gives it."""
 
     version: int
     committed_at: int
     manifest: dict[str, Any]
+    published_by: dict[str, int] | None = None
 
     @property
     def epoch(self) -> int:
@@ -141,7 +178,7 @@ def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
     for version in reversed(log.versions):
         entry = log.entry(version)
         if entry is not None and entry.snapshot is not None:
-            yield SnapshotEntry(version, entry.time or 0, entry.snapshot)
+            yield SnapshotEntry(version, entry.time or 0, entry.snapshot, _published_by(entry.info))
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:

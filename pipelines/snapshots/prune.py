@@ -6,9 +6,9 @@ import pyarrow.compute as pc
 
 from pipelines.epoch.publish import publish
 from pipelines.snapshots.commit import commit_snapshot, remaining
-from pipelines.snapshots.head import require_snapshot
 from pipelines.snapshots.manifest import Manifest, Publish, line_after
 from pipelines.snapshots.quiet import quiet_manifest
+from pipelines.snapshots.recovery import require_recovered
 from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import epochs, late, rejects
 from pipelines.tables.columns import TIMESTAMP
@@ -31,8 +31,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = require_snapshot(tables)
-    publish(tables, head.manifest)
+    head = require_recovered(tables)
     moment = pc.scalar(from_millis(before)).cast(TIMESTAMP)
     old = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch"], pc.field("started_at") < moment)["epoch"]
     gone, counts = {}, {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipelines.errors import UsageError
 from pipelines.snapshots.head import SnapshotEntry
-from pipelines.snapshots.manifest import Line
+from pipelines.snapshots.manifest import Line, is_on
 from windowing.time import Duration, Millis, non_negative_millis
 
 THINNED = frozenset({"stream", "clock"})
@@ -94,8 +94,3 @@ def _since_fork(entry: SnapshotEntry, line: Line, by_epoch: Mapping[int, Snapsho
         found = by_epoch.get(epoch)
         yield None if found is None else found.version
         epoch = None if found is None else found.manifest["parent"]
-
-
-def is_on(line: Line, epoch: int) -> bool:
-    """Whether an epoch is one of a line."""
-    return any(first <= epoch <= last for first, last in line)

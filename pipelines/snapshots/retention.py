@@ -14,11 +14,11 @@ from itertools import takewhile
 from deltalake import CommitProperties, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
 from pipelines.lease import NAME as LEASE
-from pipelines.snapshots.head import Snapshot, read_snapshot, require_snapshot, snapshots_of
+from pipelines.snapshots.head import Snapshot, read_snapshot, snapshots_of
 from pipelines.snapshots.manifest import QUIET, Manifest
+from pipelines.snapshots.recovery import require_recovered, require_trusted
 from pipelines.snapshots.retained import Retention, retained
 from pipelines.tables import state
 from pipelines.tables.files import epoch_of
@@ -99,10 +99,9 @@ def vacuum(
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = require_snapshot(tables)
     if dry_run:
-        return _decide(tables, head, retention, now, LogMemory()).clearing
-    publish(tables, head.manifest)
+        return _decide(tables, require_trusted(tables), retention, now, LogMemory()).clearing
+    head = require_recovered(tables)
     fence = _fence(tables)
 
     def check() -> None:

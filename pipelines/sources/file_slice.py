@@ -152,6 +152,11 @@ class FileSlice:
         try:
             with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
                 metadata = pq.read_metadata(stream)
+                if part.rows is not None and metadata.num_rows != part.rows:
+                    raise Refused(
+                        f"source table {self.table}: file {part.path} has {metadata.num_rows} rows, and the log says "
+                        f"{part.rows}: it was replaced. Put the file back that was committed"
+                    )
                 names = metadata.schema.to_arrow_schema().names
                 yield SourceParquet(
                     pq.ParquetFile(

@@ -6,9 +6,10 @@ deletion vectors, partitions and SQL; the files to read come from the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -20,10 +21,11 @@ from pipelines.errors import Refused
 from pipelines.pipeline import DeltaSource, Input, Pipeline
 from pipelines.sources.columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
 from pipelines.tables import rejects
+from pipelines.tables.columns import quoted
 from windowing.time import Millis
 
-_FILE_NAME = "__file_name"
-_COMMITTED = "__committed"
+_PATH = "__path"
+_ORIGIN, _COMMITTED = "__origin", "__committed"
 
 
 class SourceFrames:
@@ -90,22 +92,44 @@ class SourceFrames:
         Args:
             frame: rows of the source.
             source: columns of the source, for the struct.
-            origins: by name of each file, the index of its commit and the time that no row may lie too far
-                ahead of; None where there is one commit and no row can lie ahead.
+            origins: by path of each file, as the log has it decoded, the index of its commit and the time that no
+                row may lie too far ahead of; None where there is one commit and no row can lie ahead. A row of a file
+                that is not among them is an error.
         """
-        row = F.struct(*[F.col(f"`{name}`") for name in source.names]).alias(ROW)
-        derived = self.derived(frame.select("*", row, F.col("_metadata.file_name").alias(_FILE_NAME)))
+        row = F.struct(*[F.col(quoted(name)) for name in source.names]).alias(ROW)
+        derived = self.derived(frame.select("*", row, self._path_of_file().alias(_PATH)))
         timed = derived.withColumn(TIME, event_millis(self._input.source, derived))
         if origins is None:
-            return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_FILE_NAME)
+            return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_PATH)
         if len(set(origins.values())) == 1:
             index, committed = next(iter(origins.values()))
             known = timed.withColumn(COMMIT, F.lit(index)).withColumn(_COMMITTED, F.lit(committed))
         else:
-            rows = [(name, index, time) for name, (index, time) in origins.items()]
-            names = self._spark.createDataFrame(rows, f"{_FILE_NAME} string, {COMMIT} int, {_COMMITTED} long")
-            known = timed.join(F.broadcast(names), _FILE_NAME)
-        return known.withColumn(STATUS, self._status(F.col(_COMMITTED))).drop(_FILE_NAME, _COMMITTED)
+            rows = [(path, (index, time)) for path, (index, time) in origins.items()]
+            origin = f"struct<{COMMIT}: int, {_COMMITTED}: long>"
+            files = self._spark.createDataFrame(rows, f"{_PATH} string, {_ORIGIN} {origin}")
+            nowhere = F.raise_error(
+                F.concat(
+                    F.lit(f"source table {self._path}: a row of file "),
+                    F.col(_PATH),
+                    F.lit(", which no commit that is read added. Nothing was committed; this is a fault of tidegate"),
+                )
+            )
+            # An inner join would lose the rows of a file that is spelled otherwise, and nothing would tell.
+            known = timed.join(F.broadcast(files), _PATH, "left").withColumn(
+                _ORIGIN, F.when(F.col(_ORIGIN).isNull(), nowhere.cast(origin)).otherwise(F.col(_ORIGIN))
+            )
+            known = known.withColumns({name: F.col(f"{_ORIGIN}.{name}") for name in (COMMIT, _COMMITTED)})
+            known = known.drop(_ORIGIN)
+        return known.withColumn(STATUS, self._status(F.col(_COMMITTED))).drop(_PATH, _COMMITTED)
+
+    def _path_of_file(self) -> Column:
+        """The path of a row's file as the log has it decoded: relative to the table where it lies in its folder."""
+        root = unquote(self._log.dataPath().toUri().toString()).rstrip("/") + "/"
+        # In a path a plus is a plus; `url_decode` takes it for a space.
+        path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+        inside = F.substring(path, F.lit(len(root) + 1), F.length(path))
+        return F.when(F.startswith(path, F.lit(root)), inside).otherwise(path)
 
     def _status(self, committed: Column | None) -> Column:
         pipeline, time = self._pipeline, F.col(TIME)
@@ -117,7 +141,7 @@ class SourceFrames:
         if pipeline.null_keys == "reject" and self._input.key:
             null_key = F.lit(False)
             for name in self._input.key:
-                null_key = null_key | F.col(f"`{name}`").isNull()
+                null_key = null_key | F.col(quoted(name)).isNull()
             status = F.when(null_key, rejects.NULL_KEY).otherwise(status)
         if self._input.where is not None:
             status = F.when(F.coalesce(F.expr(self._input.where), F.lit(False)), status).otherwise(DROPPED)
@@ -139,9 +163,29 @@ class SourceFrames:
             ) from error
 
 
+def map_in_arrow(
+    frame: DataFrame, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """Run a function over the batches of a frame, whatever its columns are called.
+
+    Spark's own `mapInArrow` looks each column up by its name, and takes a dot in it for a field of a struct.
+
+    Args:
+        frame: the rows.
+        run: gets batches with the names of the frame.
+        schema: of the batches that it gives.
+    """
+    names = frame.columns
+
+    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
+
+
 def event_millis(source: DeltaSource, frame: DataFrame) -> Column:
     """Event time as epoch milliseconds, microseconds floored."""
-    column = F.col(f"`{source.timestamp}`")
+    column = F.col(quoted(source.timestamp))
     kind = frame.schema[source.timestamp].dataType.typeName()
     if kind == "timestamp":
         return F.unix_millis(column)

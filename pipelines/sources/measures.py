@@ -16,17 +16,20 @@ class Measures:
         counts: rows by status.
         largest: event time of the latest usable row, by commit and source partition.
         smallest: event time of the earliest usable row, by commit.
+        rows: all rows that were looked at, by commit.
         size: bytes of what is read of usable rows, as far as the one who looks knows it.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     largest: dict[int, dict[str, Millis]] = field(default_factory=dict)
     smallest: dict[int, Millis] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
     size: int = 0
 
     def add(self, commit: int, status: str, rows: int, partition: str, smallest: Millis, largest: Millis) -> None:
         """Take in rows of one commit, status and source partition."""
         self.counts[status] = self.counts.get(status, 0) + rows
+        self.rows[commit] = self.rows.get(commit, 0) + rows
         if status == OK:
             known = self.largest.setdefault(commit, {})
             known[partition] = max(known.get(partition, largest), largest)

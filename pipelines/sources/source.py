@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.binding import BoundPipeline, bind_all
 from pipelines.bound_input import BoundInput
+from pipelines.errors import Refused
 from pipelines.pipeline import Pipeline
+from pipelines.places import check_places
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.file_slice import FileSlice
@@ -42,6 +45,7 @@ class Source:
     @classmethod
     def open(cls, spark: SparkSession, tables: PipelineTables, pipeline: Pipeline) -> Source:
         """Open the source (both, of two inputs) and check the pipeline against it."""
+        check_places(tables.warehouse, pipeline)
         paths = [tables.warehouse.path(one.source.table) for one in pipeline.inputs]
         logs = [SourceLog(tables.warehouse, path) for path in paths]
         frames = [SourceFrames(spark, path, pipeline, one) for path, one in zip(paths, pipeline.inputs, strict=True)]
@@ -84,12 +88,23 @@ class Source:
             return None
         return slice_of(self.bound, self.log)
 
+    @property
+    def has_instants(self) -> bool:
+        """Whether event time is a TIMESTAMP column of the table itself, so that statistics of files bound it."""
+        schema, name = self.input.source, self.input.input.source.timestamp
+        if name not in schema.names or name in self.input.input.columns:
+            return False
+        kind = schema.field(name).type
+        return pa.types.is_timestamp(kind) and kind.tz is not None
+
     def rows_at(self, version: int) -> DataFrame:
         """The judged rows of a version, as one commit."""
         files = self.log.active(self.input.input.source.timestamp, version)
         ahead = self.bound.pipeline.max_ahead_millis
         # Statistics mostly say that no row can lie too far ahead of the time its file was written.
-        none_ahead = all(file.newest is not None and file.newest <= file.written + ahead for file in files)
+        none_ahead = self.has_instants and all(
+            file.newest is not None and file.newest <= file.written + ahead for file in files
+        )
         return self.frames.judged(
             self.frames.snapshot(version), self.input.source, None if none_ahead else _written(files)
         )
@@ -98,6 +113,24 @@ class Source:
         """The judged rows of files that commits added, as one commit."""
         frame = self.frames.files(self.log.head, [file.action for file in files])
         return self.frames.judged(frame, self.input.source, _written(files))
+
+    def check_read(self, files: Sequence[SourceFile], rows: int) -> None:
+        """Hold the rows that Spark gave for files against what the log says they have.
+
+        Args:
+            files: all files that were read, whole.
+            rows: how many rows came, with those that can't be used.
+
+        Raises:
+            Refused: they are not the same, so rows would be lost or counted twice.
+        """
+        known = [file.rows for file in files if file.rows is not None]
+        if len(known) == len(files) and sum(known) != rows:
+            raise Refused(
+                f"source table {self.log.path}: {rows} rows were read from {len(files)} file(s) that have {sum(known)} "
+                f"by the log, {files[0].path} the first of them. Nothing was committed. A file was replaced, or the "
+                "statistics in the log are wrong: put the files back that were committed"
+            )
 
     def position_of(self, manifest: Manifest) -> Position:
         """How far a snapshot has read this input, once it is sure that it can go on with this code and table.
@@ -110,6 +143,10 @@ class Source:
         self.log.check(position)
         return position
 
+    def settled(self, position: Position) -> Position:
+        """A position with the newest version that holds the same rows, whose files are there still."""
+        return position.model_copy(update={"version": self.log.settled(position.version)})
+
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
         """A position in this input, as a manifest has it."""
         return {self.table: Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)}
@@ -117,4 +154,4 @@ class Source:
 
 def _written(files: Sequence[SourceFile]) -> dict[str, tuple[int, Millis]]:
     """In event order a run is one commit, and a row is held against the time its file was written."""
-    return {file.name: (0, file.written) for file in files}
+    return {file.path: (0, file.written) for file in files}

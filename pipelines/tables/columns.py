@@ -14,15 +14,26 @@ def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) ->
     return pa.field(name, kind, nullable, {"comment": meaning})
 
 
+def quoted(name: str) -> str:
+    """Return a column's name as Spark's SQL takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def input_fields(ours: Iterable[pa.Field], source: pa.Schema) -> list[pa.Field]:
-    """The input's columns as a table keeps them beside ours; one that is named like ours gets the prefix `input_`."""
-    taken = {field.name for field in ours}
-    return [
-        pa.field(
-            f"input_{field.name}" if field.name in taken else field.name, to_delta(field.type), metadata=field.metadata
-        )
-        for field in source
-    ]
+    """The input's columns as a table keeps them beside ours: one whose name is taken gets the prefix `input_`.
+
+    Delta does not tell names apart that differ in case only. A column that the source gets later comes last, so
+    those before it keep their names.
+    """
+    taken = {field.name.casefold() for field in ours}
+    fields = []
+    for field in source:
+        name = field.name
+        while name.casefold() in taken:
+            name = f"input_{name}"
+        taken.add(name.casefold())
+        fields.append(pa.field(name, to_delta(field.type), metadata=field.metadata))
+    return fields
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:

@@ -30,7 +30,7 @@ _FORBIDDEN_PROPERTIES = {
     "delta.enableChangeDataFeed": ("false", ""),
     "delta.appendOnly": ("false", ""),
 }
-# Old versions are snapshots: how long they live is ours to say, not the log's default of 30 days. VACUUM of somebody else
+# Old versions are snapshots: how long they live is ours to say, not the log's default of 30 days. Somebody else's VACUUM
 # spares every file that is younger than deletedFileRetentionDuration, so it takes none that a snapshot needs.
 _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
@@ -63,6 +63,11 @@ class PipelineTables:
         """Whether the pipeline has ever made a snapshot table."""
         return self.warehouse.exists(self.path(state.NAME))
 
+    @property
+    def missing(self) -> list[str]:
+        """The tables that are not there."""
+        return [table for table in ALL if not self.warehouse.exists(self.path(table))]
+
     def open(self, table: str, version: int | None = None) -> DeltaTable:
         """Open a table.
 
@@ -74,7 +79,15 @@ class PipelineTables:
             handle = self.warehouse.open(self.path(table), version)
         except DeltaError as error:
             reason = str(error).partition("\n")[0]
-            raise Refused(f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it") from error
+            if self._is_gone(table):
+                raise Refused(
+                    f"table {self.path(table)} is gone: put its folder back and run again, or see `tidegate restore "
+                    f"{self.pipeline} latest`"
+                ) from error
+            raise Refused(
+                f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it. If an entry of its "
+                f"log is damaged, `tidegate restore {self.pipeline} latest` sets it aside and goes on"
+            ) from error
         protocol = handle.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
         found = {f"feature {feature}" for feature in features - _ALLOWED_FEATURES}
@@ -90,6 +103,13 @@ class PipelineTables:
                 "be read wrongly. Only tidegate may change its tables; restore the table from before that change"
             )
         return handle
+
+    def _is_gone(self, table: str) -> bool:
+        try:
+            return not self.warehouse.exists(self.path(table))
+        except (DeltaError, OSError):
+            # Something is there, and it is no folder.
+            return False
 
     def create(self, schemas: dict[str, pa.Schema]) -> None:
         """Make the tables that are not there yet."""

@@ -38,15 +38,25 @@ class LogEntry:
 
     Args:
         version: of the table.
-        time: when it was committed, int64 epoch milliseconds; None where the entry does not tell.
-        snapshot: the short form of the manifest, if a snapshot was committed.
+        info: what the commit tells of itself.
         added: paths of the files that it added.
     """
 
     version: int
-    time: Millis | None
-    snapshot: dict[str, Any] | None
+    info: dict[str, Any]
     added: frozenset[str]
+
+    @property
+    def time(self) -> Millis | None:
+        """When it was committed, int64 epoch milliseconds; None where the entry does not tell."""
+        time = self.info.get("timestamp")
+        return None if time is None else int(time)
+
+    @property
+    def snapshot(self) -> dict[str, Any] | None:
+        """The short form of the manifest, if a snapshot was committed."""
+        snapshot = self.info.get("tidegate")
+        return snapshot if isinstance(snapshot, dict) else None
 
 
 @dataclass
@@ -251,15 +261,8 @@ class TableLog:
 
 
 def _entry(version: int, actions: list[dict[str, Any]]) -> LogEntry:
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    snapshot = info.get("tidegate")
-    time = info.get("timestamp")
-    return LogEntry(
-        version,
-        None if time is None else int(time),
-        snapshot if isinstance(snapshot, dict) else None,
-        frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action),
-    )
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return LogEntry(version, info, frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action))
 
 
 def _checkpoint(version: int) -> str:

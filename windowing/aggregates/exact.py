@@ -6,17 +6,15 @@ to 2^31 rows; the carries are settled afterwards.
 
 from __future__ import annotations
 
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.vectorised import Groups, Int64s
+from windowing.keys import DECIMALS
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-
-DECIMALS = Context(prec=76)
-"""Python rounds decimals to 28 digits unless it is told otherwise; sums of 38 digits need this."""
 
 _LIMB = np.int64(32)
 _MASK = np.int64(2**32 - 1)

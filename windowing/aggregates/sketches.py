@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate
 from windowing.aggregates.by_time import comparable
-from windowing.aggregates.exact import DECIMALS
+from windowing.keys import DECIMALS
 from windowing.aggregates.sums import numbers_of, numeric
 from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
 from windowing.errors import IllegalArgument, UnsupportedOperation

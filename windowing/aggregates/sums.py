@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
-from windowing.aggregates.exact import DECIMALS, checked_decimal, checked_int64, sum_decimals, sum_int64
+from windowing.aggregates.exact import checked_decimal, checked_int64, sum_decimals, sum_int64
 from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from windowing.errors import IllegalArgument
 from windowing.functions.aggregate import AggregateFunction
+from windowing.keys import DECIMALS
 
 _MAX_PRECISION = 38
 

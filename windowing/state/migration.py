@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windowing.errors import IncompatibleSnapshot
-from windowing.state.rows import DISCARDED, FORMAT_VERSION, WINDOW, StateSchema, emitted_type
+from windowing.state.rows import DISCARDED, FORMAT_VERSION, HELD, WINDOW, StateSchema, emitted_type
 
 Types: TypeAlias = Mapping[str, str | None]
 """Column names and Arrow types as text; None where a type is inferred from the values."""
@@ -113,11 +113,17 @@ def taken_over(
     """
     name = _name(difference).removeprefix("acc_")
     if difference.found is not None:
+        if is_held(difference) and difference.expected is None and HELD in expected.contents:
+            return f"{name.removeprefix(f'{HELD}_')!r} is left behind"
         if difference.expected is not None or not _is_dropped(difference, drop):
             return None
         return "" if difference.field.startswith("result") else f"{name!r} is left behind"
     if difference.field.startswith(("trigger state", "user state")):
         return f"state {name!r} begins empty"
+    if is_held(difference):
+        if HELD in found.contents:
+            return f"{name.removeprefix(f'{HELD}_')!r} is null for elements that wait now"
+        return "elements wait for the watermark from now on" if name == HELD else ""
     if _is_added_aggregate(difference, found):
         return f"{name!r} is null for windows that are open now"
     return "" if f"acc_{name}" in expected.contents else None
@@ -146,6 +152,11 @@ def migrated(rows: pa.Table, found: StateFormat, schema: StateSchema, drop: Coll
         if difference.found is None and difference.field.startswith("contents"):
             rows = _with_missing(rows, _name(difference), dict(schema.contents)[_name(difference)])
     return _with_results(rows, schema.result) if found.result != expected.result else rows
+
+
+def is_held(difference: Difference) -> bool:
+    """Whether a difference is about elements that wait for the watermark."""
+    return difference.field.startswith("contents") and f"{_name(difference)}_".startswith(f"{HELD}_")
 
 
 def _stepped(rows: pa.Table, version: int) -> pa.Table:
@@ -211,6 +222,8 @@ def _name(difference: Difference) -> str:
 
 def way_out(difference: Difference) -> str:
     """What can be done about a difference that can't be taken over."""
+    if is_held(difference) and difference.expected is None:
+        return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. {_START_ANEW}"
     if difference.field.startswith(("contents", "trigger state", "user state")) and difference.expected is None:
         return f"Name {_name(difference)!r} among what may be dropped, or keep computing it"
     if difference.field.startswith("key"):

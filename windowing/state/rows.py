@@ -31,6 +31,9 @@ KEY = "key"
 BUCKET = "bucket"
 """Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
 
+HELD = "held"
+"""Contents column with the times of elements that wait for the watermark; their other columns begin with it and `_`."""
+
 
 @dataclass(slots=True)
 class StateRow:

@@ -76,7 +76,7 @@ class Trigger(ABC):
 
     @abstractmethod
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """An element was added to the window."""
+        """An element was added to the window. Without a timestamp (processing time) that is None."""
 
     def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         """An event-time timer of the window fired, or its cleanup time came."""

@@ -99,6 +99,11 @@ class WindowOperator:
         self._coalesce = self.panes.coalesce_late and self._event_time
         self._discard = self.panes.accumulation is Accumulation.DISCARDING
 
+    @property
+    def next_event_time(self) -> Millis | None:
+        """When the next event-time timer is due."""
+        return self.timers.event_time.peek()
+
     # --- input -------------------------------------------------------------------------------
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from windowing.keys import KeySchema
 from windowing.merging import MergingWindowSet
 from windowing.operators.window.cells import WindowCell
 from windowing.panes import Accumulation, PanePolicy
+from windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from windowing.state.rows import DISCARDED, KEY, WINDOW, StateRow, StateSchema
 from windowing.timers import Slot
 from windowing.windows import TimeWindow, Window
@@ -27,9 +28,7 @@ _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
 
 def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | None, panes: PanePolicy) -> StateSchema:
     """The columns of the state rows of such windows."""
-    trigger = windows.trigger or windows.assigner.get_default_trigger()
-    function = windows.process
-    declared = () if function is None else (*function.states(), *function.global_states())
+    of_trigger, of_windows, of_keys = declared_states(windows)
     result = None
     if panes.accumulation is Accumulation.RETRACTING or (
         panes.withdraw_merged and isinstance(windows.assigner, MergingWindowAssigner)
@@ -39,10 +38,18 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
         key,
         contents_columns(windows, value_type),
         result,
-        tuple((state.name, state.arrow_type) for state in trigger.states()),
-        tuple((state.name, state.arrow_type) for state in declared),
+        tuple((state.name, state.arrow_type) for state in of_trigger),
+        tuple((state.name, state.arrow_type) for state in (*of_windows, *of_keys)),
         "global_window" if isinstance(windows.assigner, GlobalWindows) else "time_window",
     )
+
+
+def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
+    """What the trigger remembers of a window, what the function remembers of it, and of its key."""
+    trigger = windows.trigger or windows.assigner.get_default_trigger()
+    function = windows.process
+    of_function = ((), ()) if function is None else (function.states(), function.global_states())
+    return trigger.states(), *of_function
 
 
 def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
@@ -63,6 +70,11 @@ def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[
 def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
     """Everything the operator remembers, one row for each key and namespace."""
     encode = _codec(operator.windows)[0]
+    of_trigger, of_windows, of_keys = declared_states(operator.windows)
+
+    def alive(cell: Cell | None, declared: Sequence[StateDescriptor]) -> Cell | None:
+        return without_expired(cell, declared, lambda: operator.current_processing_time)
+
     event_timers = _timers_by_slot(operator.timers.event_time)
     processing_timers = _timers_by_slot(operator.timers.processing_time)
     for slot in {**operator.cells, **event_timers, **processing_timers}:
@@ -80,14 +92,14 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
             pane=cell.pane,
             late_firing=None if cell.late_firing is None else _FIRE_AND_PURGE if cell.late_firing else _FIRE,
             emitted=cell.emitted,
-            trigger_state=cell.trigger_state,
-            user_state=cell.function_state,
+            trigger_state=alive(cell.trigger_state, of_trigger),
+            user_state=alive(cell.function_state, of_windows),
         )
         if cell.discarded is not None:
             yield StateRow(key, DISCARDED, window, contents=encode(cell.discarded))
     for key, state in operator.global_cells.items():
-        if state:
-            yield StateRow(key, KEY, user_state=state)
+        if kept := alive(state, of_keys):
+            yield StateRow(key, KEY, user_state=kept)
 
 
 def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
