@@ -74,6 +74,8 @@ class PipelineEntry(BaseModel):
     """And those that are not older than so many days; of a stream's, one an hour."""
     retain_log_hours: int = Field(default=6, ge=0)
     """How long versions of the published tables stay for who reads or follows them, at most `retain_days`."""
+    retain_quality_days: int = Field(default=90, ge=0)
+    """How long outcomes of checks stay in table quality; those of the newest, and of the newest that passed, always."""
     upkeep_epochs: int = Field(default=20, ge=0)
     """A stream optimizes and vacuums its tables after so many epochs; 0 leaves it to the commands."""
     retries: int = Field(default=1, ge=0)
@@ -110,6 +112,8 @@ class Config(BaseModel):
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
     work: str = ".work"
     """Folder for logs, checkpoints and reports; relative as above."""
+    retain_work_days: int = Field(default=30, ge=0)
+    """Logs, reports and pages of checks in it go when they are older than so many days; 0 keeps all."""
     storage_options: dict[str, str] = {}
     """Options of the object store, in deltalake's spelling."""
     spark: dict[str, str | int | bool] = {}

@@ -30,8 +30,9 @@ _FORBIDDEN_PROPERTIES = {
     "delta.enableChangeDataFeed": ("false", ""),
     "delta.appendOnly": ("false", ""),
 }
-# Old versions are snapshots: how long they live is ours to say, not the log's default of 30 days. Somebody else's VACUUM
-# spares every file that is younger than deletedFileRetentionDuration, so it takes none that a snapshot needs.
+# Old versions are snapshots: how long they live is ours to say, not the log's default of 30 days.
+# Somebody else's VACUUM spares every file that is younger than deletedFileRetentionDuration, so none that a
+# snapshot needs goes.
 _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 3650 days",

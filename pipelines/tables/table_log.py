@@ -261,7 +261,7 @@ class TableLog:
 
 
 def _entry(version: int, actions: list[dict[str, Any]]) -> LogEntry:
-    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return LogEntry(version, info, frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action))
 
 
