@@ -50,11 +50,11 @@ def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | Non
             "size": clearing.size,
         },
         table(f"{pipeline}: {clearing.size} bytes {verb}", ("table", "files", "bytes"), rows, ("files", "bytes")),
-        f"snapshots that can no longer be restored: {_spans(clearing.snapshots)}",
+        f"snapshots that can no longer be restored: {spans(clearing.snapshots)}",
     )
 
 
-def _spans(epochs: Sequence[int]) -> str:
+def spans(epochs: Sequence[int]) -> str:
     """Numbers of epochs for people: how many, and runs of them by their ends."""
     spans: list[list[int]] = []
     for epoch in sorted(epochs):

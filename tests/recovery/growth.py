@@ -47,6 +47,7 @@ class Cost:
         system_calls: that read or write.
         bytes: that were read or written, logs and checkpoints included.
         files: in the folders of the tables and of their logs, which are listed.
+        checkpoints: bytes of the newest checkpoint of each table, which are read whenever it is opened.
         seconds: of the clock on the wall.
     """
 
@@ -55,6 +56,7 @@ class Cost:
     system_calls: float
     bytes: float
     files: float
+    checkpoints: float
     seconds: float
 
 
@@ -174,12 +176,17 @@ class _Meter:
         opened, calls, system_calls, amount, seconds = (
             now - before for now, before in zip(self._now(), self._before, strict=True)
         )
-        return Cost(opened, calls, system_calls, amount, self._files(), seconds)
+        return Cost(opened, calls, system_calls, amount, self._files(), self._checkpoints(), seconds)
 
     def _now(self) -> tuple[float, ...]:
         told = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
         calls, amount = (sum(int(told[name]) for name in names) for names in (("syscr", "syscw"), ("rchar", "wchar")))
         return self._counts["opened"], self._counts["calls"], calls, amount, time.perf_counter()
+
+    def _checkpoints(self) -> int:
+        logs = [Path(self._tables.path(table), "_delta_log") for table in ALL]
+        newest = [max(log.glob("*.checkpoint.parquet"), default=None) for log in logs]
+        return sum(file.stat().st_size for file in newest if file is not None)
 
     def _files(self) -> int:
         folders = [Path(self._tables.path(table)) for table in ALL]
