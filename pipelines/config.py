@@ -74,6 +74,8 @@ class PipelineEntry(BaseModel):
     """And those that are not older than so many days; of a stream's, one an hour."""
     retain_log_hours: int = Field(default=6, ge=0)
     """How long versions of the published tables stay for who reads or follows them, at most `retain_days`."""
+    retain_epochs_days: int = Field(default=90, ge=1)
+    """How long rows of table epochs stay at least: they go file by file, and those of retained snapshots never."""
     retain_quality_days: int = Field(default=90, ge=0)
     """How long outcomes of checks stay in table quality; those of the newest, and of the newest that passed, always."""
     upkeep_epochs: int = Field(default=20, ge=0)
@@ -100,7 +102,8 @@ class PipelineEntry(BaseModel):
 
         age = timedelta(days=self.retain_days if days is None else days)
         readers = min(age, timedelta(hours=self.retain_log_hours))
-        return Retention(self.retain_snapshots if snapshots is None else snapshots, age, readers)
+        newest = self.retain_snapshots if snapshots is None else snapshots
+        return Retention(newest, age, readers, timedelta(days=self.retain_epochs_days))
 
 
 class Config(BaseModel):

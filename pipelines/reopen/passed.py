@@ -44,8 +44,12 @@ class JudgedAt:
         self._newest = newest
         self._versions: list[int] = []
         self._first: list[tuple[int, Millis, Millis]] = []
+        rows = made.sort_by("epoch").to_pylist()
         read, watermark = -1, MIN_TIMESTAMP
-        for row in made.sort_by("epoch").to_pylist():
+        if rows and rows[0]["epoch"] > 1 and rows[0]["watermark"] is not None:
+            # Rows of very old epochs are gone, and with them the watermark before this one: that after it is larger.
+            watermark = to_millis(rows[0]["watermark"])
+        for row in rows:
             after = newest if row["watermark"] is None else to_millis(row["watermark"])
             if row["source_version"] is not None and row["source_version"] > read:
                 # In event order every row of a run is judged against where the run began.

@@ -29,6 +29,7 @@ class Retention:
         snapshots: at least so many of the newest.
         age: and those that are not older; of a stream's, the newest of each hour.
         readers: how long versions of the published tables stay for who reads them; None takes the age.
+        epochs: how long rows of table epochs stay; None keeps all.
 
     Raises:
         UsageError: fewer than one snapshot. IllegalArgument: a negative duration.
@@ -37,13 +38,15 @@ class Retention:
     snapshots: int
     age: Duration
     readers: Duration | None = None
+    epochs: Duration | None = None
 
     def __post_init__(self) -> None:
         if self.snapshots < 1:
             raise UsageError(f"snapshots to keep: {self.snapshots}; the newest one always stays, so give 1 or more")
         non_negative_millis(self.age, "age")
-        if self.readers is not None:
-            non_negative_millis(self.readers, "readers")
+        for name, given in (("readers", self.readers), ("epochs", self.epochs)):
+            if given is not None:
+                non_negative_millis(given, name)
 
     def oldest_snapshot(self, now: Millis) -> Millis:
         """Snapshots that were committed before this moment go, unless they are among the newest."""

@@ -21,10 +21,11 @@ from pipelines.snapshots.manifest import QUIET, Manifest
 from pipelines.snapshots.recovery import require_recovered, require_trusted
 from pipelines.snapshots.retained import Retention, retained
 from pipelines.tables import state
+from pipelines.tables.compaction import drop_old_epochs
 from pipelines.tables.files import epoch_of
 from pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from pipelines.tables.table_log import LogMemory, TableLog
-from windowing.time import Millis
+from windowing.time import Millis, non_negative_millis
 
 _GOOD_PART = 1.1
 
@@ -59,12 +60,14 @@ class _Decision:
         snapshots: versions of table state that stay, by themselves.
         since: by table, the first version from which on all stay.
         logs: by table.
+        oldest_epoch: whose snapshot stays.
     """
 
     clearing: Clearing
     snapshots: frozenset[int]
     since: dict[str, int]
     logs: dict[str, TableLog]
+    oldest_epoch: int
 
 
 def is_worthwhile(tables: PipelineTables, retention: Retention) -> bool:
@@ -118,6 +121,8 @@ def vacuum(
             if number % _DELETIONS_PER_CHECK == 0:
                 check()
             tables.warehouse.delete_file(tables.path(table), name)
+    if retention.epochs is not None:
+        drop_old_epochs(tables, now - non_negative_millis(retention.epochs, "epochs"), decision.oldest_epoch)
     _clear_lease(tables)
     return decision.clearing
 
@@ -145,7 +150,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
         tuple(entry.epoch for entry in entries if entry.version not in kept),
         {table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ()) for table in ALL},
     )
-    return _Decision(clearing, frozenset(kept), since, logs)
+    return _Decision(clearing, frozenset(kept), since, logs, min(epochs, default=head.manifest.epoch))
 
 
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:

@@ -156,12 +156,13 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
     handle = tables.warehouse.open(tables.path(NAME))
     where = None if epoch is None else pc.field("epoch") == epoch
     files = _newest_first(active_files(handle), epoch)
-    rows = SCHEMA.empty_table()
+    schema = arrow_schema(handle)
+    rows = schema.empty_table()
     for file in files:
         if len(rows) and _checked_before(file, rows):
             break
-        found = tables.warehouse.read_files(tables.path(NAME), [file["path"]], arrow_schema(handle), where=where)
-        rows = pa.concat_tables([rows, found.cast(SCHEMA)])
+        found = tables.warehouse.read_files(tables.path(NAME), [file["path"]], schema, where=where)
+        rows = pa.concat_tables([rows, found])
         rows = rows.filter(pc.equal(rows["check_id"], _newest_check(rows))) if len(rows) else rows
     return rows
 
