@@ -6,6 +6,7 @@ file system where there is one: a short process that reads through deltalake's m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,29 @@ class Warehouse:
             write_page_checksum=True,
             **options,
         )
+        # Its name in the folder follows with those of the other files, before they are committed.
+        self.make_durable(path, [name], folder=False)
         return int(filesystem.get_file_info(target).size)
+
+    def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        """Let files of a folder, and their names in it, outlive a power loss; object stores do so by themselves."""
+        filesystem, root = self.filesystem(path)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            return
+        for target in (*(f"{root}/{name}" for name in names), *([root] if folder else [])):
+            descriptor = os.open(target, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def make_commit_durable(self, path: str, version: int) -> None:
+        """Let a commit to a table outlive a power loss: its log entry, and the checkpoint that came with it."""
+        if not self.is_local:
+            return
+        log = f"{path}/_delta_log"
+        names = (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
+        self.make_durable(log, [name for name, size in self.sizes(log, names).items() if size is not None])
 
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
         """Size of each file of a table's folder, None where there is no such file."""
@@ -128,6 +151,7 @@ class Warehouse:
             ):
                 while block := reader.read(_BLOCK):
                     writer.write(block)
+            self.make_durable(target, [as_name], folder=False)
         except FileNotFoundError as error:
             raise Refused(
                 f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
@@ -180,7 +204,7 @@ class Warehouse:
         except (OSError, pa.ArrowInvalid) as error:
             raise Refused(
                 f"a file of table {path} can't be read: {error}. If it is damaged, restore a savepoint or a snapshot "
-                "whose files are whole"
+                "whose files are whole; docs/operations/recovery.md has the way on for each table"
             ) from error
 
 

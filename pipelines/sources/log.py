@@ -136,6 +136,16 @@ class SourceLog:
             ) from error
 
     @property
+    def collations(self) -> dict[str, str]:
+        """The collation of each column that is compared otherwise than byte by byte."""
+        found = {}
+        for field in json.loads(self.columns)["fields"]:
+            for place, collation in (field.get("metadata", {}).get("__COLLATIONS") or {}).items():
+                if place == field["name"] and not str(collation).endswith("UTF8_BINARY"):
+                    found[field["name"]] = str(collation)
+        return found
+
+    @property
     def partition_columns(self) -> list[str]:
         """Columns that are kept in the log instead of in the files."""
         return list(self._metadata.partition_columns)

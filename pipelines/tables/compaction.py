@@ -119,6 +119,7 @@ def _commit(
     except CommitFailedError as error:
         path = tables.path(table)
         raise Refused(f"somebody commits to {path} at this moment; only tidegate may. Try again") from error
+    tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
 
 
 def _tiers(files: list[dict[str, Any]], together: int | None) -> Iterator[list[dict[str, Any]]]:

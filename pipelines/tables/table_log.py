@@ -172,6 +172,7 @@ class TableLog:
         # One that stands alone already has a checkpoint of ours. One that Delta wrote may hold tombstones.
         for version in sorted({since, head} | (alone & recent)):
             self.write_checkpoint(version)
+        self.tables.warehouse.make_durable(self.folder)
         for version in reversed(self.versions):
             if version < since and version not in alone:
                 self.tables.warehouse.delete_file(self.folder, f"{version:020d}{_ENTRY}")
@@ -209,6 +210,7 @@ class TableLog:
             # Whoever opens the table meanwhile finds the one or the other.
             pq.write_table(kept, f"{target}.tmp", filesystem=filesystem)
             size = filesystem.get_file_info(f"{target}.tmp").size
+            self.tables.warehouse.make_durable(self.folder, [f"{name}.tmp"], folder=False)
             filesystem.move(f"{target}.tmp", target)
         else:
             pq.write_table(kept, target, filesystem=filesystem)
