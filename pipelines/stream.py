@@ -30,6 +30,7 @@ from pipelines.epoch.plan_commits import plan_commits
 from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.epoch.read_commits import ReadCommit
 from pipelines.errors import TidegateError
+from pipelines.failures import in_words, told_as, way_out
 from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
@@ -273,11 +274,14 @@ class _Running:
         writer = frame.writeStream.foreachBatch(lambda batch, number: stream._take(self.checkpoint, number))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if self.interval is None:
-            self._query = writer.trigger(availableNow=True).start()
+            writer = writer.trigger(availableNow=True)
         else:
-            self._query = writer.trigger(
-                processingTime=f"{self.interval / timedelta(milliseconds=1):.0f} milliseconds"
-            ).start()
+            writer = writer.trigger(processingTime=f"{self.interval / timedelta(milliseconds=1):.0f} milliseconds")
+        with told_as(
+            f"the stream of {driver.pipeline.name} can't be started with its checkpoint in {self.checkpoint}",
+            "Mend that and run again: it goes on from the newest snapshot",
+        ):
+            self._query = writer.start()
         return self._query
 
     def _reader(self, one: Source, position: Position) -> DataFrame:
@@ -299,7 +303,9 @@ class _Running:
             _check_append_only(self.source, self.positions)
             if any(one.log.now().columns != one.log.columns for one in self.source.inputs):
                 raise _ColumnsChanged from error
-            raise TidegateError(f"the stream stopped: {error}") from error
+            told = f"the stream of {self.stream.driver.pipeline.name} stopped: {in_words(error)}"
+            then = "Run again: it goes on from the newest snapshot"
+            raise TidegateError(". ".join(filter(None, (told, way_out(error), then)))) from error
 
 
 def _beats(driver: Driver) -> DataFrame:

@@ -1,6 +1,6 @@
 """The work folder: what runs leave there goes when it is old. Nothing in it is needed to go on.
 
-Logs of Spark's processes, the folders of runs that Airflow started, run reports and the pages of old checks.
+Logs of Spark's processes, the folders of runs that Airflow started and run reports. Checks keep their own pages few.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
                 for file in group:
                     file.unlink()
                     gone += 1
-    for root in (folder / "runs", folder / "reports", folder / "quality"):
+    for root in (folder / "runs", folder / "reports"):
         for parent, _, _ in os.walk(root, topdown=False):
             if Path(parent) != root:
                 with suppress(OSError):
@@ -57,10 +57,6 @@ def _groups(folder: Path) -> Iterator[list[Path]]:
             yield [Path(parent, name) for name in names]
     for report in (folder / "reports").glob("*/epoch-*.html"):
         yield [report]
-    # The index and its styles stay: the next check writes the index again.
-    for page in (folder / "quality").glob("*/gx/uncommitted/**/validations/**/*"):
-        if page.is_file():
-            yield [page]
 
 
 def _is_alive(process: str) -> bool:

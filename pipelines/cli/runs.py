@@ -21,6 +21,7 @@ _COLUMNS = (
         "late",
         "filtered",
         "fired",
+        "rows out",
         "open",
         "watermark",
         "lag",
@@ -48,7 +49,7 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
         row["phases"] = dict(row["phases"] or ())
     screen.show(
         rows,
-        table(f"epochs of {pipeline} ({len(rows)} of {there})", _COLUMNS, map(_cells, rows), _COLUMNS[3:9]),
+        table(f"epochs of {pipeline} ({len(rows)} of {there})", _COLUMNS, map(_cells, rows), _COLUMNS[3:10]),
     )
 
 
@@ -75,6 +76,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["late"],
         row["no_window"] + row["rejected"] + row["dropped"],
         row["fired_early"] + row["fired_on_time"] + row["fired_late"],
+        cell(row.get(epochs.ROWS_OUT)),
         row["open_windows"],
         moment(row["watermark"]),
         # The interval of a backfill was chosen: its age says nothing about the run.

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileType
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 from pipelines.snapshots.manifest import Position
 from pipelines.storage import Warehouse, active_files
 from windowing.time import Millis, to_millis
@@ -79,7 +80,10 @@ class SourceLog:
                 f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source"
             ) from error
         except DeltaError as error:
-            raise Refused(f"source table {path} can't be opened: {error}") from error
+            raise Refused(
+                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; "
+                "nothing of the pipeline has changed"
+            ) from error
         self.head = table.version()
         self._table, self._metadata, self._protocol = table, table.metadata(), table.protocol()
         self.table_id = str(self._metadata.id)
@@ -131,8 +135,8 @@ class SourceLog:
             return self.warehouse.open(self.path, version)
         except DeltaError as error:
             raise Refused(
-                f"source table {self.path} can't be read at version {version} any more ({error}): its log was "
-                "cleaned up. Start a new pipeline with a backfill of the table as it is now"
+                f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log "
+                "was cleaned up. Start a new pipeline with a backfill of the table as it is now"
             ) from error
 
     @property

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 NAME = "epochs"
+ROWS_OUT = "rows_out"
 
 SHARD_COUNTERS = (
     "on_time",
@@ -64,6 +65,7 @@ SCHEMA = pa.schema(
         column("reopened", pa.int64(), "late rows that windows took in after all"),
         column("watermark_lag_ms", pa.int64(), "how far the watermark lies behind the clock"),
         column("never_emitted", pa.int64(), "elements in windows that went away before a pane showed them"),
+        column(ROWS_OUT, pa.int64(), "rows put out to table results; null where an older version did not count them"),
     ]
 )
 

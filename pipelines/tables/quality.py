@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +46,7 @@ SCHEMA = pa.schema(
         column("rows", pa.int64(), "how many rows were looked at", False),
         column("results_version", pa.int64(), "version of table results that was read", False),
         column("state_version", pa.int64(), "version of table state", False),
+        column("proof", pa.string(), "JSON: what the next check goes on from; null where this one found an error"),
     ]
 )
 
@@ -65,6 +68,7 @@ class QualityRow:
     rows: int
     results_version: int
     state_version: int
+    proof: str | None = None
 
 
 def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
@@ -74,7 +78,8 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
         path, Schema.from_arrow(SCHEMA), mode="ignore", name=f"{tables.pipeline}.{NAME}", storage_options=options
     )
     made = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
-    write_deltalake(path, made, mode="append", storage_options=options)
+    # The table of an older tidegate has fewer columns.
+    write_deltalake(path, made, mode="append", schema_mode="merge", storage_options=options)
 
 
 def tidy(tables: PipelineTables, oldest: Millis) -> bool:
@@ -149,14 +154,14 @@ def read(tables: PipelineTables, columns: list[str] | None = None) -> pa.Table:
     return rows.sort_by([("checked_at", "descending")])
 
 
-def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
-    """The rows of the newest check, or of the newest one of an epoch. Files that can't hold it are not read."""
+def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | None = None) -> pa.Table:
+    """The rows of the newest check: of all, of an epoch, or of a timeline. Files that can't hold it are not read."""
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     handle = tables.warehouse.open(tables.path(NAME))
-    where = None if epoch is None else pc.field("epoch") == epoch
-    files = _newest_first(active_files(handle), epoch)
-    schema = arrow_schema(handle)
+    wanted = {name: value for name, value in (("epoch", epoch), ("timeline", timeline)) if value is not None}
+    where = reduce(and_, (pc.field(name) == value for name, value in wanted.items())) if wanted else None
+    files, schema = _newest_first(active_files(handle), wanted), arrow_schema(handle)
     rows = schema.empty_table()
     for file in files:
         if len(rows) and _checked_before(file, rows):
@@ -167,20 +172,21 @@ def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
     return rows
 
 
-def _newest_first(files: list[dict[str, Any]], epoch: int | None) -> list[dict[str, Any]]:
-    """Files by the newest check in them; of those that tell it, only such as may hold an epoch."""
-    of_epoch = [
-        file
-        for file in files
-        if epoch is None or file.get("min.epoch") is None or file["min.epoch"] <= epoch <= file["max.epoch"]
-    ]
-    return sorted(of_epoch, key=lambda file: str(file.get("max.checked_at") or "~"), reverse=True)
+def _newest_first(files: list[dict[str, Any]], wanted: dict[str, int]) -> list[dict[str, Any]]:
+    """Files by the newest check in them; of those that tell it, only such as may hold what is wanted."""
+    may_hold = [file for file in files if all(_may_hold(file, name, value) for name, value in wanted.items())]
+    return sorted(may_hold, key=lambda file: str(file.get("max.checked_at") or "~"), reverse=True)
+
+
+def _may_hold(file: dict[str, Any], column: str, value: int) -> bool:
+    first, last = file.get(f"min.{column}"), file.get(f"max.{column}")
+    return first is None or last is None or first <= value <= last
 
 
 def _checked_before(file: dict[str, Any], rows: pa.Table) -> bool:
     """Whether all checks in a file are older than those of some rows."""
     last = file.get("max.checked_at")
-    return last is not None and last < rows["checked_at"][0].as_py()
+    return last is not None and bool(last < rows["checked_at"][0].as_py())
 
 
 def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None:
@@ -192,6 +198,13 @@ def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None
     return next(
         (epoch for epoch in known if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed"), None
     )
+
+
+def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
+    """What the newest check of an epoch left for the next to go on from."""
+    rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()
+    proofs = rows["proof"].drop_null() if "proof" in rows.column_names else ()
+    return str(proofs[0]) if len(proofs) else None
 
 
 def state_of(rows: pa.Table) -> str:

@@ -16,8 +16,6 @@ OLD = (
     "runs/hours__stream/run/1/alive",
     "runs/hours__stream/run/1/result.json",
     "reports/hours/epoch-000007.html",
-    "quality/hours/gx/uncommitted/validations/results/run/a.json",
-    "quality/hours/gx/uncommitted/data_docs/local_site/validations/results/run/a.html",
 )
 
 
@@ -65,9 +63,8 @@ def test_everything_else_stays_however_old(tmp_path: Path) -> None:
         "alarms.jsonl",
         "logs/hours.epochs.jsonl",
         "shipped/code.zip",
-        "quality/hours/gx/great_expectations.yml",
-        "quality/hours/gx/uncommitted/data_docs/local_site/index.html",
-        "quality/hours/gx/uncommitted/data_docs/local_site/static/styles.css",
+        "quality/hours/index.html",
+        "quality/hours/check-000001-0123456789ab.html",
     )
     for name in kept:
         write(tmp_path, name, days=400)

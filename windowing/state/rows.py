@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windowing.declared import declared_values
 from windowing.keys import KeySchema
 from windowing.panes import EmittedPane, Timing
 from windowing.time import Millis
@@ -175,7 +176,18 @@ class StateSchema:
         if result is None:
             values = [pane["value"] for emitted in raw if emitted for pane in emitted]
             result = pa.array(values).type
+        elif any(pa.types.is_temporal(kind) for kind in _leaves(result)):
+            for pane in (pane for emitted in raw if emitted for pane in emitted):
+                (pane["value"],) = declared_values("result", [pane["value"]], result)
         return pa.array(raw, emitted_type(result))
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types that a type is made of."""
+    if not kind.num_fields:
+        yield kind
+    for index in range(kind.num_fields):
+        yield from _leaves(kind.field(index).type)
 
 
 def emitted_type(result: pa.DataType) -> pa.DataType:
