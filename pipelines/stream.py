@@ -223,7 +223,8 @@ class Stream:
             self.anew = False
             self.on_epoch(manifest)
             if self.upkeep is not None:
-                self.upkeep.after(self.driver.tables, manifest.epoch, self.driver.clock())
+                driver = self.driver
+                self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
     def _source(self) -> Source:
         """The source as it is now; what follows from its columns is found anew only where they changed."""

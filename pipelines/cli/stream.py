@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,13 +87,11 @@ def stream(
     from pipelines.epoch_log import EpochLog
     from pipelines.snapshots.head import read_snapshot
     from pipelines.snapshots.manifest import Manifest
-    from pipelines.snapshots.retention import Retention
     from pipelines.stream import Stream
     from pipelines.upkeep import Upkeep
 
     entry = config.entry(pipeline)
-    retention = Retention(entry.retain_snapshots, timedelta(days=entry.retain_days))
-    upkeep = Upkeep(retention, entry.upkeep_epochs) if entry.upkeep_epochs else None
+    upkeep = Upkeep(entry.retention, entry.upkeep_epochs) if entry.upkeep_epochs else None
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
 
