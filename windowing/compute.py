@@ -75,7 +75,18 @@ class Windows:
                 "an evictor needs every element, so nothing can be aggregated before: use process= "
                 "(functions.ReduceElements or functions.AggregateElements do the same at the firing)",
             )
+        self._check_states()
         self._warn_if_never_cleaned()
+
+    def _check_states(self) -> None:
+        """Refuse two states of one name: a snapshot has a column for each name."""
+        function = self.process
+        of_function = () if function is None else (*function.states(), *function.global_states())
+        of_trigger = (self.trigger or self.assigner.get_default_trigger()).states()
+        for field, states in (("trigger", of_trigger), ("process", of_function)):
+            names = [state.name for state in states]
+            if len(set(names)) < len(names):
+                raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
 
     def _warn_if_never_cleaned(self) -> None:
         """Warn of contents that no time, trigger, evictor or accumulation mode ever takes away."""
@@ -96,6 +107,14 @@ class Windows:
             UnboundedStateWarning,
             stacklevel=4,
         )
+
+    @property
+    def may_lose_data(self) -> bool:
+        """Whether a window may take an element and go away before a pane shows it; the global one never goes."""
+        if isinstance(self.assigner, GlobalWindows):
+            return False
+        trigger = self.trigger or self.assigner.get_default_trigger()
+        return trigger.may_lose_data(event_time=self.assigner.is_event_time, lateness=self.lateness)
 
     @property
     def lateness(self) -> Millis:
@@ -123,14 +142,22 @@ class Windows:
 class KeyedProcess:
     """A process function over keyed elements.
 
+    Args:
+        function: the function.
+        time_sorted: whether the function gets elements by event time, each once the watermark reaches it, with due
+            timers between; what comes later is late. False gives them as they come, as Flink does: the order of
+            arrival shows, and no element is late.
+
     Raises:
         IllegalArgument: it is something else, or declares two states of one name.
     """
 
     function: KeyedProcessFunction
+    time_sorted: bool = True
 
     def __post_init__(self) -> None:
         _check_function(self.function, KeyedProcessFunction)
+        _check_time_sorted(self.time_sorted)
 
     @property
     def result_type(self) -> pa.DataType | None:
@@ -142,14 +169,20 @@ class KeyedProcess:
 class CoProcess:
     """A process function over two keyed inputs, `left` and `right`.
 
+    Args:
+        function: the function.
+        time_sorted: as in `KeyedProcess`, over the elements of both inputs; at one time left ones come first.
+
     Raises:
         IllegalArgument: it is something else, or declares two states of one name.
     """
 
     function: KeyedCoProcessFunction
+    time_sorted: bool = True
 
     def __post_init__(self) -> None:
         _check_function(self.function, KeyedCoProcessFunction)
+        _check_time_sorted(self.time_sorted)
 
     @property
     def result_type(self) -> pa.DataType | None:
@@ -208,6 +241,11 @@ Compute: TypeAlias = Windows | KeyedProcess | CoProcess | IntervalJoin
 
 TWO_INPUTS = (CoProcess, IntervalJoin)
 """What takes the elements of two sources."""
+
+
+def _check_time_sorted(time_sorted: object) -> None:
+    if not isinstance(time_sorted, bool):
+        raise IllegalArgument("time_sorted", time_sorted, "give True (by event time) or False (as elements come)")
 
 
 def _check_function(function: KeyedProcessFunction | KeyedCoProcessFunction, kind: type) -> None:

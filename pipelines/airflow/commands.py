@@ -22,6 +22,7 @@ def backfill_arguments(pipeline: str) -> list[str]:
         _moment("start"),
         _moment("end"),
         "{{ '--and-following' if params.and_following else '--no-and-following' }}",
+        "{{ '--again' if params.again else '' }}",
     ]
 
 

@@ -35,6 +35,13 @@ def backfill() -> dict[str, Param]:
             description="After a correction of the source later intervals were computed from this one's old windows. "
             "Off: their results stay readable, marked stale, until they are run again. On: this run replaces them too.",
         ),
+        "again": Param(
+            False,
+            type="boolean",
+            title="Run it again in any case",
+            description="On: an interval that was run before is run again even if neither its rows nor the code look "
+            "changed.",
+        ),
     }
 
 

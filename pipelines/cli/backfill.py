@@ -26,6 +26,7 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "rejected", "
 @click.option("--end", help="End of event time, not included.")
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="Run intervals after a re-run one again too.")
+@click.option("--again", is_flag=True, help="Run an interval that was run before again even if nothing looks changed.")
 @click.option(
     "--order",
     type=click.Choice(["event", "arrival"]),
@@ -43,6 +44,7 @@ def backfill(
     end: str | None,
     slice_: str | None,
     and_following: bool,
+    again: bool,
     order: str,
     commits_per_epoch: int | None,
     dry_run: bool,
@@ -50,12 +52,12 @@ def backfill(
     """Run PIPELINE over event time from START to END.
 
     Each interval goes on from the snapshot of the one before, so a session that crosses midnight is one
-    session. An interval that was run before is left alone unless its rows or the code changed.
+    session. An interval that was run before is left alone unless its rows or the code changed, or --again is given.
     """
     config = screen.config()
     value = config.pipeline(pipeline)
     if order == "arrival":
-        if start or end or slice_ or and_following or dry_run:
+        if start or end or slice_ or and_following or again or dry_run:
             raise UsageError("--order arrival replays every source commit: it takes no interval, only what to replay")
         _replay(screen, config, value, commits_per_epoch)
         return
@@ -68,7 +70,7 @@ def backfill(
     intervals = list(cut(first, parse_moment(end, "--end"), length))
     _check_start(config, pipeline, first)
     if dry_run:
-        _show_plan(screen, pipeline, intervals)
+        _show_plan(screen, pipeline, intervals, again)
         return
     from time import perf_counter
 
@@ -79,7 +81,7 @@ def backfill(
     with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "backfill") as driver:
         driver.tell = lambda step: status.update(f"{pipeline}: {step}")
         began = perf_counter()
-        for done in run(driver, intervals, and_following):
+        for done in run(driver, intervals, and_following, again):
             counters = done.manifest.counters
             runs.append(
                 {
@@ -161,7 +163,7 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _show_plan(screen: Screen, pipeline: str, intervals: list[Interval]) -> None:
+def _show_plan(screen: Screen, pipeline: str, intervals: list[Interval], again: bool) -> None:
     """What a run would do, told from the newest snapshot alone: no JVM is started."""
     from pipelines.snapshots.head import read_snapshot
     from pipelines.storage import warehouse_of
@@ -180,7 +182,8 @@ def _show_plan(screen: Screen, pipeline: str, intervals: list[Interval]) -> None
         elif interval.start > stands:
             state = "refused: a gap lies before it"
         else:
-            state = "run before: would be compared, and run again if anything changed"
+            compared = "would be compared, and run again if anything changed"
+            state = f"run before: {'would run again' if again else compared}"
         planned.append((interval, state))
     screen.show(
         {"pipeline": pipeline, "planned": [{"interval": i.model_dump(), "state": state} for i, state in planned]},

@@ -16,6 +16,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from pipelines.airflow.embedded import USER, EmbeddedAirflow
 from pipelines.cli.demo_summary import show_summary
@@ -65,11 +66,15 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     _set_up(screen)
     project = _Project.make(folder)
     console = screen.console
-    console.print(
-        f"[bold]Tidegate demo[/bold]: {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
-    )
+    about = f": {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
+    console.print(Text.assemble(("Tidegate demo", "bold"), about))
     airflow = EmbeddedAirflow(
-        home=project.folder / "airflow", dags=project.folder / "dags", runs=project.config.work_folder / "runs", slots=4
+        home=project.folder / "airflow",
+        dags=project.folder / "dags",
+        runs=project.config.work_folder / "runs",
+        slots=4,
+        # Whoever keeps the page open may start a continuous stream, whose first epoch is waited for in the triggerer.
+        triggerer=serve,
     )
     try:
         with console.status("starting Airflow (real scheduler, SQLite)") as status, _beside(airflow.start) as started:

@@ -52,8 +52,15 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
 
 
 def lag(millis: int | None) -> str:
-    """How far the watermark lies behind, for people."""
-    return "-" if millis is None else str(timedelta(seconds=round(millis / 1000)))
+    """Show how far the watermark lies behind the clock: `0:00:07`, `3 d 4 h`, `13.9 years`; - while there is none."""
+    if millis is None:
+        return "-"
+    seconds = round(millis / 1000)
+    days, rest = divmod(abs(seconds), 86_400)
+    sign = "-" if seconds < 0 else ""
+    if not days:
+        return f"{sign}{timedelta(seconds=rest)}"
+    return f"{sign}{days} d {rest // 3600} h" if days < 1000 else f"{sign}{days / 365.25:.1f} years"
 
 
 def _cells(row: dict[str, Any]) -> list[object]:
@@ -69,7 +76,8 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["fired_early"] + row["fired_on_time"] + row["fired_late"],
         row["open_windows"],
         moment(row["watermark"]),
-        lag(row.get("watermark_lag_ms")),
+        # The interval of a backfill was chosen: its age says nothing about the run.
+        "-" if row["kind"] == "backfill" else lag(row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),
         moment(row["started_at"]),
     ]

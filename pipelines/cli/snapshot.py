@@ -240,6 +240,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
         "intervals again that it is given again"
     )
     migrates = f"; the next epoch migrates the state: {', '.join(found.migrations)}" if found.migrations else ""
+    notes = "".join(f"; {note}" for note in found.notes)
     screen.show(
         {
             "pipeline": pipeline,
@@ -248,7 +249,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
             "same_code": same,
             "migrations": found.migrations,
         },
-        f"{pipeline} can go on from epoch {manifest.epoch}: {told}{migrates}",
+        f"{pipeline} can go on from epoch {manifest.epoch}: {told}{migrates}{notes}",
     )
 
 

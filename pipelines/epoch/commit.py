@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
+from pipelines.epoch.event_times import sides_of
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.snapshots.commit import as_data_file, check_before_commit, commit_snapshot, outrun
@@ -28,6 +29,7 @@ COUNTERS = (
     "timers_deleted",
     "open_windows",
     "reopened",
+    "never_emitted",
 )
 
 
@@ -101,6 +103,11 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         watermark=plan.watermark,
         partitions=plan.partitions,
         inputs=plan.input_watermarks,
+        watermark_by={
+            side: one.watermark_by
+            for one, side in zip(bound.pipeline.inputs, sides_of(bound.pipeline), strict=True)
+            if one.watermark_by is not None
+        },
         processing_time=plan.clock,
         stagger_offset=plan.stagger_offset,
         max_parallelism=bound.pipeline.max_parallelism,

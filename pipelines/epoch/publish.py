@@ -213,8 +213,8 @@ def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[st
         return ()
     if table == results.NAME:
         return key
-    ours = {field.name for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
-    named = tuple(f"input_{name}" if name in ours else name for name in key)
+    ours = {field.name.casefold() for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
+    named = tuple(f"input_{name}" if name.casefold() in ours else name for name in key)
     return named if set(named) <= set(schema.names) else ()
 
 

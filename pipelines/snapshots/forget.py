@@ -159,9 +159,10 @@ def _named_for(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: S
     found = set()
     for one, side in zip(pipeline.inputs, SIDES if snapshot.inputs else ("",), strict=False):
         columns = one.key or pipeline.key
-        if one.watermark_by not in columns:
+        by = snapshot.watermark_by.get(side, one.watermark_by)
+        if by not in columns:
             continue
-        part = columns.index(one.watermark_by)
+        part = columns.index(by)
         column = KeySchema((schema.names[part],), (schema.types[part],))
         prefix = f"{side}:" if side else ""
         found |= {

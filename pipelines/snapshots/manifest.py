@@ -165,6 +165,8 @@ class Manifest(_Value):
     """One snapshot.
 
     Of two inputs, `inputs` holds the watermark of each side, and names of `partitions` are or begin with it.
+    `watermark_by` names the column that the partitions of an input are of, by side (`""` of a single input); an input
+    without one is not in it, and older manifests don't have it.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -180,6 +182,7 @@ class Manifest(_Value):
     watermark: int
     partitions: dict[str, PartitionWatermark] = {}
     inputs: dict[str, int] = {}
+    watermark_by: dict[str, str] = {}
     processing_time: int
     stagger_offset: int | None = None
     max_parallelism: int
@@ -193,6 +196,14 @@ class Manifest(_Value):
     run_id: str
     started_at: int
     library_version: str
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what older versions don't know where it says nothing: they refuse a field that they don't know."""
+        fields: dict[str, Any] = dump(self)
+        if not self.watermark_by:
+            fields.pop("watermark_by", None)
+        return fields
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
@@ -211,6 +222,31 @@ class Manifest(_Value):
         """How far the watermark lies behind the clock, milliseconds; None before there is one, and after the last."""
         known = MIN_TIMESTAMP < self.watermark < MAX_TIMESTAMP
         return self.processing_time - self.watermark if known else None
+
+    def partitions_of(self, side: str) -> dict[str, PartitionWatermark]:
+        """The source partitions of an input by their own names.
+
+        Args:
+            side: `left` or `right`, or empty where there is one input.
+        """
+        return {
+            name.removeprefix(side).removeprefix(":") if side else name: known
+            for name, known in self.partitions.items()
+            if not side or name == side or name.startswith(f"{side}:")
+        }
+
+    def are_partitioned_by(self, side: str, column: str | None) -> bool:
+        """Whether the partitions of an input are those of a column; of None, whether the input has just one.
+
+        An older manifest does not name the column; there only partitions that have a name tell that there is one.
+        """
+        known = self.watermark_by.get(side)
+        if known is not None:
+            return known == column
+        names = set(self.partitions_of(side))
+        if self.watermark_by or column is None:
+            return column is None and names <= {""}
+        return not names or names != {""}
 
     def goes_to(self, table: str) -> bool:
         """Whether publishing the epoch is a commit of a table."""
@@ -254,6 +290,11 @@ def line_after(parent: Manifest | None, epoch: int) -> Line:
     if before and before[-1][1] == epoch - 1:
         return (*before[:-1], (before[-1][0], epoch))
     return (*before, (epoch, epoch))
+
+
+def is_on(line: Line, epoch: int) -> bool:
+    """Whether a line passes through an epoch."""
+    return any(first <= epoch <= last for first, last in line)
 
 
 def fork_of(one: Line, other: Line) -> int:

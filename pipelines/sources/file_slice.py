@@ -94,7 +94,7 @@ class FileSlice:
         times, valid = columns.millis(table[columns.timestamp])
         null_key = null_flags([table[name] for name in columns.key])
         wanted = np.ones(len(times), np.bool_)
-        for unusable in columns.unusable(part, times, valid, null_key).values():
+        for unusable in columns.unusable(part, times, valid, null_key, table).values():
             wanted &= ~unusable
         if len(times) and (int(times.min()) < part.since or int(times.max()) >= part.until):
             wanted &= (times >= part.since) & (times < part.until)
@@ -152,6 +152,11 @@ class FileSlice:
         try:
             with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
                 metadata = pq.read_metadata(stream)
+                if part.rows is not None and metadata.num_rows != part.rows:
+                    raise Refused(
+                        f"source table {self.table}: file {part.path} has {metadata.num_rows} rows, and the log says "
+                        f"{part.rows}: it was replaced. Put the file back that was committed"
+                    )
                 names = metadata.schema.to_arrow_schema().names
                 yield SourceParquet(
                     pq.ParquetFile(

@@ -7,6 +7,7 @@ the run with the version named.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,18 +20,21 @@ from pipelines.snapshots.manifest import Position
 from pipelines.storage import Warehouse, active_files
 from windowing.time import Millis, to_millis
 
+_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+"""How an absolute path begins, or a URI with a scheme."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """A data file of the source.
 
     Args:
-        path: relative to the table, as the file system knows it.
+        path: relative to the table, as the file system knows it; what tells files apart, for base names repeat.
         written: when it was written, int64 epoch milliseconds; stays when the log is cleaned up.
         action: its add action as JSON; empty for files that are only known from a snapshot.
         newest: the largest event time in it where the log tells, int64 epoch milliseconds.
         oldest: the smallest.
-        rows: how many rows it has, where the log tells.
+        rows: how many rows it has without those that a deletion vector takes out, where the log tells.
     """
 
     path: str
@@ -39,11 +43,6 @@ class SourceFile:
     newest: Millis | None = None
     oldest: Millis | None = None
     rows: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Base name."""
-        return self.path.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +83,16 @@ class SourceLog:
     def now(self) -> SourceLog:
         """The log as it is now."""
         return SourceLog(self.warehouse, self.path)
+
+    @property
+    def collations(self) -> dict[str, str]:
+        """The collation of each column that is compared otherwise than byte by byte."""
+        found = {}
+        for field in json.loads(self.columns)["fields"]:
+            for place, collation in (field.get("metadata", {}).get("__COLLATIONS") or {}).items():
+                if place == field["name"] and not str(collation).endswith("UTF8_BINARY"):
+                    found[field["name"]] = str(collation)
+        return found
 
     @property
     def partition_columns(self) -> list[str]:
@@ -131,15 +140,56 @@ class SourceLog:
             self._check_append_only(version, actions)
             files = tuple(
                 SourceFile(
-                    unquote(add["path"]), add["modificationTime"], json.dumps({"add": add}), rows=_number_of_rows(add)
+                    self._path_of(add["path"]),
+                    add["modificationTime"],
+                    json.dumps({"add": add}),
+                    rows=_number_of_rows(add),
                 )
                 for action in actions
                 if (add := action.get("add")) and add.get("dataChange", True)
             )
             if files:
-                self._check_present(version, files)
+                self._check_present(
+                    version,
+                    files,
+                    "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a "
+                    "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
+                    "pause",
+                )
                 commits.append(SourceCommit(version, _commit_time(actions), files))
         return commits
+
+    def settled(self, version: int) -> int:
+        """The newest version that holds the same rows: maintenance (OPTIMIZE, VACUUM, ALTER) is all that came since.
+
+        A position that goes on to it needs no log entry before it any more, nor files that were compacted away.
+        """
+        for following in range(version + 1, self.head + 1):
+            try:
+                if any(_changes_data(action) for action in self._actions(following)):
+                    break
+            except Refused:
+                break
+            version = following
+        return version
+
+    def next_commit(self, after: int) -> SourceCommit | None:
+        """The first version after `after` that added data; None where there is none.
+
+        Raises:
+            Refused: as `commits` does.
+        """
+        following = self.settled(after) + 1
+        commits = self.commits(following - 1, following) if following <= self.head else []
+        return commits[0] if commits else None
+
+    def time_of(self, version: int) -> Millis:
+        """Commit time of a version.
+
+        Raises:
+            Refused: its log entry is gone.
+        """
+        return _commit_time(list(self._actions(version)))
 
     def active(self, timestamp: str, version: int | None = None) -> list[SourceFile]:
         """The files of a version (the newest), with the largest value of a timestamp column where it is known.
@@ -156,34 +206,55 @@ class SourceLog:
                     f"source table {self.path} can't be read at version {version} any more ({error}): its log was "
                     "cleaned up. Start a new pipeline with a backfill of the table as it is now"
                 ) from error
-            self._check_present(version, tuple(SourceFile(unquote(file["path"]), 0) for file in active_files(table)))
+            self._check_present(
+                version,
+                tuple(SourceFile(self._path_of(file["path"]), 0) for file in active_files(table)),
+                "they were compacted and vacuumed since it was read. Read on first, with `tidegate stream` or the "
+                "backfill of the next interval, and run this again",
+            )
+        # Of these the log's reader does not tell which rows a deletion vector takes out.
+        is_whole = "deletionVectors" not in self.reader_features
         return [
             SourceFile(
-                unquote(file["path"]),
+                self._path_of(file["path"]),
                 to_millis(written) if hasattr(written := file["modification_time"], "year") else int(written),
                 newest=_known_millis(file.get(f"max.{timestamp}")),
                 oldest=_known_millis(file.get(f"min.{timestamp}")),
-                rows=file.get("num_records"),
+                rows=file.get("num_records") if is_whole else None,
             )
             for file in active_files(table)
         ]
 
     def versions_of(self, files: Sequence[SourceFile], until: int) -> dict[str, int | None]:
-        """By name, the version that added each file; None where the log does not tell any more.
+        """By path, the version that added each file; None where the log does not tell any more.
 
         A file that a compaction wrote holds rows of several versions, so it has none.
         """
-        found: dict[str, int | None] = {file.name: None for file in files}
+        found: dict[str, int | None] = {file.path: None for file in files}
         for version in range(until + 1):
             try:
                 adds = [action["add"] for action in self._actions(version) if "add" in action]
             except Refused:
                 continue
             for add in adds:
-                name = unquote(add["path"]).rsplit("/", 1)[-1]
-                if name in found and add.get("dataChange", True):
-                    found[name] = version
+                path = self._path_of(add["path"])
+                if path in found and add.get("dataChange", True):
+                    found[path] = version
         return found
+
+    def _path_of(self, path: str) -> str:
+        """The path of a file relative to the table, as the file system knows it; the log has it as a URI.
+
+        Raises:
+            Refused: it lies elsewhere, as the files of a shallow clone do.
+        """
+        if _ELSEWHERE.match(path):
+            raise Refused(
+                f"source table {self.path} has files outside its folder ({unquote(path)}), as a shallow clone has: "
+                "they go when the table that it was cloned from is vacuumed. Name that table as the source, or copy "
+                "the rows into a table of their own (CREATE TABLE ... AS SELECT)"
+            )
+        return unquote(path)
 
     def _check_append_only(self, version: int, actions: list[dict[str, Any]]) -> None:
         if not any("remove" in action and action["remove"].get("dataChange", True) for action in actions):
@@ -195,13 +266,11 @@ class SourceLog:
             "with a backfill of the table as it is now"
         )
 
-    def _check_present(self, version: int, files: tuple[SourceFile, ...]) -> None:
+    def _check_present(self, version: int, files: tuple[SourceFile, ...], why: str) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise Refused(
-                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): "
-                "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a backfill "
-                "of the table as it is now, and keep the source's files for longer than the pipeline may pause"
+                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): {why}"
             )
 
     def _actions(self, version: int) -> Iterator[dict[str, Any]]:
@@ -218,6 +287,10 @@ class SourceLog:
             ) from error
 
 
+def _changes_data(action: dict[str, Any]) -> bool:
+    return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
+
+
 def _commit_time(actions: list[dict[str, Any]]) -> Millis:
     """The commit's own time; file times are the last resort, since copying a table changes them."""
     for action in actions:
@@ -228,9 +301,9 @@ def _commit_time(actions: list[dict[str, Any]]) -> Millis:
 
 
 def _number_of_rows(add: dict[str, Any]) -> int | None:
-    """As the statistics of an add action tell."""
+    """As the statistics of an add action tell, without the rows that its deletion vector takes out."""
     rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
-    return None if rows is None else int(rows)
+    return None if rows is None else int(rows) - int((add.get("deletionVector") or {}).get("cardinality", 0))
 
 
 def _known_millis(value: Any) -> Millis | None:

@@ -18,6 +18,7 @@ SHARD_COUNTERS = (
     "withdrawn",
     "open_windows",
     "reopened",
+    "never_emitted",
 )
 """What is counted for each range of key groups too: conservation is checked there."""
 
@@ -55,5 +56,6 @@ SCHEMA = pa.schema(
         column("stale", pa.bool_(), "whether an interval before it was run again since", False),
         column("reopened", pa.int64(), "late rows that windows took in after all"),
         column("watermark_lag_ms", pa.int64(), "how far the watermark lies behind the clock"),
+        column("never_emitted", pa.int64(), "elements in windows that went away before a pane showed them"),
     ]
 )

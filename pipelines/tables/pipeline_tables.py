@@ -151,7 +151,7 @@ class PipelineTables:
             added = []
             for field in Schema.from_arrow(schema).fields:
                 was = known.get(field.name)
-                kind = field.type if was is None else _with_fields_of(was.type, field.type)
+                kind = field.type if was is None else merged_type(was.type, field.type)
                 if kind is None:
                     raise Refused(
                         f"column {field.name!r} of table {self.path(table)} is {was and was.type}, and the code has "
@@ -166,17 +166,17 @@ class PipelineTables:
         return widened
 
 
-def _with_fields_of(known: DeltaType, wanted: DeltaType) -> DeltaType | None:
+def merged_type(known: DeltaType, wanted: DeltaType) -> DeltaType | None:
     """A type that holds what both hold; None where there is none. Structs, in lists too, may have more fields."""
     if isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
-        element = _with_fields_of(known.element_type, wanted.element_type)
+        element = merged_type(known.element_type, wanted.element_type)
         return None if element is None else known if element == known.element_type else ArrayType(element)
     if not (isinstance(known, StructType) and isinstance(wanted, StructType)):
         return known if known == wanted else None
     fields = {field.name: field for field in known.fields}
     for field in wanted.fields:
         was = fields.get(field.name)
-        kind = field.type if was is None else _with_fields_of(was.type, field.type)
+        kind = field.type if was is None else merged_type(was.type, field.type)
         if kind is None:
             return None
         if was is None or kind != was.type:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.tables.columns import TIMESTAMP, column
+from pipelines.tables.columns import TIMESTAMP, column, quoted
 from windowing.keys import KeySchema
 from windowing.time import MAX_TIMESTAMP, Millis
 
@@ -69,7 +69,7 @@ def latest_query(table: str, key: tuple[str, ...], panes: bool = True) -> str:
     """
     if not panes:
         return f"SELECT * FROM {table} WHERE NOT stale"
-    by = ", ".join(f"`{name}`" for name in (*key, "window_id"))
+    by = ", ".join(quoted(name) for name in (*key, "window_id"))
     return (
         f"SELECT * EXCEPT (newest) FROM (SELECT *, max_by(struct(pane, op), struct(pane, epoch, op = '-')) OVER "
         f"(PARTITION BY {by}) AS newest FROM {table} WHERE NOT stale) "

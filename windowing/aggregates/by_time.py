@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
@@ -103,9 +104,7 @@ class _ByTime(TimedAggregateFunction, VectorisedAggregate):
         best = groups.max(at) if self._last else groups.min(at)
         chosen = at == best[groups.ids]
         if chosen.sum() > len(groups):
-            rank = ranks(values)
-            worst = MIN_TIMESTAMP if self._last else MAX_TIMESTAMP
-            rank[~chosen] = worst
+            rank = np.where(chosen, ranks(values), MIN_TIMESTAMP if self._last else MAX_TIMESTAMP)
             chosen &= rank == (groups.max(rank) if self._last else groups.min(rank))[groups.ids]
         rows = first_rows(chosen, groups)
         fields = [pa.field("at", pa.int64()), pa.field("value", values.type)]
