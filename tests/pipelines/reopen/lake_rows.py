@@ -24,7 +24,8 @@ from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.sources.columns import OK
 from pipelines.sources.source import Source
-from pipelines.tables.late import input_names
+from pipelines.tables import late
+from pipelines.tables.columns import input_rows
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.testing.rows import event_millis, events_table, status
 from tests.lake import Lake
@@ -56,7 +57,8 @@ class LakeRows:
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """The key is a column of the source."""
-        assert {"user": "user"}.items() <= input_names(self.source.bound.source).items()
+        source = self.source.bound.source
+        assert input_rows(late_rows, late.TRAILING, source, {})["user"].equals(late_rows["user"])
         return late_rows
 
     def passed(self, windows: Windows) -> pa.Table:
