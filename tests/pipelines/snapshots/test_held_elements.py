@@ -1,4 +1,4 @@
-"""Elements that wait for the watermark, in snapshots: they move without events, and no change of the code loses them."""
+"""Elements that wait for the watermark, in snapshots: they move without events, and no changed code loses them."""
 
 from __future__ import annotations
 
