@@ -141,6 +141,14 @@ class Windows:
         )
 
     @property
+    def may_lose_data(self) -> bool:
+        """Whether a window may take an element and go away before a pane shows it; the global one never goes."""
+        if isinstance(self.assigner, GlobalWindows):
+            return False
+        trigger = self.trigger or self.assigner.get_default_trigger()
+        return trigger.may_lose_data(event_time=self.assigner.is_event_time, lateness=self.lateness)
+
+    @property
     def lateness(self) -> Millis:
         """Allowed lateness in milliseconds; 0 in processing time, where nothing is ever late."""
         return millis(self.allowed_lateness, "allowed_lateness") if self.assigner.is_event_time else 0

@@ -23,9 +23,7 @@ def explain(screen: Screen, pipeline: str) -> None:
     data["operator"] = {"name": choice.name, "reason": choice.reason}
     screen.show(
         data,
-        Text.assemble(
-            (pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"
-        ),
+        Text.assemble((pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"),
         f"order: {explanation.order}",
         table(
             "an epoch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ def with_screen(command: F) -> F:
     def wrapper(
         *args: Any, config_file: Path | None, as_json: bool, output: Path | None, debug: bool, **kwargs: Any
     ) -> Any:
+        # What py4j logs is in the log of Spark's process; people get it only if they ask for it.
+        logging.getLogger("py4j").propagate = debug
         screen = Screen(as_json, plain_console(), config_file, output)
         return command(screen, *args, **kwargs)
 

@@ -29,6 +29,7 @@ COUNTERS = (
     "timers_deleted",
     "open_windows",
     "reopened",
+    "never_emitted",
 )
 
 
