@@ -17,6 +17,7 @@ from pipelines.binding import bind
 from pipelines.cli import cli
 from pipelines.errors import Refused
 from pipelines.lease import Lease
+from pipelines.reopen.selection import check_reopenable
 from pipelines.snapshots.compatibility import check_restorable, compare, ready
 from pipelines.snapshots.forget import forget
 from pipelines.snapshots.waiting import open_windows
@@ -85,6 +86,11 @@ def test_what_comes_when_the_watermark_has_reached_its_time_is_late(run: ByHand)
     assert (late["user"], late["value"], late["reason"], late["lateness_ms"]) == ("ann", 2, "late", 0)
     assert (manifest.counters["on_time"], manifest.counters["late"]) == (1, 1)
     assert manifest.counters["rows_out"] == 0
+
+
+def test_late_rows_of_a_function_are_not_reopened_and_the_way_out_is_a_larger_bound() -> None:
+    with pytest.raises(Refused, match="nothing takes its results back"):
+        check_reopenable(silent())
 
 
 def test_rows_out_counts_what_a_function_put_out(run: ByHand) -> None:
