@@ -47,7 +47,8 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
     if isinstance(windows, KeyedProcess | CoProcess):
         raise Refused(
             f"late rows of pipeline {pipeline.name!r} can't be reopened: its function went on without them, and "
-            "nothing takes its results back. Give its watermark strategy a larger bound, or backfill it under another name"
+            "nothing takes its results back. Give its watermark strategy a larger bound, or backfill it under another "
+            "name"
         )
     if not isinstance(windows, Windows):
         reason: str | None = f"{type(windows).__name__} instead of windows"
