@@ -12,12 +12,14 @@ from pipelines.config import Config
 from pipelines.errors import Refused, UsageError
 from pipelines.intervals import cut, describe, parse_moment, parse_slice, show
 from pipelines.snapshots.manifest import Interval, Manifest
+from pipelines.tables import epochs
+from windowing.compute import Windows
 from windowing.time import show_millis
 
 if TYPE_CHECKING:
     from pipelines.pipeline import Pipeline
 
-_COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "rejected", "fired", "open", "seconds")
+_COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
 
 
 @click.command()
@@ -99,7 +101,7 @@ def backfill(
             )
             screen.tell(
                 f"{describe(done.interval)}  {done.state}  epoch {done.manifest.epoch}: {counters['events_in']} in, "
-                f"{counters['late']} late, {fired(counters)} fired, {counters['open_windows']} open, "
+                f"{counters['late']} late, {put_out(value, counters)}, {counters['open_windows']} open, "
                 f"{runs[-1]['seconds']} s"
             )
             began = perf_counter()
@@ -153,8 +155,9 @@ def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoc
             counters = manifest.counters
             made.append({"epoch": manifest.epoch, "watermark": manifest.watermark, "counters": counters})
             screen.tell(
-                f"epoch {manifest.epoch}: {counters['events_in']} in, {counters['late']} late, {fired(counters)} "
-                f"fired, {counters['open_windows']} open, watermark {show_millis(manifest.watermark)}"
+                f"epoch {manifest.epoch}: {counters['events_in']} in, {counters['late']} late, "
+                f"{put_out(pipeline, counters)}, {counters['open_windows']} open, "
+                f"watermark {show_millis(manifest.watermark)}"
             )
     screen.show({"pipeline": pipeline.name, "epochs": made}, f"{pipeline.name}: every source commit is replayed")
 
@@ -162,6 +165,13 @@ def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoc
 def fired(counters: dict[str, int]) -> int:
     """Panes of all timings."""
     return counters["fired_early"] + counters["fired_on_time"] + counters["fired_late"]
+
+
+def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
+    """What came out of an epoch: windows that fired, or the rows of a process function or join."""
+    if isinstance(pipeline.compute, Windows):
+        return f"{fired(counters)} fired"
+    return f"{counters.get(epochs.ROWS_OUT, '-')} rows out"
 
 
 def _row(run: dict[str, Any]) -> tuple[object, ...]:
@@ -173,8 +183,9 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
         counters["events_in"],
         counters["on_time"],
         counters["late"],
-        counters["rejected"],
+        counters["no_window"] + counters["rejected"] + counters["dropped"],
         fired(counters),
+        counters.get(epochs.ROWS_OUT, "-"),
         counters["open_windows"],
         f"{run['seconds']:.1f}",
     )

@@ -23,6 +23,7 @@ from pipelines.sources.columns import COMMIT, OK, STATUS, TIME
 from pipelines.sources.source import Source
 from pipelines.storage import read_table
 from pipelines.tables import epochs
+from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
 from windowing.time import MIN_TIMESTAMP, Millis, to_millis
@@ -90,7 +91,7 @@ class Passed:
     def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
         self._spark = spark
         self._source = source
-        self._position = source.position_of(head.manifest)
+        self._position = source.settled(source.position_of(head.manifest))
         by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
         self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 
@@ -102,7 +103,7 @@ class Passed:
         behind = self._rows().where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
         # All times between two bounds of windows lie in the same windows.
         number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")
-        names = [F.col(f"`{name}`") for name in key.names]
+        names = [F.col(quoted(name)) for name in key.names]
         found = behind.groupBy(*names, number.alias(_SLOT)).agg(F.max(_JUDGED_AT).alias(_JUDGED_AT)).toArrow()
         times = np.asarray(found[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, found, times, also=(_JUDGED_AT,))
@@ -118,9 +119,9 @@ class Passed:
         source, position = self._source, self._position
         files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
         versions = source.log.versions_of(files, position.version)
-        marks = {file.name: self._judged_at(versions[file.name]) for file in files}
+        marks = {file.path: self._judged_at(versions[file.path]) for file in files}
         known = sorted(set(marks.values()))
-        origins = {file.name: (known.index(marks[file.name]), file.written) for file in files}
+        origins = {file.path: (known.index(marks[file.path]), file.written) for file in files}
         frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
         judged = self._spark.createDataFrame(list(enumerate(known)), f"{COMMIT} int, {_JUDGED_AT} long")
         usable = F.col(STATUS) == OK

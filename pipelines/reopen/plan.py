@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.binding import BoundPipeline
+from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from pipelines.epoch.publish import key_columns
 from pipelines.epoch.shard import ShardOutcome
@@ -191,7 +192,7 @@ def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Mi
         frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
         steps=(CommitStep(clock_of(head), manifest.watermark),),
-        partitions=dict(manifest.partitions),
+        partitions=EventTimes.of(bound.pipeline, manifest).partitions,
         watermark_before=MIN_TIMESTAMP,
         # Those of the head: its files are cut as they are.
         shards=tuple(Shard(first=shard.first, last=shard.last) for shard in manifest.shards),

@@ -21,7 +21,7 @@ from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.sources.source import Source
 from pipelines.storage import arrow_schema
-from pipelines.tables import late, results, state
+from pipelines.tables import epochs, late, results, state
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
 
@@ -120,6 +120,7 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
     )
     counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
     counted["reopened"] = sum(plan.late_rows)
+    counted[epochs.ROWS_OUT] = sum(file.rows for file in work[results.NAME].files)
     manifest = manifest.model_copy(
         update={
             "counters": {**manifest.counters, **counted},

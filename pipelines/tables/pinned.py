@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from pipelines.errors import Refused, TidegateError, UsageError
 from pipelines.snapshots.contents import state_rows
 from pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
-from pipelines.snapshots.manifest import Manifest
+from pipelines.snapshots.manifest import Manifest, is_on
 from pipelines.snapshots.published import newest_published, published_epoch
 from pipelines.storage import read_table
 from pipelines.tables import epochs, late, rejects, results, state
@@ -27,7 +28,7 @@ class PinnedTables:
         results: every pane.
         late: rows that came too late.
         rejects: rows that can't be used.
-        epochs: one row an epoch, by number.
+        epochs: one row an epoch of the snapshot's line, by number.
         state: rows of the snapshot.
     """
 
@@ -58,6 +59,56 @@ class PinnedTables:
         return results.final(self.latest_windows(), self.manifest.watermark)
 
 
+@dataclass(frozen=True)
+class PinnedEpoch:
+    """An epoch and the tables that hold its rows, opened at one version each and not read yet.
+
+    Args:
+        snapshot: of the epoch.
+        handles: the published tables.
+        epochs: one row an epoch of the snapshot's line, by number.
+        others: rows of table epochs off that line: what was done between two intervals, one of which was run again.
+    """
+
+    snapshot: Snapshot
+    handles: dict[str, DeltaTable]
+    epochs: pa.Table
+    others: pa.Table
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The version of each table."""
+        opened = {name: handle.version() for name, handle in self.handles.items()}
+        return {state.NAME: self.snapshot.version, **opened}
+
+    @property
+    def current(self) -> pc.Expression:
+        """The rows that count as of the epoch."""
+        return (pc.field("epoch") <= self.snapshot.manifest.epoch) & ~pc.field("stale")
+
+
+def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
+    """The tables of a pipeline as of an epoch, for who reads them in parts. Arguments and errors as `pin_tables`."""
+    head, published = require_snapshot(tables), published_epoch(tables)
+    _check_settled(head.manifest, published)
+    snapshot = newest_published(tables, head) or head if epoch is None else _of_epoch(tables, epoch)
+    manifest = snapshot.manifest
+    if manifest.epoch > published:
+        raise Refused(
+            f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of it will do so"
+        )
+    handles = {name: tables.open(name) for name in PUBLISHED}
+    pinned = PinnedEpoch(snapshot, handles, epochs.SCHEMA.empty_table(), epochs.SCHEMA.empty_table())
+    rows = read_table(tables.warehouse, handles[epochs.NAME], where=pinned.current).sort_by("epoch")
+    is_on_line = pa.array([is_on(manifest.line, number) for number in rows["epoch"].to_pylist()], pa.bool_())
+    if manifest.epoch not in rows["epoch"].to_pylist():
+        raise Refused(
+            f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began before it. "
+            "Look at the newest epoch, or restore that one first"
+        )
+    return replace(pinned, epochs=rows.filter(is_on_line), others=rows.filter(pc.invert(is_on_line)))
+
+
 def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables:
     """The tables of a pipeline as of an epoch.
 
@@ -70,34 +121,19 @@ def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables
         Refused: it is not published yet, or was replaced by a later restore or re-run.
         TidegateError: the newest is being published, and takes rows away: some tables have them still.
     """
-    head, published = require_snapshot(tables), published_epoch(tables)
-    _check_settled(head.manifest, published)
-    snapshot = newest_published(tables, head) or head if epoch is None else _of_epoch(tables, epoch)
-    manifest = snapshot.manifest
-    if manifest.epoch > published:
-        raise Refused(
-            f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of it will do so"
-        )
-    versions = {state.NAME: snapshot.version}
-    read = {}
-    for name in PUBLISHED:
-        handle = tables.open(name)
-        versions[name] = handle.version()
-        current = (pc.field("epoch") <= manifest.epoch) & ~pc.field("stale")
-        read[name] = read_table(tables.warehouse, handle, where=current)
-    if manifest.epoch not in read[epochs.NAME]["epoch"].to_pylist():
-        raise Refused(
-            f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began before it. "
-            "Look at the newest epoch, or restore that one first"
-        )
+    pinned = pin_epoch(tables, epoch)
+    read = {
+        name: read_table(tables.warehouse, pinned.handles[name], where=pinned.current)
+        for name in (results.NAME, late.NAME, rejects.NAME)
+    }
     return PinnedTables(
-        snapshot,
-        versions,
+        pinned.snapshot,
+        pinned.versions,
         read[results.NAME],
         read[late.NAME],
         read[rejects.NAME],
-        read[epochs.NAME].sort_by("epoch"),
-        state_rows(tables.warehouse, snapshot),
+        pinned.epochs,
+        state_rows(tables.warehouse, pinned.snapshot),
     )
 
 
