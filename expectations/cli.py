@@ -31,8 +31,11 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     from expectations.pinned import pin
     from expectations.run import run_suites
     from expectations.suites import suites
+    from pipelines.driver import system_clock
     from pipelines.storage import warehouse_of
+    from pipelines.tables import quality as outcomes
     from pipelines.tables.pipeline_tables import PipelineTables
+    from pipelines.work_folder import DAY, clean_work
 
     own = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
     if own is not None and not hasattr(own, "expectations"):
@@ -42,6 +45,9 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     folder.mkdir(parents=True, exist_ok=True)
     pinned = pin(tables, config.pipeline(pipeline), epoch, folder)
     run = run_suites(suites(pinned, own), pinned, tables, folder)
+    now = system_clock()
+    outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
+    clean_work(config.work_folder, config.retain_work_days, now)
     report = None
     if with_report:
         from pipelines.report.page import write_report

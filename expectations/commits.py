@@ -22,6 +22,7 @@ from pipelines.storage import active_files
 from pipelines.tables.checksum import add_up, checksum_of
 from pipelines.tables.files import CHECKSUM
 from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.tables.table_log import TableLog
 
 UNKNOWN, LOST, CHANGED, REWRITTEN = "unknown", "lost", "changed", "rewritten"
 """Faults of a file: nobody of ours added it; it was removed; its rows are others; somebody else wrote it anew."""
@@ -63,8 +64,8 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
         since: a version whose files are right; None where there is none.
     """
     folder = tables.warehouse.path(tables.pipeline, table, "_delta_log")
-    names = tables.warehouse.names(folder)
-    logged = sorted(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
+    # Older snapshots that were kept stand alone: between them the log has gaps.
+    logged = TableLog(tables, table).recent
     oldest = logged[0] if logged else handle.version()
     if since is not None and not oldest <= since <= handle.version():
         since = None

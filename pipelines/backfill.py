@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.driver import Driver
+from pipelines.epoch.plan_end import plan_end
 from pipelines.epoch.plan_interval import changed_rows, plan_interval
 from pipelines.errors import Refused
 from pipelines.intervals import describe
+from pipelines.rerun import History, bounds
 from pipelines.snapshots.compatibility import ready
-from pipelines.snapshots.head import Snapshot, SnapshotEntry, lineage, read_snapshot
-from pipelines.snapshots.manifest import QUIET, Interval, Manifest, StaleInterval
+from pipelines.snapshots.head import Snapshot, lineage, read_snapshot
+from pipelines.snapshots.manifest import Interval, Manifest, StaleInterval
 from pipelines.sources.source import Source
-from windowing.time import show_millis
+from windowing.time import MAX_TIMESTAMP, show_millis
 
 
 @dataclass(frozen=True)
@@ -36,22 +38,26 @@ class IntervalRun:
     manifest: Manifest
 
 
-def backfill(driver: Driver, intervals: Iterable[Interval], and_following: bool = False) -> Iterator[IntervalRun]:
+def backfill(
+    driver: Driver, intervals: Iterable[Interval], and_following: bool = False, again: bool = False
+) -> Iterator[IntervalRun]:
     """Run intervals one after the other.
 
     Args:
         driver: holds the lease.
         intervals: in order, without gaps.
         and_following: whether intervals after a re-run one, which it made stale, are run again too.
+        again: whether one that was run before is run again even though code and rows look the same.
 
     Raises:
-        Refused: an interval does not begin where event time stands, or lies under a stream.
+        Refused: an interval does not begin where event time stands, or lies under a stream; or it was run before,
+            and the snapshot that it went on from is no longer retained.
         Stopped: `tidegate stop` asked for the end between two intervals.
     """
     driver.recover()
     for interval in intervals:
         driver.heed_stop()
-        yield _run(driver, interval)
+        yield _run(driver, interval, again)
     while and_following:
         head = read_snapshot(driver.tables)
         if head is None or not head.manifest.stale:
@@ -61,17 +67,52 @@ def backfill(driver: Driver, intervals: Iterable[Interval], and_following: bool 
         yield _run(driver, Interval(start=first.start, end=first.end))
 
 
-def _run(driver: Driver, interval: Interval) -> IntervalRun:
+def end_of_input(driver: Driver) -> Manifest | None:
+    """End event time after a backfill's last interval, so that what is open fires; None where it has ended before.
+
+    Raises:
+        Refused: nothing was run yet, a stream has taken over, or intervals are to be run again before.
+    """
+    head, name = driver.recover(), driver.pipeline.name
+    if head is None:
+        raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
+    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    head = ready(driver.tables, source.bound, head) or head
+    if head.manifest.position_in(driver.pipeline.source.table).frontier is None:
+        raise Refused(
+            f"pipeline {name!r} is a stream at epoch {head.manifest.epoch}: end its input with `tidegate stream {name} "
+            "--available-now --end-of-input`"
+        )
+    if head.manifest.stale:
+        first = min(head.manifest.stale, key=lambda item: item.start)
+        stale = bounds(Interval(start=first.start, end=first.end))
+        raise Refused(
+            f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: run them "
+            f"again before its input ends, `tidegate backfill {name} {stale} --and-following`"
+        )
+    plan = plan_end(source, driver.tables, head, driver.clock(), driver.shards)
+    if plan is None:
+        return None
+    driver.tell("planned")
+    return driver.run(plan)
+
+
+def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun:
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
     parent = head
     replaced: tuple[StaleInterval, ...] = ()
-    if frontier is not None and frontier > interval.start:
-        again = _Rerun.of(driver, head, interval)
-        if not again.is_needed(driver, source):
-            return IntervalRun(interval, "unchanged", again.snapshot.manifest)
-        parent, replaced = again.parent, again.replaced
+    if head is not None and frontier is not None and frontier > interval.start:
+        history = History.of(driver.tables, head)
+        run, replaced = history.find(interval)
+        if not again:
+            snapshot = history.snapshot_of(run)
+            if snapshot is None:
+                raise history.untold(run)
+            if not _is_needed(source, snapshot, interval):
+                return IntervalRun(interval, "unchanged", snapshot.manifest)
+        parent = history.parent_of(run)
     plan = plan_interval(source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced)
     driver.tell("planned")
     return IntervalRun(interval, "done", driver.run(plan))
@@ -84,75 +125,47 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     name = driver.pipeline.name
     frontier = head.manifest.position_in(driver.pipeline.source.table).frontier
     if frontier is None:
-        raise Refused(
-            f"interval {describe(interval)} of {name}: a stream has taken over at epoch {head.manifest.epoch}. Go back "
-            f"to an epoch of the backfill with `tidegate restore {name}`, or backfill a pipeline of another name"
-        )
+        raise Refused(f"interval {describe(interval)} of {name}: {_streams(driver, head)}")
     if frontier < interval.start:
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, and event time stands "
             f"at {show_millis(frontier)}: rows between them would be lost. Start at {show_millis(frontier)}"
         )
+    if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
+        line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
+        before = next((told["epoch"] for told in line if told["watermark"] != MAX_TIMESTAMP), "EPOCH")
+        raise Refused(
+            f"interval {describe(interval)} of {name}: its input has ended, so all of it would be late. Go back to "
+            f"before the end with `tidegate restore {name} {before}`, then run it"
+        )
     return frontier
 
 
-@dataclass(frozen=True)
-class _Rerun:
-    """An interval that was run before: its snapshot, the one before it, and what came after."""
-
-    interval: Interval
-    snapshot: Snapshot
-    parent: Snapshot | None
-    replaced: tuple[StaleInterval, ...]
-
-    @classmethod
-    def of(cls, driver: Driver, head: Snapshot | None, interval: Interval) -> _Rerun:
-        if head is None:
-            raise Refused(f"interval {describe(interval)}: nothing was run before")
-        after: list[StaleInterval] = []
-        corrections: tuple[int, ...] = ()
-        line = list(lineage(driver.tables, head.manifest.epoch))
-        for entry in line:
-            if entry.manifest["kind"] in QUIET:
-                # What a reopening put out belongs to the intervals before it.
-                corrections += (entry.manifest["epoch"],) if entry.manifest["kind"] == "reopen" else ()
-                continue
-            ran = entry.manifest.get("interval")
-            if ran is None:
-                break
-            after.append(
-                StaleInterval(start=ran["start"], end=ran["end"], epochs=(entry.manifest["epoch"], *corrections))
-            )
-            corrections = ()
-            if ran == interval.model_dump():
-                snapshot = read_snapshot(driver.tables, entry.version)
-                if snapshot is None:
-                    break
-                return cls(interval, snapshot, cls._parent(driver, line, entry), tuple(after))
-        ran_before = ", ".join(describe(Interval(start=item.start, end=item.end)) for item in reversed(after)) or "none"
-        raise Refused(
-            f"interval {describe(interval)} of {driver.pipeline.name} overlaps what was run: {ran_before}. Run one of "
-            "these again as it was, or go on from the last one's end"
+def _streams(driver: Driver, head: Snapshot) -> str:
+    """Why a stream's pipeline takes no interval, and how it is backfilled after all."""
+    name = driver.pipeline.name
+    before = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch) if entry.manifest["interval"])
+    newest = next(before, None)
+    if newest is not None:
+        return (
+            f"a stream has taken over at epoch {head.manifest.epoch}. Go back to the backfill's newest epoch with "
+            f"`tidegate restore {name} {newest['epoch']}`, or backfill a pipeline of another name"
         )
+    return (
+        f"it runs as a stream, at epoch {head.manifest.epoch}, and no snapshot of a backfill is there to go back to. "
+        f"Backfill a pipeline of another name, or compute it again from the source's first commit with `tidegate "
+        f"stream {name} --restore none`"
+    )
 
-    @staticmethod
-    def _parent(driver: Driver, line: list[SnapshotEntry], entry: SnapshotEntry) -> Snapshot | None:
-        before = entry.manifest["parent"]
-        for candidate in line:
-            if candidate.manifest["epoch"] == before:
-                return read_snapshot(driver.tables, candidate.version)
-        return None
 
-    def is_needed(self, driver: Driver, source: Source) -> bool:
-        """Whether the code, or the rows of the interval, are not what they were."""
-        manifest = self.snapshot.manifest
-        if manifest.fingerprint != source.bound.fingerprint:
-            return True
-        versions = []
-        for one in source.inputs:
-            position = manifest.position_in(one.table)
-            one.log.check(position)
-            versions.append(position.version)
-        return any(
-            changed_rows(one, self.interval, version) > 0 for one, version in zip(source.inputs, versions, strict=True)
-        )
+def _is_needed(source: Source, snapshot: Snapshot, interval: Interval) -> bool:
+    """Whether the code, or the rows of an interval, are not what they were when it was run."""
+    manifest = snapshot.manifest
+    if manifest.fingerprint != source.bound.fingerprint:
+        return True
+    versions = []
+    for one in source.inputs:
+        position = manifest.position_in(one.table)
+        one.log.check(position)
+        versions.append(position.version)
+    return any(changed_rows(one, interval, version) > 0 for one, version in zip(source.inputs, versions, strict=True))

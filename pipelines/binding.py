@@ -6,11 +6,12 @@ Everything that can be wrong about columns and types is found here, before anyth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from pipelines.bound_input import BoundInput, bound_input, require
+from pipelines.column_names import check_names
 from pipelines.config import Config
 from pipelines.fingerprint import fingerprint
 from pipelines.joint import joint_events, joint_key, joint_rows
@@ -19,10 +20,12 @@ from pipelines.result_types import result_columns
 from pipelines.snapshots.manifest import Schemas
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.columns import to_delta
+from pipelines.user_code import is_own
 from windowing.aggregates import AggregateColumns
 from windowing.assigners import GapColumn, MergingWindowAssigner
 from windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.errors import IllegalArgument
+from windowing.functions import AggregateFunction
 from windowing.keys import KeySchema
 from windowing.operators import co_process, interval_join, keyed_process
 from windowing.operators.two_inputs import LEFT, RIGHT, SIDES
@@ -48,6 +51,7 @@ class BoundPipeline:
         results: type of one result row.
         state: columns of the state rows.
         inputs: each with its own columns; those above are of the events of all inputs together.
+        renamed: what tables late and rejects call a column of the source whose type changed since they have it.
     """
 
     pipeline: Pipeline
@@ -59,16 +63,20 @@ class BoundPipeline:
     results: pa.StructType
     state: StateSchema
     inputs: tuple[BoundInput, ...]
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def lateness(self) -> Millis | None:
         """An element is late if its time and this lie not above the watermark; None where none ever is.
 
-        A process function sees every element, late or not; a join lets those before the watermark out.
+        A join lets out those before the watermark; a process function those that the watermark has reached, or,
+        where it gets elements as they come, none.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
-        return 1 if isinstance(self.compute, IntervalJoin) else None
+        if isinstance(self.compute, KeyedProcess | CoProcess):
+            return 0 if self.compute.time_sorted else None
+        return 1
 
     @property
     def panes(self) -> PanePolicy:
@@ -103,8 +111,8 @@ class BoundPipeline:
                 self.results,
                 results.LEADING if isinstance(self.compute, Windows) else results.ELEMENT_LEADING,
             ),
-            late.NAME: late.schema(self.source),
-            rejects.NAME: rejects.schema(self.source),
+            late.NAME: late.schema(self.source, self.renamed.get(late.NAME)),
+            rejects.NAME: rejects.schema(self.source, self.renamed.get(rejects.NAME)),
             epochs.NAME: epochs.SCHEMA,
         }
 
@@ -136,7 +144,21 @@ class BoundPipeline:
             pipeline.max_ahead_millis,
             self.schemas.model_dump(exclude={"result", "version"}),
             *pipeline.inputs[1:],
+            *self._own_aggregates,
         )
+
+    @property
+    def _own_aggregates(self) -> list[AggregateFunction]:
+        """Functions of the user's own aggregates, as they are bound to the columns: a value need not show its code."""
+        given, windows = getattr(self.pipeline.compute, "aggregate", None), self.compute
+        if not isinstance(given, Mapping) or not isinstance(windows, Windows):
+            return []
+        bound = windows.aggregate.functions if isinstance(windows.aggregate, AggregateColumns) else ()
+        return [
+            function
+            for value, function in zip(given.values(), bound, strict=False)
+            if is_own(type(value).__module__) or is_own(type(function).__module__)
+        ]
 
 
 def panes_of(windows: Windows) -> PanePolicy:
@@ -173,8 +195,8 @@ def bind(
             result,
             "declare the Arrow struct type of a result row, so that results can go to a table",
         )
-    _check_result_names(pipeline, result)
     rows = state_schema(windows, bound.key, bound.value_type, panes_of(windows))
+    check_names(pipeline, source, result, rows, results.LEADING, "compute.aggregate")
     return BoundPipeline(pipeline, source, derived, used, windows, bound.key, result, rows, (bound,))
 
 
@@ -184,10 +206,12 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     Raises:
         Refused: there is no such source, or as `bind` does.
     """
+    from pipelines.places import check_places
     from pipelines.sources.log import SourceLog
     from pipelines.storage import arrow_schema, warehouse_of
 
     warehouse = warehouse_of(config)
+    check_places(warehouse, pipeline)
     paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
     heads = [SourceLog(warehouse, path).head for path in paths]
     if not any(one.columns for one in pipeline.inputs):
@@ -242,8 +266,10 @@ def _bind_elements(
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
-        _check_key_names(pipeline, result, keyed_process.state_schema(compute, only.key))
-        rows = keyed_process.state_schema(compute, only.key)
+        rows = keyed_process.state_schema(compute, only.key, only.value_type)
+        check_names(
+            pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
+        )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
         raise IllegalArgument("right", None, "give the columns of the second input's source, too")
@@ -255,34 +281,18 @@ def _bind_elements(
     sides = {side: one.value_type for side, one in zip(SIDES, inputs, strict=True)}
     result = result_columns(compute, sides)
     if isinstance(compute, CoProcess):
-        rows = co_process.state_schema(compute, key)
+        rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])
     else:
         rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
-    _check_key_names(pipeline, result, rows, "side", *SIDES)
-    events = joint_events(key, inputs)
+    events, joined = joint_events(key, inputs), joint_rows(key, inputs)
+    field = "compute.result_type" if isinstance(compute, IntervalJoin) else "compute.function.result_type"
+    check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
     used = tuple(name for name in events.names if name not in key.names)
-    return BoundPipeline(pipeline, joint_rows(key, inputs), events, used, compute, key, result, rows, inputs)
+    return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)
 
 
-def _check_key_names(pipeline: Pipeline, result: pa.StructType, rows: StateSchema, *reserved: str) -> None:
-    """Refuse key columns that are named like a column that stands beside them in one of our tables."""
-    taken = {result.field(i).name for i in range(result.num_fields)} | results.ELEMENT_RESERVED | set(reserved)
-    taken |= set(state.schema(replace(rows, key=KeySchema((), ()))).names)
-    if clash := sorted(set(pipeline.key) & taken):
-        raise IllegalArgument(
-            "key", clash[0], "that is the name of another column of our tables: rename it in columns="
-        )
-
-
-def _check_result_names(pipeline: Pipeline, result: pa.StructType) -> None:
-    names = {result.field(i).name for i in range(result.num_fields)}
-    for taken, what in ((results.RESERVED, "a column of table results"), (set(pipeline.key), "a key column")):
-        if clash := sorted(names & taken):
-            raise IllegalArgument("compute.aggregate", clash[0], f"that is the name of {what}: give the result another")
-    if clash := sorted(
-        set(pipeline.key) & (results.RESERVED | set(state.schema(StateSchema(KeySchema((), ()))).names))
-    ):
-        raise IllegalArgument("key", clash[0], "that is the name of a column of ours: rename it in columns=")
+def _names(result: pa.StructType) -> list[str]:
+    return [result.field(number).name for number in range(result.num_fields)]
 
 
 def _texts(fields: object) -> dict[str, str]:

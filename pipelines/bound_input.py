@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pipelines.column_names import check_in_flight
 from pipelines.errors import Refused
 from pipelines.pipeline import DeltaSource, Input, Pipeline
 from pipelines.tables.columns import to_delta
@@ -69,6 +70,7 @@ def bound_input(
         Refused: a column is missing, or has a type that can't serve; the message names it.
     """
     prefix = "right." if side == "right" else ""
+    check_in_flight(input.source.table, derived.names)
     check_timestamp(input.source, derived, prefix)
     by = [] if input.watermark_by is None else [input.watermark_by]
     for field, names in (("key", input.key), ("watermark_by", by)):

@@ -1,7 +1,8 @@
 """A fingerprint of what a pipeline computes: the same for the same code, another after a change.
 
-Values are described by type and fields, functions by name and bytecode, so a changed lambda changes
-it and a moved file does not.
+Values of the libraries are described by type and fields, code of one's own by what it does and by what it
+calls, so a changed lambda or helper changes the fingerprint and a moved file does not. A pipeline without code of
+its own has the fingerprint that it always had (docs/decisions/0038).
 """
 
 from __future__ import annotations
@@ -9,52 +10,144 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-from collections.abc import Mapping
-from types import CodeType
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
+from pipelines.user_code import bytecode, fields_of, globals_of, is_opaque, is_own, members_of, package_of, plain_text
+
+LEFT_OUT_AT_DEFAULT = "left_out_at_default"
+"""Key of a dataclass field's metadata: at its default the field is not described, so that adding it changes nothing."""
+
 
 def fingerprint(*values: Any) -> str:
     """16 hexadecimal digits over the description of values."""
-    return hashlib.sha256(repr([describe(value) for value in values]).encode()).hexdigest()[:16]
+    describer = _Describer()
+    return hashlib.sha256(repr([describer.describe(value) for value in values]).encode()).hexdigest()[:16]
 
 
 def describe(value: Any) -> Any:
     """A value as nested tuples of plain ones, in an order that does not depend on the run."""
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        return value
-    if isinstance(value, enum.Enum):
-        return (type(value).__qualname__, value.name)
-    if isinstance(value, pa.DataType | pa.Schema | pa.Field):
-        return str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = tuple((field.name, describe(getattr(value, field.name))) for field in dataclasses.fields(value))
-        return (type(value).__qualname__, fields)
-    if isinstance(value, Mapping):
-        return tuple((describe(key), describe(item)) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(describe(item) for item in value)
-    if isinstance(value, set | frozenset):
-        return tuple(sorted(repr(describe(item)) for item in value))
-    if code := getattr(value, "__code__", None):
-        bound = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        return (value.__qualname__, _code(code), describe(value.__defaults__), describe(bound))
-    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-        return (getattr(value, "__module__", ""), value.__qualname__)
-    fields = tuple(sorted((name, repr(describe(item))) for name, item in getattr(value, "__dict__", {}).items()))
-    methods = tuple(
-        sorted((name, repr(describe(item))) for name, item in vars(type(value)).items() if hasattr(item, "__code__"))
-    )
-    return (type(value).__qualname__, fields, methods)
+    return _Describer().describe(value)
 
 
-def _code(code: CodeType) -> Any:
-    return (code.co_code, code.co_names, tuple(_constant(constant) for constant in code.co_consts))
+class _Describer:
+    """Describes values, each function and class that code reaches only once: helpers may call each other."""
+
+    def __init__(self) -> None:
+        self._at_work: set[int] = set()
+        self._reached: dict[int, Any] = {}
+        self._from: str | None = None
+        """Package of the code whose names are followed; None for what the pipeline itself holds."""
+
+    def describe(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float | str | bytes):
+            return value
+        if isinstance(value, enum.Enum):
+            return (type(value).__qualname__, value.name)
+        if isinstance(value, pa.DataType | pa.Schema | pa.Field):
+            return str(value)
+        if (text := plain_text(value)) is not None:
+            return (type(value).__qualname__, text)
+        if id(value) in self._at_work:
+            return ("again", getattr(value, "__qualname__", type(value).__qualname__))
+        self._at_work.add(id(value))
+        try:
+            return self._described(value)
+        finally:
+            self._at_work.discard(id(value))
+
+    def _described(self, value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = tuple(
+                (field.name, self.describe(getattr(value, field.name)))
+                for field in dataclasses.fields(value)
+                if not (field.metadata.get(LEFT_OUT_AT_DEFAULT) and getattr(value, field.name) == field.default)
+            )
+            return (type(value).__qualname__, fields, *self._classes(type(value)))
+        if isinstance(value, Mapping):
+            return tuple((self.describe(key), self.describe(item)) for key, item in value.items())
+        if isinstance(value, list | tuple | deque):
+            return tuple(self.describe(item) for item in value)
+        if isinstance(value, set | frozenset):
+            return tuple(sorted(repr(self.describe(item)) for item in value))
+        if hasattr(value, "__code__"):
+            return self._function(value)
+        if isinstance(value, type):
+            return (value.__module__, value.__qualname__, *self._classes(value))
+        if callable(value) and hasattr(value, "__qualname__"):
+            wrapped = getattr(value, "__wrapped__", None)
+            told = () if wrapped is None else (self._reach(wrapped),)
+            return (getattr(value, "__module__", ""), value.__qualname__, *told)
+        if is_opaque(type(value)) or (self._from is not None and not self._is_followed(type(value))):
+            return (type(value).__qualname__,)
+        fields = tuple(sorted((name, repr(self.describe(item))) for name, item in fields_of(value).items()))
+        own = self._classes(type(value))
+        methods = [(name, item) for name, item in vars(type(value)).items() if hasattr(item, "__code__")]
+        told = () if own else tuple(sorted((name, repr(self.describe(item))) for name, item in methods))
+        return (type(value).__qualname__, fields, told, *own)
+
+    def _function(self, function: Any) -> Any:
+        """A function by its code, its defaults, what it closes over, and the globals that it names."""
+        bound = [_content(cell) for cell in getattr(function, "__closure__", None) or ()]
+        told = [function.__qualname__, bytecode(function.__code__), self.describe(function.__defaults__)]
+        told.append(self.describe(bound))
+        if keywords := getattr(function, "__kwdefaults__", None):
+            told.append(self.describe(keywords))
+        if self._is_followed(function):
+            with self._following(function):
+                if (owner := getattr(function, "__self__", None)) is not None:
+                    told.append(self.describe(owner))
+                if named := tuple((name, self._reach(value)) for name, value in globals_of(function)):
+                    told.append(named)
+        return tuple(told)
+
+    def _classes(self, kind: type) -> tuple[Any, ...]:
+        """The members of a class of one's own and of its bases, up to those of a library; nothing of a library's."""
+        own = [base for base in kind.__mro__ if self._is_followed(base)]
+        return (tuple(self._class(base) for base in own),) if own else ()
+
+    def _class(self, kind: type) -> Any:
+        if not self._is_first(kind):
+            return ("again", kind.__qualname__)
+        with self._following(kind):
+            return (kind.__qualname__, tuple((name, self._reach(member)) for name, member in members_of(kind)))
+
+    def _reach(self, value: Any) -> Any:
+        """Something that code names: a function or class of one's own in full the first time, a library's by name."""
+        if isinstance(value, type):
+            return self._classes(value) if self._is_followed(value) else (value.__module__, value.__qualname__)
+        if not hasattr(value, "__code__"):
+            return self.describe(value)
+        if not self._is_followed(value):
+            return (value.__module__, value.__qualname__)
+        return self.describe(value) if self._is_first(value) else ("again", value.__qualname__)
+
+    def _is_first(self, value: Any) -> bool:
+        """Whether a function or class is reached for the first time."""
+        is_first = id(value) not in self._reached
+        # The value itself is kept, so that no other gets its id meanwhile.
+        self._reached[id(value)] = value
+        return is_first
+
+    def _is_followed(self, value: Any) -> bool:
+        return is_own(value.__module__ or "", self._from)
+
+    @contextmanager
+    def _following(self, code: Any) -> Iterator[None]:
+        """Within it names are those of a function or class."""
+        before, self._from = self._from, package_of(code.__module__)
+        try:
+            yield
+        finally:
+            self._from = before
 
 
-def _constant(constant: Any) -> Any:
-    if isinstance(constant, CodeType):
-        return _code(constant)
-    return tuple(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ("empty",)

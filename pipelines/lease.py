@@ -1,8 +1,8 @@
 """The lease: one driver at a time for a pipeline, and a second one is told who the first is.
 
 A row in a small Delta table names host, process and start time, so a driver that died on this host
-is taken over at once; elsewhere its lease runs out. Correctness does not rest on it: the state commit
-is the fence.
+is taken over at once; elsewhere its lease runs out. Where the clock of its host was wrong that may take long, so
+a lease can be taken away. Correctness does not rest on it: the state commit is the fence.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import LeaseHeld, Refused
+from pipelines.failures import told_as
 from pipelines.storage import active_files, read_table
 from pipelines.tables.files import add_action, remove_action, write_file
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -31,6 +32,9 @@ from windowing.time import Millis, show_millis
 NAME = "lease"
 TIME_TO_LIVE: Millis = 60_000
 _COMMITS_PER_CLEANING = 100
+
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The namespace of process ids that every Linux host has, outside of containers (PROC_PID_INIT_INO)."""
 
 _SCHEMA = pa.schema(
     [
@@ -68,8 +72,11 @@ class LeaseRow:
         """Whether its driver may still be at work."""
         if self.expires_at <= now:
             return False
-        if self.host != socket.gethostname():
-            return True
+        return self.host != this_host() or self.is_running_here
+
+    @property
+    def is_running_here(self) -> bool:
+        """Whether a process of this host is the driver; the row must be of this host."""
         try:
             process = psutil.Process(self.process)
             # A process that was killed and that its parent has not yet collected is dead as well.
@@ -85,6 +92,19 @@ class LeaseRow:
         )
 
 
+def this_host() -> str:
+    """The name of this host; of a container, together with its namespace of process ids.
+
+    Containers may share the name of their host, and a process id of another namespace says nothing here.
+    """
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        # Not Linux: there is one namespace.
+        return socket.gethostname()
+    return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
+
+
 class Lease:
     """Held while a driver works; renewed in the background.
 
@@ -92,30 +112,43 @@ class Lease:
         tables: the pipeline's tables.
         command: what the driver does, for people who look.
         clock: int64 epoch milliseconds.
+        wait: called with who holds it; True to look again, False to give up.
 
     Raises:
         LeaseHeld: another driver holds it; on entering, and from `check` once it was lost.
     """
 
-    def __init__(self, tables: PipelineTables, command: str, clock: Callable[[], Millis]) -> None:
+    def __init__(
+        self,
+        tables: PipelineTables,
+        command: str,
+        clock: Callable[[], Millis],
+        wait: Callable[[LeaseRow], bool] = lambda holder: False,
+    ) -> None:
         self._tables = tables
+        self._wait = wait
         self._clock = clock
         self._lost: LeaseRow | None = None
         self._until: Millis = 0
+        self._was_held = False
         self._ended = threading.Event()
         self._writing = threading.Lock()
         started = psutil.Process().create_time()
         now = clock()
-        self.row = LeaseRow(
-            uuid.uuid4().hex, command, socket.gethostname(), os.getpid(), started, now, now + TIME_TO_LIVE
-        )
+        self.row = LeaseRow(uuid.uuid4().hex, command, this_host(), os.getpid(), started, now, now + TIME_TO_LIVE)
 
     def __enter__(self) -> Lease:
-        holder = self._hold()
+        path = self._tables.path(NAME)
+        with told_as(
+            f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
+        ):
+            while (holder := self._hold()) is not None and self._wait(holder):
+                pass
         if holder is not None:
             raise LeaseHeld(
-                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first; if it "
-                "is dead, its lease runs out by itself"
+                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "
+                f"(`tidegate stop {self._tables.pipeline}`); if it is dead, its lease runs out by itself, or `tidegate "
+                f"unlock {self._tables.pipeline}` takes it away"
             )
         self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
         self._renewal.start()
@@ -135,6 +168,14 @@ class Lease:
         """Stop before a commit if the lease went to another driver; one that only ran out is renewed."""
         if self._lost is None and self._clock() >= self._until:
             self.renew()
+        self.check_lost()
+
+    def check_lost(self) -> None:
+        """Stop if it is known that the lease went to another driver.
+
+        Raises:
+            LeaseHeld: it did, be it that the other one has ended since.
+        """
         if self._lost is not None:
             raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: the lease went to {self._lost}; this driver stops")
 
@@ -158,7 +199,7 @@ class Lease:
         until = self._clock() + TIME_TO_LIVE
         holder = self._write(replace(self.row, expires_at=until))
         if holder is None:
-            self._until = until
+            self._until, self._was_held = until, True
         return holder
 
     def _write(self, row: LeaseRow) -> LeaseRow | None:
@@ -167,7 +208,9 @@ class Lease:
             while True:
                 handle = _open(self._tables)
                 holder = _read(self._tables, handle)
-                if holder is not None and holder.run != row.run and holder.is_alive(self._clock()):
+                is_other = holder is not None and holder.run != row.run
+                # Whoever had it meanwhile may have changed everything that this driver rests on.
+                if is_other and holder is not None and (self._was_held or holder.is_alive(self._clock())):
                     return holder
                 if holder is not None and holder.run == row.run:
                     row = replace(row, stop_requested=holder.stop_requested)
@@ -192,6 +235,31 @@ def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         handle = _open(tables)
         if _read(tables, handle) == row and _replace(tables, handle, replace(row, stop_requested=True)):
+            return row
+    return None
+
+
+def unlock(tables: PipelineTables, now: Millis) -> LeaseRow | None:
+    """Take the lease away from a driver that is dead; who that was, None if nobody has it.
+
+    One that is alive after all takes it back at its next beat, within 20 seconds, unless another driver has it by
+    then. Of two drivers that go on from one snapshot the state commit stops the second.
+
+    Args:
+        tables: the pipeline's tables.
+        now: int64 epoch milliseconds.
+
+    Raises:
+        Refused: its process is at work on this host.
+    """
+    while (row := read_lease(tables)) is not None and row.is_alive(now):
+        if row.host == this_host():
+            raise Refused(
+                f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: end it with "
+                f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free at once"
+            )
+        handle = _open(tables)
+        if _read(tables, handle) == row and _replace(tables, handle, replace(row, expires_at=0)):
             return row
     return None
 

@@ -107,7 +107,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "lag": now - manifest.watermark if is_known else None,
         "counters": dict(manifest.counters),
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
-        "snapshots": [_snapshot(config, tables, entry) for entry in list_snapshots(tables)[:SNAPSHOTS]],
+        "snapshots": [_snapshot(config, tables, entry) for entry in list_snapshots(tables, SNAPSHOTS)],
         "has_docs": (config.quality_folder(tables.pipeline) / "index.html").is_file(),
         "savepoints": [
             {

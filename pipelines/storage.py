@@ -6,6 +6,7 @@ file system where there is one: a short process that reads through deltalake's m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -40,7 +42,8 @@ class Warehouse:
     """
 
     uri: str
-    options: dict[str, str] = field(default_factory=dict)
+    # They hold the keys of the object store, which belong into no log.
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, *parts: str) -> str:
         """The path of a table below the warehouse; an absolute path or URI stays as it is."""
@@ -92,7 +95,29 @@ class Warehouse:
             write_page_checksum=True,
             **options,
         )
+        # Its name in the folder follows with those of the other files, before they are committed.
+        self.make_durable(path, [name], folder=False)
         return int(filesystem.get_file_info(target).size)
+
+    def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        """Let files of a folder, and their names in it, outlive a power loss; object stores do so by themselves."""
+        filesystem, root = self.filesystem(path)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            return
+        for target in (*(f"{root}/{name}" for name in names), *([root] if folder else [])):
+            descriptor = os.open(target, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def make_commit_durable(self, path: str, version: int) -> None:
+        """Let a commit to a table outlive a power loss: its log entry, and the checkpoint that came with it."""
+        if not self.is_local:
+            return
+        log = f"{path}/_delta_log"
+        names = (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
+        self.make_durable(log, [name for name, size in self.sizes(log, names).items() if size is not None])
 
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
         """Size of each file of a table's folder, None where there is no such file."""
@@ -132,6 +157,7 @@ class Warehouse:
             ):
                 while block := reader.read(_BLOCK):
                     writer.write(block)
+            self.make_durable(target, [as_name], folder=False)
         except FileNotFoundError as error:
             raise Refused(
                 f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
@@ -212,8 +238,8 @@ class Warehouse:
 
 def _unreadable(path: str, error: Exception) -> Refused:
     return Refused(
-        f"a file of table {path} can't be read: {error}. If it is damaged, restore a savepoint or a snapshot whose "
-        "files are whole"
+        f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
+        "whose files are whole; docs/operations/recovery.md has the way on for each table"
     )
 
 

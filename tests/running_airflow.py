@@ -56,6 +56,14 @@ catchup = false
 stream_mode = "continuous"
 retry_delay_seconds = 1
 
+[pipelines.life]
+object = "visits:life"
+start = 2024-03-01
+end = 2024-04-01
+catchup = false
+stream_schedule = "0 0 29 2 *"
+retry_delay_seconds = 1
+
 [spark]
 "spark.driver.memory" = "1g"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
@@ -73,9 +81,9 @@ QUICK_TO_NOTICE = {
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer, and the DAGs of three pipelines.
+    """Airflow with a scheduler, a triggerer, and the DAGs of four pipelines.
 
-    The tables of `sessions` hold two good epochs; `daily` and `live` never ran.
+    The tables of `sessions` hold two good epochs; `daily`, `live` and `life` never ran.
     """
     folder = tmp_path_factory.mktemp("project")
     config = write_project(folder, session_lake(), max_lag_minutes="90", retry_delay_seconds="1", **BY_HAND)
@@ -98,6 +106,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
         },
     ) as running:
         kinds = ("backfill", "stream", "quality")
-        running.wait_for_dags([f"{name}__{kind}" for name in ("sessions", "daily", "live") for kind in kinds])
+        running.wait_for_dags([f"{name}__{kind}" for name in ("sessions", "daily", "live", "life") for kind in kinds])
         running.wait_for_dags(["sessions__watch", "billing"])
         yield running

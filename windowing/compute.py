@@ -64,6 +64,7 @@ class Windows:
                 f"trigger = {self.trigger!r}: windows of {type(self.assigner).__name__} merge, and this trigger does "
                 "not support that: use one whose can_merge() is true, such as EventTimeTrigger or CountTrigger"
             )
+        self._check_code()
         if self.aggregate is not None and self.reduce is not None:
             raise IllegalArgument("reduce", self.reduce, "give aggregate or reduce, not both")
         if self.aggregate is None and self.reduce is None and self.process is None:
@@ -75,7 +76,49 @@ class Windows:
                 "an evictor needs every element, so nothing can be aggregated before: use process= "
                 "(functions.ReduceElements or functions.AggregateElements do the same at the firing)",
             )
+        self._check_states()
         self._warn_if_never_cleaned()
+
+    def _check_states(self) -> None:
+        """Refuse two states of one name: a snapshot has a column for each name."""
+        function = self.process
+        of_function = () if function is None else (*function.states(), *function.global_states())
+        of_trigger = (self.trigger or self.assigner.get_default_trigger()).states()
+        for field, states in (("trigger", of_trigger), ("process", of_function)):
+            names = [state.name for state in states]
+            if len(set(names)) < len(names):
+                raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
+
+    def _check_code(self) -> None:
+        """Refuse an aggregate, reduce or process that is something else."""
+        if self.process is not None and not isinstance(self.process, ProcessWindowFunction):
+            raise IllegalArgument("process", self.process, "give an instance of a ProcessWindowFunction")
+        if self.reduce is not None and not callable(self.reduce):
+            raise IllegalArgument("reduce", self.reduce, "give a function of two values, such as lambda a, b: a + b")
+        if self.aggregate is None or isinstance(self.aggregate, AggregateFunction):
+            return
+        if not isinstance(self.aggregate, Mapping) or not self.aggregate:
+            raise IllegalArgument(
+                "aggregate",
+                self.aggregate,
+                'name the result columns: {"events": Count()}, or give one AggregateFunction',
+            )
+        for name, aggregate in self.aggregate.items():
+            if not isinstance(name, str) or not name:
+                raise IllegalArgument("aggregate", name, 'name a result column with a text: {"events": Count()}')
+            if isinstance(aggregate, AggregateFunction):
+                raise IllegalArgument(
+                    f"aggregate[{name!r}]",
+                    aggregate,
+                    "an AggregateFunction gives a whole result: give it alone, aggregate=..., with a struct as its "
+                    "result_type, or wrap it: a subclass of Aggregate whose bind() returns it is one column",
+                )
+            if not isinstance(aggregate, Aggregate):
+                raise IllegalArgument(
+                    f"aggregate[{name!r}]",
+                    aggregate,
+                    'give an instance of an Aggregate, such as Count() or Sum("value")',
+                )
 
     def _warn_if_never_cleaned(self) -> None:
         """Warn of contents that no time, trigger, evictor or accumulation mode ever takes away."""
@@ -96,6 +139,14 @@ class Windows:
             UnboundedStateWarning,
             stacklevel=4,
         )
+
+    @property
+    def may_lose_data(self) -> bool:
+        """Whether a window may take an element and go away before a pane shows it; the global one never goes."""
+        if isinstance(self.assigner, GlobalWindows):
+            return False
+        trigger = self.trigger or self.assigner.get_default_trigger()
+        return trigger.may_lose_data(event_time=self.assigner.is_event_time, lateness=self.lateness)
 
     @property
     def lateness(self) -> Millis:
@@ -123,14 +174,22 @@ class Windows:
 class KeyedProcess:
     """A process function over keyed elements.
 
+    Args:
+        function: the function.
+        time_sorted: whether the function gets elements by event time, each once the watermark reaches it, with due
+            timers between; what comes later is late. False gives them as they come, as Flink does: the order of
+            arrival shows, and no element is late.
+
     Raises:
         IllegalArgument: it is something else, or declares two states of one name.
     """
 
     function: KeyedProcessFunction
+    time_sorted: bool = True
 
     def __post_init__(self) -> None:
         _check_function(self.function, KeyedProcessFunction)
+        _check_time_sorted(self.time_sorted)
 
     @property
     def result_type(self) -> pa.DataType | None:
@@ -142,14 +201,20 @@ class KeyedProcess:
 class CoProcess:
     """A process function over two keyed inputs, `left` and `right`.
 
+    Args:
+        function: the function.
+        time_sorted: as in `KeyedProcess`, over the elements of both inputs; at one time left ones come first.
+
     Raises:
         IllegalArgument: it is something else, or declares two states of one name.
     """
 
     function: KeyedCoProcessFunction
+    time_sorted: bool = True
 
     def __post_init__(self) -> None:
         _check_function(self.function, KeyedCoProcessFunction)
+        _check_time_sorted(self.time_sorted)
 
     @property
     def result_type(self) -> pa.DataType | None:
@@ -208,6 +273,11 @@ Compute: TypeAlias = Windows | KeyedProcess | CoProcess | IntervalJoin
 
 TWO_INPUTS = (CoProcess, IntervalJoin)
 """What takes the elements of two sources."""
+
+
+def _check_time_sorted(time_sorted: object) -> None:
+    if not isinstance(time_sorted, bool):
+        raise IllegalArgument("time_sorted", time_sorted, "give True (by event time) or False (as elements come)")
 
 
 def _check_function(function: KeyedProcessFunction | KeyedCoProcessFunction, kind: type) -> None:

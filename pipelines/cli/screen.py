@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -72,12 +73,19 @@ def with_screen(command: F) -> F:
     def wrapper(
         *args: Any, config_file: Path | None, as_json: bool, output: Path | None, debug: bool, **kwargs: Any
     ) -> Any:
-        # Off a terminal there is no width to fit into, so nothing should be cut there.
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-        screen = Screen(as_json, console, config_file, output)
+        # What py4j logs is in the log of Spark's process; people get it only if they ask for it.
+        logging.getLogger("py4j").propagate = debug
+        screen = Screen(as_json, plain_console(), config_file, output)
         return command(screen, *args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
+
+
+def plain_console() -> Console:
+    """A console that shows text as it is: what it shows are people's data, and `[id]` or `:smile:` are keys there."""
+    # Off a terminal there is no width to fit into, so nothing should be cut there.
+    width = None if sys.stdout.isatty() else _WIDE
+    return Console(markup=False, emoji=False, highlight=False, width=width)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:

@@ -7,12 +7,13 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
+from pipelines.epoch.event_times import sides_of
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.snapshots.commit import as_data_file, check_before_commit, commit_snapshot, outrun
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.storage import active_files
-from pipelines.tables import late, rejects, results, state
+from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 COUNTERS = (
@@ -28,6 +29,7 @@ COUNTERS = (
     "timers_deleted",
     "open_windows",
     "reopened",
+    "never_emitted",
 )
 
 
@@ -38,7 +40,9 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
         Refused: another driver committed since the plan was made, or a file is not where it was written.
     """
     tables = plan.tables
-    tables.create(plan.bound.table_schemas)
+    if plan.head is None:
+        # Later a table that is missing was lost, with all that it held.
+        tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:
         raise outrun(tables, plan.epoch, "no snapshot")
@@ -84,6 +88,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         table: tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
         for table in (results.NAME, late.NAME, rejects.NAME)
     }
+    counters[epochs.ROWS_OUT] = sum(file.rows for file in files[results.NAME])
     stale = tuple(epoch for item in plan.stale for epoch in item.epochs)
     new_line = plan.head is not None and plan.timeline != plan.head.manifest.timeline
     return Manifest(
@@ -99,6 +104,11 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         watermark=plan.watermark,
         partitions=plan.partitions,
         inputs=plan.input_watermarks,
+        watermark_by={
+            side: one.watermark_by
+            for one, side in zip(bound.pipeline.inputs, sides_of(bound.pipeline), strict=True)
+            if one.watermark_by is not None
+        },
         processing_time=plan.clock,
         stagger_offset=plan.stagger_offset,
         max_parallelism=bound.pipeline.max_parallelism,

@@ -18,6 +18,20 @@ from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.watermarks.combined import CombinedWatermark
 
 
+def sides_of(pipeline: Pipeline) -> tuple[str, ...]:
+    """How manifests name the inputs of a pipeline."""
+    return ("",) if pipeline.right is None else SIDES
+
+
+def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
+    """The source partitions of a manifest, by their names in it, that are of another column than the code's."""
+    found = set()
+    for one, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
+        if not manifest.are_partitioned_by(side, one.watermark_by):
+            found |= {(f"{side}:{name}" if name else side) if side else name for name in manifest.partitions_of(side)}
+    return found
+
+
 @dataclass
 class EventTimes:
     """The event time of each input, and what they combine to.
@@ -66,12 +80,16 @@ class EventTimes:
 
     @classmethod
     def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
-        """Event time of a snapshot; before everything where there is none."""
+        """Event time of a snapshot; before everything where there is none.
+
+        The partitions of an input that has another `watermark_by` since start anew at its watermark, as they do at a
+        hand-over: nothing would come of those of the old column any more, and they would hold event time for ever.
+        """
         if manifest is None:
             return cls.restored(pipeline, MIN_TIMESTAMP, 0, {}, {})
-        return cls.restored(
-            pipeline, manifest.watermark, manifest.processing_time, manifest.partitions, manifest.inputs
-        )
+        others = replaced_partitions(pipeline, manifest)
+        kept = {name: known for name, known in manifest.partitions.items() if name not in others}
+        return cls.restored(pipeline, manifest.watermark, manifest.processing_time, kept, manifest.inputs)
 
     @property
     def move_by_clock(self) -> bool:

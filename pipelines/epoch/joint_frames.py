@@ -14,6 +14,7 @@ from pipelines.binding import BoundPipeline
 from pipelines.bound_input import BoundInput
 from pipelines.joint import value_column
 from pipelines.sources.columns import COMMIT, ROW, SIDE, STATUS, TIME
+from pipelines.tables.columns import quoted
 
 
 def joint_frame(bound: BoundPipeline, one: BoundInput, frame: DataFrame) -> DataFrame:
@@ -26,13 +27,13 @@ def joint_frame(bound: BoundPipeline, one: BoundInput, frame: DataFrame) -> Data
     """
     if one.side is None:
         return frame
-    keys = [F.col(f"`{own}`").alias(name) for own, name in zip(one.input.key, bound.key.names, strict=True)]
+    keys = [F.col(quoted(own)).alias(name) for own, name in zip(one.input.key, bound.key.names, strict=True)]
     rows = [
         F.col(ROW).alias(str(other.side)) if other is one else _nothing(pa.struct(list(other.source)), str(other.side))
         for other in bound.inputs
     ]
     values = [
-        F.col(f"`{name}`").alias(value_column(str(other.side), name))
+        F.col(quoted(name)).alias(value_column(str(other.side), name))
         if other is one
         else _nothing(other.derived.field(name).type, value_column(str(other.side), name))
         for other in bound.inputs

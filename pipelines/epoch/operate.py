@@ -25,8 +25,9 @@ from pipelines.snapshots.compatibility import left_behind, migration_of
 from pipelines.snapshots.manifest import Shard
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, PACK, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
 from pipelines.sources.file_slice import FileSlice
+from pipelines.sources.frames import map_in_arrow
 from pipelines.tables import rejects
-from pipelines.tables.columns import to_delta
+from pipelines.tables.columns import quoted, to_delta
 from pipelines.tables.files import write_file
 
 _SHARDS_THAT_READ = 3
@@ -115,7 +116,7 @@ def _packs(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> list[DataFram
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return placing.packs(pa.Table.from_batches([batch]) for batch in batches if len(batch))
 
-    return [frame.mapInArrow(pack, PACKED) for frame in _events(plan)]
+    return [map_in_arrow(frame, pack, PACKED) for frame in _events(plan)]
 
 
 def _tasks(files: FileSlice, most: int) -> list[list[int]]:
@@ -176,8 +177,8 @@ def _events(plan: EpochPlan) -> list[DataFrame]:
     columns = [
         F.col(TIME),
         F.col(COMMIT),
-        *[F.col(f"`{name}`").alias(f"{KEY_PREFIX}{name}") for name in bound.key.names],
-        *[F.col(f"`{name}`").alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
+        *[F.col(quoted(name)).alias(f"{KEY_PREFIX}{name}") for name in bound.key.names],
+        *[F.col(quoted(name)).alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
     ]
     frames = plan.frames
     safe = [] if frames.safe is None else [frames.safe.select(*columns)]

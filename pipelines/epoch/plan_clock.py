@@ -1,20 +1,27 @@
 """The plan of a clock epoch: no data, and time goes on, so what is due fires.
 
 Every run of a stream ends with one, and a continuous one makes them between its data: idle sources,
-timers in processing time and generators that advance by themselves need no new row.
+timers in processing time and generators that advance by themselves need no new row. The positions go on
+over versions without data, which a source that is quiet for long gets from its maintenance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from pipelines.epoch.plan_commits import settled_position
 from pipelines.epoch.steps import CommitStep
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest
+from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.source import Source
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis, millis
+
+_MAY_WAIT: Millis = 86_400_000
+"""How long a position may stay before versions without data: Delta keeps log entries for a day at the very least."""
 
 
 def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
@@ -35,8 +42,11 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
     clock = max(now, manifest.processing_time)
     times = EventTimes.of(pipeline, manifest)
     watermark = times.advance(clock)
+    positions = {
+        table: position for one in source.inputs for table, position in settled_position(one, manifest).items()
+    }
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
-    if recorded and not _is_due(manifest, watermark, clock):
+    if recorded and not _is_due(manifest, watermark, clock) and not _must_pass(source, manifest, positions, clock):
         return None
     return EpochPlan(
         tables=tables,
@@ -44,7 +54,7 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         parent=head,
         head=head,
         kind="clock",
-        positions=dict(manifest.positions),
+        positions=positions,
         frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
         steps=(CommitStep(clock, watermark),),
@@ -54,6 +64,16 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         shards=cut_shards(shards, pipeline.max_parallelism, 0, head),
         stale=manifest.stale,
         started_at=now,
+    )
+
+
+def _must_pass(source: Source, manifest: Manifest, positions: Mapping[str, Position], clock: Millis) -> bool:
+    """Whether versions without data wait for so long that their log entries might be cleaned up."""
+    return any(
+        position.version > (read := manifest.position_in(one.table).version)
+        and one.log.time_of(read + 1) + _MAY_WAIT <= clock
+        for one in source.inputs
+        for position in (positions[one.table],)
     )
 
 

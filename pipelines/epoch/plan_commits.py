@@ -20,7 +20,7 @@ from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
 from pipelines.epoch.joint_frames import joint_frame, together
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
-from pipelines.epoch.seen_events import SeenEvents, partition_of
+from pipelines.epoch.seen_events import SeenEvents, moves_watermark, partition_of
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest, Position
@@ -63,6 +63,9 @@ def plan_commits(
     files = None if source.files is None else of_commits(source.files, commits)
     frames = [] if files is not None else [(one, _judged(one, commits)) for one in read]
     found = measure(frames) if files is None else measure_files(files, source.input.input.watermark_by)
+    for one, _ in frames:
+        own = [commit for commit in commits if commit.number == one.number]
+        one.check_read([file for commit in own for file in commit.files], sum(found.rows.get(of.step, 0) for of in own))
     seen = {one.number: SeenEvents(frame, one.input) for one, frame in frames if one.input.reads_events}
     steps = steps_of(
         commits, times, found.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
@@ -93,7 +96,9 @@ def measure(frames: Sequence[tuple[Source, DataFrame]]) -> Measures:
     """Count the judged rows of inputs, no two of which share a commit: one cheap aggregate."""
     grouped = together(
         frame.groupBy(COMMIT, STATUS, partition_of(one.input).alias("partition")).agg(
-            F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
+            F.count("*").alias("rows"),
+            F.min(TIME).alias("smallest"),
+            F.max(F.when(moves_watermark(one.input), F.col(TIME))).alias("largest"),
         )
         for one, frame in frames
     )
@@ -109,7 +114,7 @@ def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
     return source.frames.judged(
         source.frames.files(source.log.head, [file.action for read in own for file in read.files]),
         source.input.source,
-        {file.name: (read.step, read.commit.time) for read in own for file in read.files},
+        {file.path: (read.step, read.commit.time) for read in own for file in read.files},
     )
 
 
@@ -148,6 +153,19 @@ def _of_files(
 def _position(source: Source, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:
     own = [read for read in commits if read.number == source.number]
     if not own:
-        return source.position(-1) if manifest is None else {source.table: manifest.position_in(source.table)}
+        return source.position(-1) if manifest is None else settled_position(source, manifest)
     version = own[-1].commit.version
-    return source.position(version) if own[-1].complete else source.position(version - 1, files=own[-1].end)
+    if not own[-1].complete:
+        return source.position(version - 1, files=own[-1].end)
+    return source.position(source.log.settled(version))
+
+
+def settled_position(source: Source, manifest: Manifest) -> dict[str, Position]:
+    """The position of an input of which nothing is read, past the versions without data that came since.
+
+    A position before them would need their log entries, which the source cleans up in time.
+    """
+    position = manifest.position_in(source.table)
+    if not position.files:
+        position = position.model_copy(update={"version": source.log.settled(position.version)})
+    return {source.table: position}

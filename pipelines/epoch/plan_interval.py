@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -19,10 +18,11 @@ from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Interval, StaleInterval
+from pipelines.snapshots.manifest import Interval, Manifest, StaleInterval
 from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS, TIME
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.sources.source import Source
+from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
 
@@ -56,9 +56,11 @@ def plan_interval(
     sliced = []
     for one in source.inputs:
         recent = None if parent is None else one.log.commits(one.position_of(parent.manifest).version)
-        sliced.append(
-            _slice(one, interval, recent) if one.files is None else of_interval(one, one.files, interval, recent)
-        )
+        is_plain = parent is None or one.rejected_ahead(parent.manifest) is None
+        if one.files is not None and is_plain:
+            sliced.append(of_interval(one, one.files, interval, recent))
+        else:
+            sliced.append(_slice(one, interval, recent, None if parent is None else parent.manifest))
     counts = sum((counts for _, counts in sliced), SliceCounts())
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.compute)
@@ -97,38 +99,45 @@ def changed_rows(source: Source, interval: Interval, since: int) -> int:
 
 
 def _slice(
-    source: Source, interval: Interval, recent: Sequence[SourceCommit] | None
+    source: Source, interval: Interval, recent: Sequence[SourceCommit] | None, after: Manifest | None
 ) -> tuple[SliceFrames, SliceCounts]:
     """The rows of an interval, and of the recent versions the stragglers and what can't be used.
 
     A first run (recent is None) sees all versions, and what lies before it is not its business.
     """
     known = F.col(STATUS).isin(OK, DROPPED)
-    everything = source.rows_at(source.log.head)
+    everything = source.rows_at(source.log.head, after)
     inside = everything.where(may_lie_within(source, interval) & known & _within(interval))
     if recent is None:
         part = F.when(~known, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)
-        counts = _count((everything, part))
+        counts, (rows,) = _count((everything, part))
+        source.check_read(source.log.active(source.input.input.source.timestamp), rows)
         return _sliced(source, counts, inside, everything.where(known & _placeless()), everything.where(~known))
     if not recent:
-        return _sliced(source, _count((inside, F.lit(_INSIDE))), inside, None, None)
+        return _sliced(source, _count((inside, F.lit(_INSIDE)))[0], inside, None, None)
     seen = source.rows_of(_files(recent))
     before = _placeless() | (F.col(TIME) < interval.start)
-    counts = _count((inside, F.lit(_INSIDE)), (seen, F.when(~known, _UNUSABLE).when(before, _BEFORE)))
+    counts, (_, rows) = _count((inside, F.lit(_INSIDE)), (seen, F.when(~known, _UNUSABLE).when(before, _BEFORE)))
+    source.check_read(_files(recent), rows)
     return _sliced(source, counts, inside, seen.where(known & before), seen.where(~known))
 
 
-def _count(*frames: tuple[DataFrame, Column]) -> dict[str, dict[str, int]]:
-    """Rows by part and status, each frame read once; the column names the part, null for none."""
-    counted = [frame.groupBy(part.alias("part"), STATUS).agg(F.count("*").alias("rows")) for frame, part in frames]
+def _count(*frames: tuple[DataFrame, Column]) -> tuple[dict[str, dict[str, int]], list[int]]:
+    """Rows by part and status, and all rows of each frame, which is read once; the column names the part or is null."""
+    counted = [
+        frame.groupBy(F.lit(number).alias("frame"), part.alias("part"), STATUS).agg(F.count("*").alias("rows"))
+        for number, (frame, part) in enumerate(frames)
+    ]
     together = counted[0]
     for frame in counted[1:]:
         together = together.unionByName(frame)
     found: dict[str, dict[str, int]] = {_INSIDE: {}, _BEFORE: {}, _UNUSABLE: {}}
+    rows = [0] * len(frames)
     for row in together.collect():
+        rows[row["frame"]] += row["rows"]
         if row["part"] is not None:
             found[row["part"]][row[STATUS]] = row["rows"]
-    return found
+    return found, rows
 
 
 def _sliced(
@@ -168,12 +177,9 @@ def _within(interval: Interval) -> Column:
 
 def may_lie_within(source: Source, interval: Interval) -> Column:
     """A condition on the table's own column, by whose statistics Delta skips files without a row of the interval."""
-    one, schema = source.input.input, source.input.source
-    name = one.source.timestamp
-    kind = schema.field(name).type if name in schema.names and name not in one.columns else None
-    if kind is None or not pa.types.is_timestamp(kind) or kind.tz is None:
+    if not source.has_instants:
         return F.lit(True)
-    column = F.col(f"`{name}`")
+    column = F.col(quoted(source.input.input.source.timestamp))
     return (column >= F.timestamp_millis(F.lit(interval.start))) & (column < F.timestamp_millis(F.lit(interval.end)))
 
 

@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError
 
 from pipelines.errors import FilesMissing, Refused
+from pipelines.snapshots.head import list_snapshots
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import epochs, late, rejects, results
@@ -26,6 +27,9 @@ from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _ATTEMPTS = 10
+
+GIVE_UP = "--give-up-results"
+"""The option of `tidegate restore` with which published rows that can't be had are given up."""
 
 
 def publish(tables: PipelineTables, manifest: Manifest) -> None:
@@ -41,9 +45,7 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
 def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> bool:
     """Publish an epoch to one table; whether there was anything to do."""
     work = manifest.publish[table]
-    # The first commit of a timeline goes to every table: it fences drivers of the old one.
-    begins = (manifest.parent or 0) != manifest.epoch - 1
-    if table != epochs.NAME and work.is_empty and not begins:
+    if not manifest.goes_to(table):
         return False
     for _ in range(_ATTEMPTS):
         handle = tables.open(table)
@@ -70,11 +72,9 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
     try:
         check_written(tables.warehouse, tables.path(table), work.files)
     except FilesMissing as error:
-        first = f"remove the folder {tables.warehouse.path(tables.pipeline)}"
-        way = first if manifest.parent is None else f"`tidegate restore {tables.pipeline} {manifest.parent}`"
         raise FilesMissing(
             f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed and its results are "
-            f"lost: {way}, and run again"
+            f"lost: {_way_back(tables, manifest)}, and run again"
         ) from error
     files = _returning(tables, manifest, table, handle, work)
     if table == epochs.NAME:
@@ -85,12 +85,50 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         "append",
         handle.schema(),
         commit_properties=CommitProperties(
-            custom_metadata={"tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch}},
+            custom_metadata={
+                "tidegate": {"timeline": manifest.timeline, "epoch": manifest.epoch, "parent": manifest.parent}
+            },
             max_commit_retries=0,
             app_transactions=[Transaction(tables.application, manifest.epoch)],
         ),
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
     )
+    # A commit that tries again opens the table again: this one came right after the version of its handle.
+    tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
+
+
+def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
+    """The command after which the source rows of an epoch that can't be published are read again."""
+    if manifest.parent is None:
+        return f"remove the folder {tables.warehouse.path(tables.pipeline)}"
+    if manifest.parent in {entry.manifest["epoch"] for entry in list_snapshots(tables)}:
+        return f"`tidegate restore {tables.pipeline} {manifest.parent}`"
+    return f"`tidegate restore {tables.pipeline} {manifest.epoch} {GIVE_UP}`"
+
+
+def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
+    """Read every file that publishing an epoch rewrites, while nothing of the epoch is committed.
+
+    Raises:
+        Refused: one of them can't be read: the epoch could never be published.
+    """
+    for table in PUBLISHED:
+        work = manifest.publish[table]
+        if not (work.remove_epochs or work.stale_epochs or work.forget_keys or work.reopened):
+            continue
+        handle, path = tables.open(table), tables.path(table)
+        for file in _touched(handle, work):
+            if _goes_whole(file, work):
+                continue
+            try:
+                tables.warehouse.read_files(path, [file["path"]], arrow_schema(handle))
+            except Refused as error:
+                reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
+                raise Refused(
+                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or to mark rows of a "
+                    f"file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. Put "
+                    f"it back, or give its rows up, `tidegate restore {tables.pipeline} latest {GIVE_UP}`; run again"
+                ) from error
 
 
 def _rewritten(
@@ -100,7 +138,14 @@ def _rewritten(
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
+    listed = set() if work.reopened else {file.path for file in work.files}
     for file in _touched(handle, work):
+        if file["path"] in listed:
+            # A part of the epoch was published before, and stays.
+            continue
+        if _goes_whole(file, work):
+            removes.append(remove_action(file))
+            continue
         rows = tables.warehouse.read_files(path, [file["path"]], schema)
         goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
         if work.forget_keys and key:
@@ -134,10 +179,22 @@ def _returning(
 def _touched(handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
     """Files that may hold rows of these epochs, by their statistics; all where keys are to be forgotten."""
     wanted = {*work.remove_epochs, *work.stale_epochs}
-    for file in active_files(handle) if wanted or work.forget_keys or work.reopened else ():
+    for file in active_files(handle) if wanted or work.forget_keys or work.reopened or work.given_up else ():
         is_open = work.reopened and file.get("null_count.reopened") != 0
-        if work.forget_keys or is_open or _may_hold(file, "epoch", wanted) or _may_hold(file, "reopened", wanted):
+        goes_anyway = work.forget_keys or file["path"] in work.given_up
+        if goes_anyway or is_open or _may_hold(file, "epoch", wanted) or _may_hold(file, "reopened", wanted):
             yield file
+
+
+def _goes_whole(file: dict[str, Any], work: Publish) -> bool:
+    """Whether every row of a file goes away, by its statistics: then it need not be read, nor be readable."""
+    if file["path"] in work.given_up:
+        return True
+    first, last = file.get("min.epoch"), file.get("max.epoch")
+    if first is None or last is None or not work.remove_epochs:
+        return False
+    gone = set(work.remove_epochs)
+    return all(epoch in gone for epoch in range(first, last + 1))
 
 
 def _may_hold(file: dict[str, Any], column: str, wanted: Collection[int]) -> bool:
@@ -156,8 +213,8 @@ def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[st
         return ()
     if table == results.NAME:
         return key
-    ours = {field.name for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
-    named = tuple(f"input_{name}" if name in ours else name for name in key)
+    ours = {field.name.casefold() for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
+    named = tuple(f"input_{name}" if name.casefold() in ours else name for name in key)
     return named if set(named) <= set(schema.names) else ()
 
 

@@ -66,8 +66,8 @@ class RowShard:
 
     @property
     def next_event_time_timer(self) -> Millis | None:
-        """When the next event-time timer is due."""
-        return self._operator.timers.event_time.peek()
+        """When event time has to reach for something to happen."""
+        return self._operator.next_event_time
 
     @property
     def next_processing_time_timer(self) -> Millis | None:
@@ -125,6 +125,7 @@ def _restored(job: ShardJob, shard: Shard, rows: pa.Table) -> KeyedOperator:
         job.panes,
         KeyGroupRange(shard.first, shard.last),
         lambda key: job.key.key_group_of(key, job.max_parallelism),
+        _element_types(job),
     )
     operator.restore_time(job.watermark_before, job.clock_before)
     operator.restore_state(job.state.from_table(rows))
@@ -146,22 +147,30 @@ def _elements(
 
 def _values(job: ShardJob, part: pa.Table) -> Iterator[tuple[str | None, dict[str, Any]]]:
     """The side and the value of each event; of two inputs an event has the columns of its own."""
-    values = _tuples([part[f"{VALUE_PREFIX}{name}"].to_pylist() for name in job.used], len(part))
+    # A map is a dict to user code, as it is when an element comes back from a snapshot.
+    columns = [part[f"{VALUE_PREFIX}{name}"].to_pylist(maps_as_pydicts="lossy") for name in job.used]
+    values = _tuples(columns, len(part))
     if SIDE not in job.used:
         for value in values:
             yield None, dict(zip(job.used, value, strict=True))
         return
     sides = part[f"{VALUE_PREFIX}{SIDE}"].to_pylist()
-    names = {
-        own: [
-            (i, name.removeprefix(value_column(own, "")))
-            for i, name in enumerate(job.used)
-            if name.startswith(value_column(own, ""))
-        ]
-        for own in SIDES
-    }
+    names = {own: _columns_of(job, own) for own in SIDES}
     for side, value in zip(sides, values, strict=True):
         yield side, {name: value[i] for i, name in names[side]}
+
+
+def _columns_of(job: ShardJob, side: str) -> list[tuple[int, str]]:
+    """Where the columns of one of two inputs stand among those of both, and what they are called there."""
+    prefix = value_column(side, "")
+    return [(i, name.removeprefix(prefix)) for i, name in enumerate(job.used) if name.startswith(prefix)]
+
+
+def _element_types(job: ShardJob) -> tuple[pa.StructType, ...]:
+    """The type of the elements of each input."""
+    if SIDE not in job.used:
+        return (pa.struct(list(zip(job.used, job.value_types, strict=True))),)
+    return tuple(pa.struct([(name, job.value_types[i]) for i, name in _columns_of(job, side)]) for side in SIDES)
 
 
 def _tuples(columns: list[list[Any]], rows: int) -> Sequence[tuple[Any, ...]]:

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from pipelines.bound_input import BoundInput
 from pipelines.epoch.event_time import SeenEvent
-from pipelines.sources.columns import COMMIT, OK, ONLY_PARTITION, STATUS, TIME
+from pipelines.sources.columns import COMMIT, DROPPED, OK, ONLY_PARTITION, STATUS, TIME
+from pipelines.tables.columns import quoted
 
 _PARTITION = "__partition"
 
@@ -25,13 +26,13 @@ class SeenEvents:
 
     def __init__(self, frame: DataFrame, one: BoundInput) -> None:
         names = one.derived.names if one.input.uses is None else list(one.input.uses)
-        columns = [F.col(f"`{name}`") for name in names]
+        columns = [F.col(quoted(name)) for name in names]
         ties = [
             column
             for column, name in zip(columns, names, strict=True)
             if not pa.types.is_nested(one.derived.field(name).type)
         ]
-        rows = frame.where(F.col(STATUS) == OK).select(
+        rows = frame.where(moves_watermark(one)).select(
             COMMIT, partition_of(one).alias(_PARTITION), TIME, F.struct(*columns).alias("event"), *ties
         )
         ordered = rows.orderBy(COMMIT, TIME, *ties).select(COMMIT, _PARTITION, TIME, "event")
@@ -48,7 +49,14 @@ class SeenEvents:
             self._next = next(self._rows, None)
 
 
+def moves_watermark(one: BoundInput) -> Column:
+    """Condition for judged rows whose event time moves the watermark; a time that can't be used is null there."""
+    if one.input.watermark_from == "kept":
+        return F.col(STATUS) == OK
+    return F.col(STATUS).isin(OK, DROPPED) & F.col(TIME).isNotNull()
+
+
 def partition_of(one: BoundInput) -> Column:
     """The source partition of a row, as a text."""
     by = one.input.watermark_by
-    return F.lit(ONLY_PARTITION) if by is None else F.coalesce(F.col(f"`{by}`").cast("string"), F.lit("null"))
+    return F.lit(ONLY_PARTITION) if by is None else F.coalesce(F.col(quoted(by)).cast("string"), F.lit("null"))

@@ -34,7 +34,7 @@ from windowing.time import Millis
 
 RESULT_SCHEMA = "shard int, info string"
 
-_CHANGES = ("elements", "timers_fired", "fired_early", "fired_on_time", "fired_late", "withdrawn")
+_CHANGES = ("elements", "fed", "timers_fired", "fired_early", "fired_on_time", "fired_late", "withdrawn")
 """What is counted where a shard's state changes; late panes fire without element or timer, at the end of a commit."""
 
 

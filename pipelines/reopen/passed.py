@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.epoch.event_times import EventTimes
 from pipelines.reopen.stretches import END, START, windows_at
 from pipelines.snapshots.head import Snapshot
 from pipelines.sources.columns import COMMIT, OK, STATUS, TIME
 from pipelines.sources.source import Source
 from pipelines.storage import read_table
 from pipelines.tables import epochs
+from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
 from windowing.time import MIN_TIMESTAMP, Millis, to_millis
@@ -32,25 +34,32 @@ _SLOT, _JUDGED_AT = "__slot", "__judged_at"
 class JudgedAt:
     """Against which watermark the rows of each version of the source were judged, as table epochs tells it.
 
-    Exact for the first version that an epoch read, and not too small for the others.
+    Exact for the first version that an epoch read, and not too small for the others. Where event time goes on by
+    the clock it does so up to a commit before the rows of that commit are judged, which no table tells: there it is
+    not too small for the first one either.
 
     Args:
-        made: rows of table epochs that are not stale.
+        made: rows of table epochs that are not stale; the oldest may have been removed.
         newest: watermark of the snapshot.
+        by_clock: whether event time may go on between two commits.
     """
 
-    def __init__(self, made: pa.Table, newest: Millis) -> None:
+    def __init__(self, made: pa.Table, newest: Millis, by_clock: bool = False) -> None:
         self._newest = newest
         self._versions: list[int] = []
         self._first: list[tuple[int, Millis, Millis]] = []
         read, watermark = -1, MIN_TIMESTAMP
-        for row in made.sort_by("epoch").to_pylist():
+        for number, row in enumerate(made.sort_by("epoch").to_pylist()):
             after = newest if row["watermark"] is None else to_millis(row["watermark"])
             if row["source_version"] is not None and row["source_version"] > read:
-                # In event order every row of a run is judged against where the run began.
-                rest = watermark if row["interval_start"] is not None else after
+                if row["interval_start"] is not None and (number or row["parent"] is None):
+                    # In event order every row of a run is judged against where the run began.
+                    first = rest = watermark
+                else:
+                    rest = after
+                    first = rest if by_clock or (number == 0 and row["parent"] is not None) else watermark
                 self._versions.append(row["source_version"])
-                self._first.append((read + 1, watermark, rest))
+                self._first.append((read + 1, first, rest))
                 read = row["source_version"]
             watermark = max(watermark, after)
 
@@ -63,11 +72,11 @@ class JudgedAt:
         return exact if version == first else rest
 
 
-def judged_at(tables: PipelineTables, newest: Millis) -> JudgedAt:
+def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) -> JudgedAt:
     """The watermarks that the versions of a pipeline's source were judged against."""
     handle = tables.open(epochs.NAME)
-    columns = ["epoch", "source_version", "interval_start", "watermark"]
-    return JudgedAt(read_table(tables.warehouse, handle, columns, ~pc.field("stale")), newest)
+    columns = ["epoch", "parent", "source_version", "interval_start", "watermark"]
+    return JudgedAt(read_table(tables.warehouse, handle, columns, ~pc.field("stale")), newest, by_clock)
 
 
 class Passed:
@@ -82,8 +91,9 @@ class Passed:
     def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
         self._spark = spark
         self._source = source
-        self._position = source.position_of(head.manifest)
-        self._judged_at = judged_at(tables, head.manifest.watermark)
+        self._position = source.settled(source.position_of(head.manifest))
+        by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
+        self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 
     def windows(self, windows: Windows) -> pa.Table:
         """The windows, each once, with the key columns."""
@@ -93,7 +103,7 @@ class Passed:
         behind = self._rows().where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
         # All times between two bounds of windows lie in the same windows.
         number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")
-        names = [F.col(f"`{name}`") for name in key.names]
+        names = [F.col(quoted(name)) for name in key.names]
         found = behind.groupBy(*names, number.alias(_SLOT)).agg(F.max(_JUDGED_AT).alias(_JUDGED_AT)).toArrow()
         times = np.asarray(found[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, found, times, also=(_JUDGED_AT,))
@@ -109,9 +119,9 @@ class Passed:
         source, position = self._source, self._position
         files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
         versions = source.log.versions_of(files, position.version)
-        marks = {file.name: self._judged_at(versions[file.name]) for file in files}
+        marks = {file.path: self._judged_at(versions[file.path]) for file in files}
         known = sorted(set(marks.values()))
-        origins = {file.name: (known.index(marks[file.name]), file.written) for file in files}
+        origins = {file.path: (known.index(marks[file.path]), file.written) for file in files}
         frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
         judged = self._spark.createDataFrame(list(enumerate(known)), f"{COMMIT} int, {_JUDGED_AT} long")
         usable = F.col(STATUS) == OK

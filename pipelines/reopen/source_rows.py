@@ -19,8 +19,10 @@ from pipelines.reopen.task import ReopenJob
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Interval
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, OK, SHARD, STATUS, TIME, VALUE_PREFIX
+from pipelines.sources.frames import map_in_arrow
 from pipelines.sources.source import Source
-from pipelines.tables.late import input_names
+from pipelines.tables import late
+from pipelines.tables.columns import input_rows, quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
 from windowing.keys import SPARK_SEED
@@ -46,17 +48,17 @@ class SourceRows:
         self._tables = tables
         self._source = source
         self._head = head
-        self._position = source.position_of(head.manifest)
+        self._position = source.settled(source.position_of(head.manifest))
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Rows of table late with the key columns of the pipeline beside what they have."""
         bound = self._source.bound
-        inputs = pa.table({name: late_rows[own] for name, own in input_names(bound.source).items()})
+        inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
         if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
             numbered = inputs.append_column(_NUMBER, pa.array(range(len(inputs)), pa.int64()))
             derived = self._source.frames.derived(self._spark.createDataFrame(numbered))
             names = (_NUMBER, *bound.key.names)
-            inputs = derived.select(*[F.col(f"`{name}`") for name in names]).toArrow().sort_by(_NUMBER)
+            inputs = derived.select(*[F.col(quoted(name)) for name in names]).toArrow().sort_by(_NUMBER)
         for name, kind in zip(bound.key.names, bound.key.types, strict=True):
             column = inputs[name].cast(kind) if name in inputs.column_names else pa.nulls(0, kind)
             place = late_rows.schema.get_field_index(name)
@@ -78,7 +80,7 @@ class SourceRows:
         job = ReopenJob.of(plan)
         frame = self._events(plan).unionByName(self._markers(job), allowMissingColumns=True)
         placed = frame.repartitionById(len(plan.epoch.shards), F.col(SHARD)).drop(SHARD)
-        reports = placed.mapInArrow(job.run_task, RESULT_SCHEMA).collect()
+        reports = map_in_arrow(placed, job.run_task, RESULT_SCHEMA).collect()
         outcomes = [ShardOutcome.from_json(row["info"]) for row in reports]
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
             raise TidegateError(f"shards {sorted(job.files)} were to report, not all did. Nothing was committed")
@@ -90,12 +92,12 @@ class SourceRows:
         source, position = self._source, self._position
         parts = []
         if position.version >= 0:
-            parts.append(source.rows_at(position.version))
+            parts.append(source.rows_at(position.version, self._head.manifest))
         if position.files:
             commits = source.log.commits(position.version, position.version + 1)
             begun = [file for commit in commits for file in commit.files[: position.files]]
             frame = source.frames.files(position.version + 1, [file.action for file in begun])
-            origins = {file.name: (0, commits[0].time) for file in begun}
+            origins = {file.path: (0, commits[0].time) for file in begun}
             parts.append(source.frames.judged(frame, source.bound.source, origins))
         if not parts:
             raise Refused(f"pipeline {source.bound.pipeline.name!r} has read nothing yet: run `tidegate stream` first")
@@ -109,9 +111,9 @@ class SourceRows:
         wanted = F.broadcast(self._spark.createDataFrame(renamed))
         within: Column = (F.col(TIME) >= F.col(START)) & (F.col(TIME) < F.col(END))
         for name in plan.key:
-            within = within & F.col(f"`{name}`").eqNullSafe(F.col(f"`__span_{name}`"))
+            within = within & F.col(quoted(name)).eqNullSafe(F.col(quoted(f"__span_{name}")))
         groups = bound.pipeline.max_parallelism
-        names = [F.col(f"`{name}`") for name in plan.key]
+        names = [F.col(quoted(name)) for name in plan.key]
         key_group = F.pmod(F.xxhash64(*names) if names else F.lit(SPARK_SEED), F.lit(groups))
         first, last = (pc.min_max(spans[name]) for name in (START, END))
         all_of_it = Interval(start=first["min"].as_py(), end=last["max"].as_py())
@@ -120,8 +122,8 @@ class SourceRows:
             _shard_of(plan, key_group).alias(SHARD),
             F.col(TIME),
             F.lit(0).alias(COMMIT),
-            *[F.col(f"`{name}`").alias(f"{KEY_PREFIX}{name}") for name in plan.key],
-            *[F.col(f"`{name}`").alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
+            *[F.col(quoted(name)).alias(f"{KEY_PREFIX}{name}") for name in plan.key],
+            *[F.col(quoted(name)).alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
         )
 
     def _markers(self, job: ReopenJob) -> DataFrame:

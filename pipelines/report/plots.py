@@ -58,7 +58,7 @@ def plots(run: RunReport) -> dict[str, str]:
     rows = run.epochs[-_EPOCHS:]
     drawings: list[tuple[str, bool, Callable[[Axes], None]]] = [
         ("Watermark", any(row["watermark"] for row in rows), lambda axes: _watermark(axes, rows)),
-        ("Watermark lag behind the clock", any(row["watermark"] for row in rows), lambda axes: _lag(axes, rows)),
+        ("Watermark lag behind the clock", any(lag(row) is not None for row in rows), lambda axes: _lag(axes, rows)),
         ("Events by what became of them", True, lambda axes: _events(axes, rows)),
         ("Windows fired by timing", True, lambda axes: _fired(axes, rows)),
         ("Open windows by key group", True, lambda axes: _key_groups(axes, run.open_by_key_group)),
@@ -100,8 +100,11 @@ def _watermark(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def lag(row: dict[str, Any]) -> Millis | None:
-    """How far the watermark of an epoch lies behind its clock, milliseconds; None where there is none yet."""
-    if row["watermark"] is None or row["processing_time"] is None:
+    """How far the watermark of an epoch lies behind its clock, milliseconds; None where there is none yet.
+
+    None for the interval of a backfill as well: it was chosen, and its age says nothing about the run.
+    """
+    if row["kind"] == "backfill" or row["watermark"] is None or row["processing_time"] is None:
         return None
     return to_millis(row["processing_time"]) - to_millis(row["watermark"])
 

@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 
+from pipelines.epoch.publish import check_removable
 from pipelines.errors import FilesMissing, Refused
-from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from pipelines.snapshots.manifest import DataFile, Manifest, Shard
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import state
 from pipelines.tables.files import add_action, check_written, remove_action, write_file
-from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
 def commit_snapshot(
@@ -43,8 +44,10 @@ def commit_snapshot(
         kept: paths of files that stay; every other one leaves.
 
     Raises:
-        Refused: somebody committed since the handle was opened, or a file is not where it was written.
+        Refused: somebody committed since the handle was opened, a file is not where it was written, or one that
+            publishing has to rewrite can't be read.
     """
+    check_removable(tables, manifest)
     path = tables.path(state.NAME)
     text = state.manifest_row(manifest.model_dump_json(), schema)
     row = write_file(tables.warehouse, path, f"manifest-{manifest.epoch:06d}", text)
@@ -57,7 +60,10 @@ def commit_snapshot(
             "append",
             Schema.from_arrow(schema),
             commit_properties=CommitProperties(
-                custom_metadata={"tidegate": manifest.short()},
+                custom_metadata={
+                    "tidegate": manifest.short(),
+                    PUBLISHED_BY: _published_by(tables, handle, manifest),
+                },
                 max_commit_retries=0,
                 app_transactions=[Transaction(tables.application, manifest.epoch)],
             ),
@@ -65,6 +71,18 @@ def commit_snapshot(
         )
     except CommitFailedError as error:
         raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+    # Before anything is published: readers must not see what state may forget.
+    tables.warehouse.make_commit_durable(path, handle.version() + 1)
+
+
+def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:
+    """What each published table holds before and after this epoch is published."""
+    told = published_by(handle)
+    before = told.after if told is not None else newest_epochs(tables, PUBLISHED)
+    return {
+        "before": before,
+        "after": {**before, **{name: manifest.epoch for name in before if manifest.goes_to(name)}},
+    }
 
 
 def remaining(

@@ -19,10 +19,12 @@ from pipelines.epoch.publish import key_columns, publish
 from pipelines.errors import Refused, UsageError
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.head import Snapshot, require_snapshot
+from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
-from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.recovery import require_recovered, require_trusted
+from pipelines.snapshots.retained import Retention
+from pipelines.snapshots.retention import vacuum
 from pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
 from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import late, quality, rejects, results, state
@@ -61,7 +63,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         UsageError: that is no key of this pipeline.
         Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
     """
-    head = require_snapshot(tables)
+    head = require_trusted(tables)
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     hash_ = hash_of_texts(key_, key)
     _check_told(tables, pipeline, head)
@@ -70,7 +72,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
             f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or mend it; nothing was erased"
         )
-    publish(tables, head.manifest)
+    head = require_recovered(tables)
     rows = _published_rows(tables, head, hash_)
     rest = _without(tables, head, hash_, f"state-{head.manifest.epoch + 1:06d}-forget")
     manifest = _manifest(_erased(head.manifest, pipeline, key_, key, rest), hash_, now)
@@ -158,9 +160,10 @@ def _named_for(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: S
     found = set()
     for one, side in zip(pipeline.inputs, SIDES if snapshot.inputs else ("",), strict=False):
         columns = one.key or pipeline.key
-        if one.watermark_by not in columns:
+        by = snapshot.watermark_by.get(side, one.watermark_by)
+        if by not in columns:
             continue
-        part = columns.index(one.watermark_by)
+        part = columns.index(by)
         column = KeySchema((schema.names[part],), (schema.types[part],))
         prefix = f"{side}:" if side else ""
         found |= {

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from pipelines.errors import Refused
+from pipelines.tables import epochs
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 FORMAT_VERSION: Literal[1] = 1
@@ -79,6 +80,7 @@ class Publish(_Value):
     """What one table gets: files to add, and rows that go away or become stale.
 
     `forget_keys` are hashes, not the keys: those are to be found nowhere any more. `reopened` is of table late.
+    `given_up` are files that leave unread, because they can't be read.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -86,11 +88,20 @@ class Publish(_Value):
     stale_epochs: tuple[int, ...] = ()
     forget_keys: tuple[int, ...] = ()
     reopened: tuple[Reopening, ...] = ()
+    given_up: tuple[str, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _left_out_where_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `given_up` out where it is empty: a tidegate that does not know it reads all other manifests."""
+        fields: dict[str, Any] = serialize(self)
+        return fields if self.given_up else {name: value for name, value in fields.items() if name != "given_up"}
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self.files or self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened)
+        return not (
+            self.files or self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened or self.given_up
+        )
 
 
 class Shard(_Value):
@@ -154,6 +165,8 @@ class Manifest(_Value):
     """One snapshot.
 
     Of two inputs, `inputs` holds the watermark of each side, and names of `partitions` are or begin with it.
+    `watermark_by` names the column that the partitions of an input are of, by side (`""` of a single input); an input
+    without one is not in it, and older manifests don't have it.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -169,6 +182,7 @@ class Manifest(_Value):
     watermark: int
     partitions: dict[str, PartitionWatermark] = {}
     inputs: dict[str, int] = {}
+    watermark_by: dict[str, str] = {}
     processing_time: int
     stagger_offset: int | None = None
     max_parallelism: int
@@ -182,6 +196,14 @@ class Manifest(_Value):
     run_id: str
     started_at: int
     library_version: str
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what older versions don't know where it says nothing: they refuse a field that they don't know."""
+        fields: dict[str, Any] = dump(self)
+        if not self.watermark_by:
+            fields.pop("watermark_by", None)
+        return fields
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
@@ -200,6 +222,37 @@ class Manifest(_Value):
         """How far the watermark lies behind the clock, milliseconds; None before there is one, and after the last."""
         known = MIN_TIMESTAMP < self.watermark < MAX_TIMESTAMP
         return self.processing_time - self.watermark if known else None
+
+    def partitions_of(self, side: str) -> dict[str, PartitionWatermark]:
+        """The source partitions of an input by their own names.
+
+        Args:
+            side: `left` or `right`, or empty where there is one input.
+        """
+        return {
+            name.removeprefix(side).removeprefix(":") if side else name: known
+            for name, known in self.partitions.items()
+            if not side or name == side or name.startswith(f"{side}:")
+        }
+
+    def are_partitioned_by(self, side: str, column: str | None) -> bool:
+        """Whether the partitions of an input are those of a column; of None, whether the input has just one.
+
+        An older manifest does not name the column; there only partitions that have a name tell that there is one.
+        """
+        known = self.watermark_by.get(side)
+        if known is not None:
+            return known == column
+        names = set(self.partitions_of(side))
+        if self.watermark_by or column is None:
+            return column is None and names <= {""}
+        return not names or names != {""}
+
+    def goes_to(self, table: str) -> bool:
+        """Whether publishing the epoch is a commit of a table."""
+        # The first commit of a timeline goes to every table: it fences drivers of the old one.
+        begins = (self.parent or 0) != self.epoch - 1
+        return table == epochs.NAME or begins or not self.publish[table].is_empty
 
     def position_in(self, source: str) -> Position:
         """How far a source table was read.

@@ -7,56 +7,68 @@ is rolled forward like that of any epoch. Epoch numbers grow on: nobody confuses
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from pipelines.epoch.commit import check_files
-from pipelines.epoch.publish import epoch_row, publish
-from pipelines.errors import FilesMissing, Refused
+from pipelines.epoch.publish import publish
+from pipelines.errors import Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot, remaining
-from pipelines.snapshots.head import Snapshot, lineage, list_snapshots, read_snapshot
-from pipelines.snapshots.manifest import DataFile, Line, Manifest, Publish, fork_of
+from pipelines.snapshots.head import Snapshot, published_by
+from pipelines.snapshots.line import Head, epoch_rows, files_of, fork, left_line, removed_on
+from pipelines.snapshots.losses import Losses, damaged_files
+from pipelines.snapshots.manifest import Manifest, Publish
 from pipelines.snapshots.quiet import quiet_manifest
+from pipelines.snapshots.recovery import unpublished
 from pipelines.snapshots.savepoint import copy_files, origin_of
 from pipelines.storage import active_files, arrow_schema, path_of
 from pipelines.tables import epochs, state
-from pipelines.tables.files import write_file
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing.time import Millis
 
+Schemas = Mapping[str, pa.Schema]
 
-def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: bool = False) -> Manifest:
+
+def restore(
+    tables: PipelineTables,
+    target: Snapshot,
+    now: Millis,
+    keep_stale: bool = False,
+    give_up: Callable[[str], None] | None = None,
+    schemas: Callable[[], Schemas] | None = None,
+) -> Manifest:
     """Make an older snapshot the head; its manifest. The caller holds the lease.
 
     A savepoint that was made elsewhere brings its state, not its results: what the tables hold goes
-    away, and a pipeline that has no tables yet gets them.
+    away, and a pipeline that has no tables yet gets them. Where a table is not as tidegate left it, because somebody
+    set it back or its log lost its end, the newest epoch that any table knows counts as the one that is left.
 
     Args:
         tables: the pipeline's tables.
         target: a retained snapshot, or a savepoint.
         now: the driver's clock, int64 epoch milliseconds.
         keep_stale: whether what was published since stays readable, marked stale, instead of going away.
+        give_up: hears of each thing that is published and can't be had any more; None refuses to lose anything.
+        schemas: of the tables, for one that is gone and given up.
 
     Raises:
         Refused: results that belong to the snapshot are gone, or another driver committed meanwhile.
     """
-    head = _Head.of(tables)
-    if head is not None and head.manifest is not None:
-        _publish_head(tables, head.manifest, target.manifest)
-    if head is not None and path_of(head.handle) == target.path:
-        is_ours = True
-    else:
-        origin = origin_of(target)
-        tables.create(origin.schemas)
-        is_ours = origin.table_id == str(tables.open(state.NAME).metadata().id)
-    if head is not None and head.manifest is not None and is_ours and head.epoch == target.manifest.epoch:
-        return head.manifest
-    handle = tables.open(state.NAME) if head is None else head.handle
+    losses = Losses(tables, target, give_up)
+    head = Head.of(tables)
+    _make_missing(tables, head, target, schemas, losses)
+    lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
+    damaged = damaged_files(tables) if losses.accepted and head is not None else {}
+    if head is not None and _is_there(head, target) and not losses.found and not any(damaged.values()):
+        return target.manifest
+    handle = tables.open(state.NAME)
     _check_columns(tables, handle, target)
-    manifest = _manifest(tables, head, target.manifest, is_ours, now, keep_stale)
+    manifest = _manifest(tables, head, target, now, keep_stale, losses, damaged, lacking)
+    losses.settle()
     check_files(tables, manifest)
     at_head = {file["path"] for file in active_files(handle)}
     written, whole = remaining(tables, target, f"state-{manifest.epoch:06d}-restore")
@@ -72,43 +84,59 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     return manifest
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What a restore needs to know of the snapshot that it takes the place of.
+def _make_missing(
+    tables: PipelineTables,
+    head: Head | None,
+    target: Snapshot,
+    schemas: Callable[[], Schemas] | None,
+    losses: Losses,
+) -> None:
+    """Make the tables that are not there: all of a new pipeline, or those that were lost."""
+    missing = tables.missing
+    if not missing:
+        return
+    snapshot = None if head is None else head.snapshot
+    held = None if snapshot is None else published_by(snapshot.handle)
+    for table in missing if head is not None else ():
+        if table != state.NAME and (held is None or held.after[table]):
+            losses.add(f"table {tables.path(table)} is gone, with all that it held")
+    if not losses.accepted:
+        losses.settle()
+    if target.path != tables.path(state.NAME):
+        tables.create(origin_of(target).schemas)
+    elif schemas is not None:
+        tables.create(dict(schemas()))
+    else:
+        raise Refused(f"table {tables.path(missing[0])} is gone: put its folder back, or restore a savepoint")
 
-    `manifest` is None where it can't be read: the log tells the rest, and what it had not published goes away.
+
+def _is_there(head: Head, target: Snapshot) -> bool:
+    """Whether a snapshot is the newest one already."""
+    if head.snapshot is None or not head.is_trusted:
+        return False
+    newest, then = head.snapshot.manifest, target.manifest
+    return (newest.epoch, newest.run_id) == (then.epoch, then.run_id)
+
+
+def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: Losses) -> int:
+    """Roll forward what a crash left; the oldest epoch that can't be, 0 where there is none.
+
+    That is no loss where the restore goes back to before it.
     """
-
-    manifest: Manifest | None
-    epoch: int
-    timeline: int
-    line: Line
-    handle: DeltaTable
-
-    @classmethod
-    def of(cls, tables: PipelineTables) -> _Head | None:
-        try:
-            head = read_snapshot(tables)
-        except Refused:
-            told = next(iter(list_snapshots(tables)), None)
-            if told is None:
-                raise
-            epoch, timeline = told.manifest["epoch"], told.manifest["timeline"]
-            line = tuple((one.manifest["epoch"],) * 2 for one in lineage(tables, epoch))
-            return cls(None, epoch, timeline, line[::-1], tables.open(state.NAME))
-        if head is None:
-            return None
-        manifest = head.manifest
-        return cls(manifest, manifest.epoch, manifest.timeline, manifest.line, head.handle)
-
-
-def _publish_head(tables: PipelineTables, head: Manifest, target: Manifest) -> None:
-    """Roll forward what a crash left; what can't be is left where the restore goes back to before it."""
+    if head.snapshot is None:
+        return 0
+    lacking = head.epoch
     try:
-        publish(tables, head)
-    except FilesMissing:
-        if target.epoch >= head.epoch:
+        for manifest in unpublished(tables, head.snapshot):
+            lacking = manifest.epoch
+            publish(tables, manifest)
+    except Refused as error:
+        if not losses.accepted and target.epoch >= lacking:
             raise
+        if target.epoch >= lacking:
+            losses.add(str(error))
+        return lacking
+    return 0
 
 
 def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot) -> None:
@@ -121,21 +149,28 @@ def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot)
 
 
 def _manifest(
-    tables: PipelineTables, head: _Head | None, then: Manifest, is_ours: bool, now: Millis, keep_stale: bool
+    tables: PipelineTables,
+    head: Head | None,
+    target: Snapshot,
+    now: Millis,
+    keep_stale: bool,
+    losses: Losses,
+    damaged: Mapping[str, Sequence[dict[str, Any]]],
+    lacking: int,
 ) -> Manifest:
+    then = target.manifest
     newest = 0 if head is None else head.epoch
     epoch = max(newest, then.epoch) + 1
-    fork = fork_of(head.line, then.line) if is_ours and head is not None else 0
-    if is_ours and head is not None and head.manifest is None and not fork:
-        raise Refused(
-            f"the newest snapshot of {tables.pipeline}, epoch {newest}, can't be read, and the log does not tell where "
-            f"epoch {then.epoch} parted from it: restore an epoch that it came from, `tidegate snapshot list "
-            f"{tables.pipeline}`"
-        )
-    since = tuple(range(fork + 1, newest + 1))
-    left = _left(tables, then, fork) if is_ours else []
-    files = {table: tuple(file for manifest in left for file in manifest.publish[table].files) for table in PUBLISHED}
-    files[epochs.NAME] = _epoch_rows(tables, left, epoch)
+    parted = 0 if head is None else fork(tables, head, target, losses)
+    if lacking:
+        # What is published of it in part goes, and comes back with the line.
+        parted = min(parted, lacking - 1)
+    left = [] if head is None else left_line(tables, head, target, parted, losses)
+    since = tuple(range(parted + 1, newest + 1))
+    works = {table: [manifest.publish[table] for manifest in left] for table in PUBLISHED}
+    files = {table: losses.readable(table, files_of(left, table, parted)) for table in PUBLISHED}
+    removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}
+    files[epochs.NAME] = epoch_rows(tables, left, epoch)
     return quiet_manifest(
         then,
         "restore",
@@ -145,43 +180,13 @@ def _manifest(
         {
             table: Publish(
                 files=files[table],
-                reopened=tuple(one for manifest in left for one in manifest.publish[table].reopened),
-                remove_epochs=() if keep_stale else since,
+                reopened=tuple(one for work in works[table] for one in work.reopened),
+                remove_epochs=tuple(sorted(removed[table])),
                 stale_epochs=since if keep_stale else (),
+                forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
+                given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
             )
             for table in PUBLISHED
         },
         now,
     )
-
-
-def _left(tables: PipelineTables, then: Manifest, fork: int) -> list[Manifest]:
-    """The epochs between the fork and the target: their line was left, and what they published with it.
-
-    Raises:
-        Refused: one of them is no longer retained, so its results can't come back.
-    """
-    wanted = [epoch for first, last in then.line for epoch in range(first, last + 1) if epoch > fork]
-    versions = {entry.manifest["epoch"]: entry.version for entry in list_snapshots(tables)}
-    found = []
-    for epoch in wanted:
-        if epoch == then.epoch:
-            found.append(then)
-            continue
-        snapshot = read_snapshot(tables, versions[epoch]) if epoch in versions else None
-        if snapshot is None:
-            raise Refused(
-                f"epoch {then.epoch} of {tables.pipeline} is on a line that was left at epoch {fork}, and what epoch "
-                f"{epoch} of it published is no longer retained. Restore epoch {fork} or one before it, and run again"
-            )
-        found.append(snapshot.manifest)
-    return found
-
-
-def _epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
-    if not left:
-        return ()
-    schema = arrow_schema(tables.open(epochs.NAME))
-    rows = pa.concat_tables(epoch_row(manifest, schema) for manifest in left)
-    file = write_file(tables.warehouse, tables.path(epochs.NAME), f"{epochs.NAME}-{epoch:06d}", rows)
-    return () if file is None else (file,)

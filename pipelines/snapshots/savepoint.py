@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from pipelines.errors import Refused, TidegateError, UsageError
 from pipelines.names import check_name
 from pipelines.snapshots.commit import as_data_file
-from pipelines.snapshots.head import Snapshot, list_snapshots, snapshot_in
+from pipelines.snapshots.head import Snapshot, lineage, list_snapshots, snapshot_in
 from pipelines.snapshots.manifest import DataFile, Manifest
 from pipelines.storage import path_of
 from pipelines.tables import state
@@ -102,11 +102,16 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
                     "created_at": now,
                     "table_id": str(tables.open(state.NAME).metadata().id),
                     "schemas": {table: tables.open(table).schema().to_json() for table in ALL},
+                    "run_ids": {
+                        str(entry.manifest["epoch"]): entry.manifest["run_id"]
+                        for entry in lineage(tables, snapshot.manifest.epoch)
+                    },
                 }
             },
             max_commit_retries=0,
         ),
     )
+    tables.warehouse.make_commit_durable(path, 1)
     _check_nothing_forgotten(tables, snapshot, name)
     return _entry(tables, name)
 
@@ -151,17 +156,21 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a savepoint was made: the id of its table `state`, and the columns of all tables there."""
+    """Where a savepoint was made: the id of its table `state`, the columns of all tables there, and its line's runs.
+
+    `run_ids` are of the epochs that it came from and that the log told of then; an older savepoint has none.
+    """
 
     table_id: str
     schemas: dict[str, pa.Schema]
+    run_ids: dict[int, str]
 
 
 def origin_of(savepoint: Snapshot) -> Origin:
     """Where a savepoint was made; it may have been copied since."""
     told = _told(savepoint.handle)
     schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in told["schemas"].items()}
-    return Origin(told["table_id"], schemas)
+    return Origin(told["table_id"], schemas, {int(epoch): run for epoch, run in told.get("run_ids", {}).items()})
 
 
 def list_savepoints(tables: PipelineTables) -> list[SavepointEntry]:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 from pipelines.sources.columns import (
     COMMIT,
     FILE,
@@ -94,7 +95,7 @@ class FileSlice:
         times, valid = columns.millis(table[columns.timestamp])
         null_key = null_flags([table[name] for name in columns.key])
         wanted = np.ones(len(times), np.bool_)
-        for unusable in columns.unusable(part, times, valid, null_key).values():
+        for unusable in columns.unusable(part, times, valid, null_key, table).values():
             wanted &= ~unusable
         if len(times) and (int(times.min()) < part.since or int(times.max()) >= part.until):
             wanted &= (times >= part.since) & (times < part.until)
@@ -152,6 +153,11 @@ class FileSlice:
         try:
             with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
                 metadata = pq.read_metadata(stream)
+                if part.rows is not None and metadata.num_rows != part.rows:
+                    raise Refused(
+                        f"source table {self.table}: file {part.path} has {metadata.num_rows} rows, and the log says "
+                        f"{part.rows}: it was replaced. Put the file back that was committed"
+                    )
                 names = metadata.schema.to_arrow_schema().names
                 yield SourceParquet(
                     pq.ParquetFile(
@@ -172,6 +178,6 @@ class FileSlice:
             ) from error
         except (OSError, pa.ArrowException) as error:
             raise Refused(
-                f"source table {self.table}: file {part.path} can't be read: {error}. If Spark can read it, give "
+                f"source table {self.table}: file {part.path} can't be read: {in_words(error)}. If Spark can read it, give "
                 "the pipeline's DeltaSource reader='spark'"
             ) from error

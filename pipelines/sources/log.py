@@ -7,17 +7,25 @@ the run with the version named.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import FileType
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 from pipelines.snapshots.manifest import Position
 from pipelines.storage import Warehouse, active_files
 from windowing.time import Millis, to_millis
+
+_ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+"""How an absolute path begins, or a URI with a scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +33,12 @@ class SourceFile:
     """A data file of the source.
 
     Args:
-        path: relative to the table, as the file system knows it.
+        path: relative to the table, as the file system knows it; what tells files apart, for base names repeat.
         written: when it was written, int64 epoch milliseconds; stays when the log is cleaned up.
         action: its add action as JSON; empty for files that are only known from a snapshot.
         newest: the largest event time in it where the log tells, int64 epoch milliseconds.
         oldest: the smallest.
-        rows: how many rows it has, where the log tells.
+        rows: how many rows it has without those that a deletion vector takes out, where the log tells.
     """
 
     path: str
@@ -39,11 +47,6 @@ class SourceFile:
     newest: Millis | None = None
     oldest: Millis | None = None
     rows: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Base name."""
-        return self.path.rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +72,96 @@ class SourceLog:
         self.path = path
         self._filesystem, root = warehouse.filesystem(path)
         self._log = f"{root}/_delta_log" if root else "_delta_log"
+        self._table: DeltaTable | None = None
         try:
-            self._table = warehouse.open(path)
+            table = warehouse.open(path)
         except TableNotFoundError as error:
             raise Refused(
                 f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source"
             ) from error
         except DeltaError as error:
-            raise Refused(f"source table {path} can't be opened: {error}") from error
-        self.head = self._table.version()
-        self.table_id = str(self._table.metadata().id)
-        self.columns = self._table.schema().to_json()
+            raise Refused(
+                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; "
+                "nothing of the pipeline has changed"
+            ) from error
+        self.head = table.version()
+        self._table, self._metadata, self._protocol = table, table.metadata(), table.protocol()
+        self.table_id = str(self._metadata.id)
+        self.columns = table.schema().to_json()
+        self._newest_entry = self._entry_info(self.head)
 
     def now(self) -> SourceLog:
-        """The log as it is now."""
-        return SourceLog(self.warehouse, self.path)
+        """The log as it is now.
+
+        Delta opens a table with all its files, and those of a source are many. What came since tells all that is
+        asked of it, unless it changed the table's columns or properties: only then it is opened again.
+        """
+        head = self._followed()
+        if head is None:
+            return SourceLog(self.warehouse, self.path)
+        log = copy(self)
+        log.head = head
+        if head != self.head:
+            log._table, log._newest_entry = None, self._entry_info(head)
+        return log
+
+    def _followed(self) -> int | None:
+        """The newest version, read entry by entry; None where the table has to be opened to tell."""
+        if self._newest_entry is None or self._entry_info(self.head) != self._newest_entry:
+            return None
+        version = self.head
+        while self._entry_info(version + 1) is not None:
+            version += 1
+            try:
+                if any("metaData" in action or "protocol" in action for action in self._actions(version)):
+                    return None
+            except (Refused, ValueError):
+                return None
+        return version
+
+    def _entry_info(self, version: int) -> tuple[int, int] | None:
+        """Size of a version's entry and when it was written; None where there is none."""
+        info = self._filesystem.get_file_info(f"{self._log}/{version:020d}.json")
+        return (int(info.size), int(info.mtime_ns or 0)) if info.type == FileType.File else None
+
+    def _at_head(self) -> DeltaTable:
+        """The table with its files."""
+        if self._table is None:
+            self._table = self._at(self.head)
+        return self._table
+
+    def _at(self, version: int) -> DeltaTable:
+        try:
+            return self.warehouse.open(self.path, version)
+        except DeltaError as error:
+            raise Refused(
+                f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log "
+                "was cleaned up. Start a new pipeline with a backfill of the table as it is now"
+            ) from error
+
+    @property
+    def collations(self) -> dict[str, str]:
+        """The collation of each column that is compared otherwise than byte by byte."""
+        found = {}
+        for field in json.loads(self.columns)["fields"]:
+            for place, collation in (field.get("metadata", {}).get("__COLLATIONS") or {}).items():
+                if place == field["name"] and not str(collation).endswith("UTF8_BINARY"):
+                    found[field["name"]] = str(collation)
+        return found
 
     @property
     def partition_columns(self) -> list[str]:
         """Columns that are kept in the log instead of in the files."""
-        return list(self._table.metadata().partition_columns)
+        return list(self._metadata.partition_columns)
 
     @property
     def reader_features(self) -> frozenset[str]:
         """Features of the table that a reader must know, by Delta's names; column mapping only where it is on."""
-        protocol, mapping = self._table.protocol(), "columnMapping"
+        protocol, mapping = self._protocol, "columnMapping"
         features = set(protocol.reader_features or ())
         if protocol.min_reader_version >= 2:
             features.add(mapping)
-        if self._table.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
+        if self._metadata.configuration.get("delta.columnMapping.mode", "none") == "none":
             features.discard(mapping)
         return frozenset(features)
 
@@ -131,15 +195,56 @@ class SourceLog:
             self._check_append_only(version, actions)
             files = tuple(
                 SourceFile(
-                    unquote(add["path"]), add["modificationTime"], json.dumps({"add": add}), rows=_number_of_rows(add)
+                    self._path_of(add["path"]),
+                    add["modificationTime"],
+                    json.dumps({"add": add}),
+                    rows=_number_of_rows(add),
                 )
                 for action in actions
                 if (add := action.get("add")) and add.get("dataChange", True)
             )
             if files:
-                self._check_present(version, files)
+                self._check_present(
+                    version,
+                    files,
+                    "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a "
+                    "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
+                    "pause",
+                )
                 commits.append(SourceCommit(version, _commit_time(actions), files))
         return commits
+
+    def settled(self, version: int) -> int:
+        """The newest version that holds the same rows: maintenance (OPTIMIZE, VACUUM, ALTER) is all that came since.
+
+        A position that goes on to it needs no log entry before it any more, nor files that were compacted away.
+        """
+        for following in range(version + 1, self.head + 1):
+            try:
+                if any(_changes_data(action) for action in self._actions(following)):
+                    break
+            except Refused:
+                break
+            version = following
+        return version
+
+    def next_commit(self, after: int) -> SourceCommit | None:
+        """The first version after `after` that added data; None where there is none.
+
+        Raises:
+            Refused: as `commits` does.
+        """
+        following = self.settled(after) + 1
+        commits = self.commits(following - 1, following) if following <= self.head else []
+        return commits[0] if commits else None
+
+    def time_of(self, version: int) -> Millis:
+        """Commit time of a version.
+
+        Raises:
+            Refused: its log entry is gone.
+        """
+        return _commit_time(list(self._actions(version)))
 
     def active(self, timestamp: str, version: int | None = None) -> list[SourceFile]:
         """The files of a version (the newest), with the largest value of a timestamp column where it is known.
@@ -147,43 +252,59 @@ class SourceLog:
         Raises:
             Refused: an older version can't be read any more.
         """
-        table = self._table
-        if version is not None and version != self.head:
-            try:
-                table = self.warehouse.open(self.path, version)
-            except DeltaError as error:
-                raise Refused(
-                    f"source table {self.path} can't be read at version {version} any more ({error}): its log was "
-                    "cleaned up. Start a new pipeline with a backfill of the table as it is now"
-                ) from error
-            self._check_present(version, tuple(SourceFile(unquote(file["path"]), 0) for file in active_files(table)))
+        if version is None or version == self.head:
+            table = self._at_head()
+        else:
+            table = self._at(version)
+            self._check_present(
+                version,
+                tuple(SourceFile(self._path_of(file["path"]), 0) for file in active_files(table)),
+                "they were compacted and vacuumed since it was read. Read on first, with `tidegate stream` or the "
+                "backfill of the next interval, and run this again",
+            )
+        # Of these the log's reader does not tell which rows a deletion vector takes out.
+        is_whole = "deletionVectors" not in self.reader_features
         return [
             SourceFile(
-                unquote(file["path"]),
+                self._path_of(file["path"]),
                 to_millis(written) if hasattr(written := file["modification_time"], "year") else int(written),
                 newest=_known_millis(file.get(f"max.{timestamp}")),
                 oldest=_known_millis(file.get(f"min.{timestamp}")),
-                rows=file.get("num_records"),
+                rows=file.get("num_records") if is_whole else None,
             )
             for file in active_files(table)
         ]
 
     def versions_of(self, files: Sequence[SourceFile], until: int) -> dict[str, int | None]:
-        """By name, the version that added each file; None where the log does not tell any more.
+        """By path, the version that added each file; None where the log does not tell any more.
 
         A file that a compaction wrote holds rows of several versions, so it has none.
         """
-        found: dict[str, int | None] = {file.name: None for file in files}
+        found: dict[str, int | None] = {file.path: None for file in files}
         for version in range(until + 1):
             try:
                 adds = [action["add"] for action in self._actions(version) if "add" in action]
             except Refused:
                 continue
             for add in adds:
-                name = unquote(add["path"]).rsplit("/", 1)[-1]
-                if name in found and add.get("dataChange", True):
-                    found[name] = version
+                path = self._path_of(add["path"])
+                if path in found and add.get("dataChange", True):
+                    found[path] = version
         return found
+
+    def _path_of(self, path: str) -> str:
+        """The path of a file relative to the table, as the file system knows it; the log has it as a URI.
+
+        Raises:
+            Refused: it lies elsewhere, as the files of a shallow clone do.
+        """
+        if _ELSEWHERE.match(path):
+            raise Refused(
+                f"source table {self.path} has files outside its folder ({unquote(path)}), as a shallow clone has: "
+                "they go when the table that it was cloned from is vacuumed. Name that table as the source, or copy "
+                "the rows into a table of their own (CREATE TABLE ... AS SELECT)"
+            )
+        return unquote(path)
 
     def _check_append_only(self, version: int, actions: list[dict[str, Any]]) -> None:
         if not any("remove" in action and action["remove"].get("dataChange", True) for action in actions):
@@ -195,13 +316,11 @@ class SourceLog:
             "with a backfill of the table as it is now"
         )
 
-    def _check_present(self, version: int, files: tuple[SourceFile, ...]) -> None:
+    def _check_present(self, version: int, files: tuple[SourceFile, ...], why: str) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise Refused(
-                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): "
-                "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a backfill "
-                "of the table as it is now, and keep the source's files for longer than the pipeline may pause"
+                f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): {why}"
             )
 
     def _actions(self, version: int) -> Iterator[dict[str, Any]]:
@@ -218,6 +337,10 @@ class SourceLog:
             ) from error
 
 
+def _changes_data(action: dict[str, Any]) -> bool:
+    return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
+
+
 def _commit_time(actions: list[dict[str, Any]]) -> Millis:
     """The commit's own time; file times are the last resort, since copying a table changes them."""
     for action in actions:
@@ -228,9 +351,9 @@ def _commit_time(actions: list[dict[str, Any]]) -> Millis:
 
 
 def _number_of_rows(add: dict[str, Any]) -> int | None:
-    """As the statistics of an add action tell."""
+    """As the statistics of an add action tell, without the rows that its deletion vector takes out."""
     rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
-    return None if rows is None else int(rows)
+    return None if rows is None else int(rows) - int((add.get("deletionVector") or {}).get("cardinality", 0))
 
 
 def _known_millis(value: Any) -> Millis | None:

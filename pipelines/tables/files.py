@@ -97,7 +97,7 @@ def _iso(millis: Millis) -> str:
 
 
 def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:
-    """Refuse files that are not there with their size: the log would point to nothing for ever.
+    """Refuse files that are not there with their size, and make the others last: the log would point to nothing.
 
     Raises:
         FilesMissing: a file is missing or cut short; the message names it.
@@ -110,6 +110,8 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
                 f"file {file.path} of table {path} {found}. Do all workers write to the driver's storage (a local path "
                 "must be a shared mount)? Or did something other than tidegate vacuum the table?"
             )
+    if files:
+        warehouse.make_durable(path)
 
 
 def add_action(file: DataFile, data_change: bool = True) -> AddAction:

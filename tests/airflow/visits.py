@@ -21,3 +21,4 @@ def _visits(name: str) -> Pipeline:
 
 daily = _visits("daily")
 live = _visits("live")
+life = _visits("life")

@@ -10,6 +10,7 @@ import jinja2
 import pytest
 
 from pipelines.airflow.commands import (
+    PATIENCE_SECONDS,
     backfill_arguments,
     check_arguments,
     quality_arguments,
@@ -48,11 +49,16 @@ def rendered(arguments: list[str], **context: Any) -> list[str]:
 def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any], options: list[str]) -> None:
     params = SimpleNamespace(**PARAMS | changed)
     ti = SimpleNamespace(xcom_pull=lambda task_ids: {"before": {"timeline": 3}}[task_ids])
-    assert rendered(stream_arguments("duty", "before"), params=params, ti=ti) == ["stream", "duty", *options]
+    arguments = stream_arguments("duty", "before")
+    scheduled, manual = SimpleNamespace(run_type="scheduled"), SimpleNamespace(run_type="manual")
+    assert rendered(arguments, params=params, ti=ti, dag_run=scheduled) == ["stream", "duty", *options]
+    # What somebody asked for waits for a run of the schedule that is at work; that one leaves its data to others.
+    waits = ["stream", "duty", *options, f"--patience={PATIENCE_SECONDS}"]
+    assert rendered(arguments, params=params, ti=ti, dag_run=manual) == waits
 
 
 def test_a_backfill_runs_its_data_interval() -> None:
-    params = SimpleNamespace(interval_start=None, interval_end=None, and_following=False)
+    params = SimpleNamespace(interval_start=None, interval_end=None, and_following=False, again=False)
     assert rendered(backfill_arguments("duty"), params=params, **DAY) == [
         "backfill",
         "duty",
@@ -64,13 +70,14 @@ def test_a_backfill_runs_its_data_interval() -> None:
 
 def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_own() -> None:
     params = SimpleNamespace(
-        interval_start="2024-03-05T00:00:00Z", interval_end="2024-03-06T00:00:00Z", and_following=True
+        interval_start="2024-03-05T00:00:00Z", interval_end="2024-03-06T00:00:00Z", and_following=True, again=True
     )
     nothing = {"data_interval_start": None, "data_interval_end": None}
     assert rendered(backfill_arguments("duty"), params=params, **nothing)[2:] == [
         "--start=2024-03-05T00:00:00Z",
         "--end=2024-03-06T00:00:00Z",
         "--and-following",
+        "--again",
     ]
 
 
@@ -86,7 +93,7 @@ def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_
 def test_an_interval_that_is_not_given_whole_is_left_for_the_command_to_refuse(
     start: str | None, end: str | None, own: dict[str, Any], options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    params = SimpleNamespace(interval_start=start, interval_end=end, and_following=False)
+    params = SimpleNamespace(interval_start=start, interval_end=end, and_following=False, again=False)
     arguments = rendered(backfill_arguments("aircraft_duty"), params=params, **own)
     assert arguments == ["backfill", "aircraft_duty", *options, "--no-and-following"]
     assert run(arguments) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from pipelines import session
 from pipelines.driver import drive
-from pipelines.errors import OTHER, Refused, TidegateError
+from pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
+from pipelines.lease import TIME_TO_LIVE, Lease
 from tests.lake import Lake, hourly_pipeline
 
 
@@ -51,12 +53,28 @@ def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: py
 def test_out_of_memory_is_told_with_the_setting_that_gives_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        TidegateError, match=r"^Spark's process ended with exit code 3: out of memory.*run again$"
-    ) as told:
+    with pytest.raises(TidegateError, match=r"^Spark's process ran out of memory \(exit code 3\).*run again$") as told:
         drive_into(ConnectionRefusedError(111, "Connection refused"), 3, tmp_path, monkeypatch)
     assert told.value.exit_code == OTHER
     assert '"spark.driver.memory" under [spark] in tidegate.toml' in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (-9, "was ended by SIGKILL: by hand, or by a system that is short of memory"),
+        (137, "was ended by SIGKILL"),
+        (56, "had stood still for minutes and ended itself (exit code 56)"),
+        (1, 'ended with exit code 1: out of memory, or killed? Give it more with "spark.driver.memory"'),
+    ],
+)
+def test_an_end_of_sparks_process_is_told_by_its_cause(
+    code: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TidegateError) as ended:
+        drive_into(ConnectionRefusedError(111, "Connection refused"), code, tmp_path, monkeypatch)
+    assert told in str(ended.value)
+    assert str(ended.value).endswith("The last snapshot is good: run again")
 
 
 @pytest.mark.parametrize(
@@ -76,3 +94,22 @@ def test_a_session_is_ended_where_it_still_runs(code: int | None, stopped: bool)
     made: Any = Session(code)
     session.stop_session(made)
     assert made.stopped == stopped
+
+
+def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hung; another one took the lease, removed its files and ended."""
+    started = Session(None)
+    monkeypatch.setattr(session, "start_session", lambda *arguments: started)
+    lake = Lake(tmp_path)
+    with pytest.raises(LeaseHeld, match=r"the lease went to process .* on elsewhere \(restore\)") as stopped:  # noqa: PT012, SIM117
+        with drive(lake.config, hourly_pipeline(), "stream", clock=lake.clock) as driver:
+            other = Lease(driver.tables, "restore", lake.clock)
+            lake.clock.now += TIME_TO_LIVE
+            other.row = replace(other.row, host="elsewhere")
+            other.renew()
+            lake.clock.now += 2 * TIME_TO_LIVE
+            raise FileNotFoundError("checkpoints/hours-0123/offsets/2")
+    assert stopped.value.exit_code == LEASE_HELD
+    assert started.stopped

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pipelines.errors import TidegateError
 from pipelines.snapshots.manifest import Position
 from pipelines.sources.log import SourceCommit, SourceFile
-from pipelines.stream import _interleaved, ends_of_batch, seed_checkpoint
+from pipelines.spark_checkpoint import ends_of_batch, seed_checkpoint
+from pipelines.stream import _interleaved
 
 
 @dataclass
@@ -85,10 +86,17 @@ def test_a_seeded_checkpoint_says_where_each_source_stands(tmp_path: Path) -> No
     assert lines[0] == "v1"
     assert lines[3] == "-", "Spark's sign for a source without an offset"
     assert json.loads(lines[-1]) == 0
-    assert ends_of_batch(tmp_path, 0) == {
-        "one": Position(version=4, files=2),
-        "three": Position(version=0),
-    }
+    assert ends_of_batch(tmp_path, 0) == [
+        Position(version=4, files=2, table_id="one"),
+        Position(version=-1),
+        Position(version=0, table_id="three"),
+    ]
+
+
+def test_two_tables_of_one_id_end_where_each_of_them_does(tmp_path: Path) -> None:
+    positions = [("copied", Position(version=9)), ("copied", Position(version=2))]
+    seed_checkpoint(tmp_path, positions)
+    assert [end.version for end in ends_of_batch(tmp_path, 0)] == [9, 2]
 
 
 def test_a_batch_without_an_offset_of_delta_is_an_error(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
@@ -59,7 +60,12 @@ def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.Data
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):
-        raise IllegalArgument(aggregate, column, f"it has type {kind}, which can't tell equal times apart")
+        raise IllegalArgument(
+            aggregate,
+            column,
+            f"it has type {kind}, whose values have no order that would tell equal times apart: take it as a text, "
+            f'columns={{"{column}_json": "to_json({column})"}}, or a field of it',
+        )
     return kind
 
 
@@ -103,9 +109,7 @@ class _ByTime(TimedAggregateFunction, VectorisedAggregate):
         best = groups.max(at) if self._last else groups.min(at)
         chosen = at == best[groups.ids]
         if chosen.sum() > len(groups):
-            rank = ranks(values)
-            worst = MIN_TIMESTAMP if self._last else MAX_TIMESTAMP
-            rank[~chosen] = worst
+            rank = np.where(chosen, ranks(values), MIN_TIMESTAMP if self._last else MAX_TIMESTAMP)
             chosen &= rank == (groups.max(rank) if self._last else groups.min(rank))[groups.ids]
         rows = first_rows(chosen, groups)
         fields = [pa.field("at", pa.int64()), pa.field("value", values.type)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from windowing.compute import CoProcess
 from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
 from windowing.operators.counters import Counters
@@ -16,9 +18,22 @@ from windowing.time import Millis
 from windowing.watermarks.snapshot import WatermarkSnapshot
 
 
-def state_schema(process: CoProcess, key: KeySchema) -> StateSchema:
-    """The columns of the state rows of such a function."""
-    return process_schema(process.function, key)
+def state_schema(
+    process: CoProcess,
+    key: KeySchema,
+    left_type: pa.StructType | None = None,
+    right_type: pa.StructType | None = None,
+) -> StateSchema:
+    """The columns of the state rows of such a function.
+
+    Args:
+        process: what to compute.
+        key: the key columns.
+        left_type: Arrow type of the left elements, which may have to wait; None infers it.
+        right_type: Arrow type of the right elements.
+    """
+    types = {LEFT: left_type, RIGHT: right_type}
+    return process_schema(process.function, key, types if process.time_sorted else None)
 
 
 class KeyedCoProcessOperator:
@@ -28,6 +43,8 @@ class KeyedCoProcessOperator:
 
     Args:
         process: what to compute.
+        left_type: Arrow type of the left elements; where it is known, its columns order elements of one time.
+        right_type: Arrow type of the right elements. At one time left elements come before right ones.
         keyed: False for a stream without a key, on which state and timers are refused.
         key_groups: the range this operator owns.
         key_group_of: the key group of a key; needed to rescale.
@@ -37,14 +54,26 @@ class KeyedCoProcessOperator:
         self,
         process: CoProcess,
         *,
+        left_type: pa.StructType | None = None,
+        right_type: pa.StructType | None = None,
         keyed: bool = True,
         key_groups: KeyGroupRange = ALL_IN_ONE,
         key_group_of: Callable[[Any], int] = lambda key: 0,
     ) -> None:
-        self._core = ProcessCore(process.function, keyed, key_groups, key_group_of)
-        self._hooks = {LEFT: process.function.process_element1, RIGHT: process.function.process_element2}
-        self._inputs = TwoInputs(self._core.timers, self._core.output)
+        self._core = ProcessCore(
+            process.function,
+            {LEFT: process.function.process_element1, RIGHT: process.function.process_element2},
+            {LEFT: left_type, RIGHT: right_type} if process.time_sorted else None,
+            keyed=keyed,
+            key_groups=key_groups,
+            key_group_of=key_group_of,
+        )
+        self._inputs = TwoInputs(self._core.advance_watermark, self._core.output)
         self.timers = self._core.timers
+
+    @property
+    def next_event_time(self) -> Millis | None:
+        return self._core.next_event_time
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element of the input `side`.
@@ -57,8 +86,9 @@ class KeyedCoProcessOperator:
 
         Raises:
             IllegalArgument: `side` names no input.
+            MissingTimestamp: elements are sorted by time, and this one has none.
         """
-        self._core.process(self._hooks[checked_side(side)], key, value, timestamp)
+        self._core.process(key, value, timestamp, checked_side(side))
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         """Move event time of one input (of both if `side` is None), and fire what is due by the smaller."""

@@ -15,8 +15,11 @@ from windowing.timers import InternalTimerService
 class Counters:
     """Counts since the operator was made. Counts add up over shards and epochs.
 
-    on_time counts every element that a window took, within its lateness too; no_window those that
-    their assigner put nowhere while they were not late.
+    on_time counts every element that a window took, within its lateness too, and every one that a
+    process function got or that waits for the watermark; no_window those that their assigner put
+    nowhere while they were not late. `fed` counts those that waited and then went to their function.
+    never_emitted counts, of those that windows took, the elements that no pane had shown when their
+    window went away or was emptied; one that is in several windows counts in each.
     """
 
     elements: int = 0
@@ -29,6 +32,8 @@ class Counters:
     timers_fired: int = 0
     timers_deleted: int = 0
     open_windows: int = 0
+    never_emitted: int = 0
+    fed: int = 0
 
     def count_timers(self, timers: InternalTimerService) -> Counters:
         """These counters, with what the queues of both domains have counted."""
@@ -51,9 +56,11 @@ class Counters:
             "timers_fired": self.timers_fired,
             "timers_deleted": self.timers_deleted,
             "open_windows": self.open_windows,
+            "never_emitted": self.never_emitted,
+            "fed": self.fed,
         }
 
     @property
     def on_time(self) -> int:
-        """Elements that at least one window took."""
+        """Elements that were taken: by a window at least, or by a function."""
         return self.elements - self.late - self.no_window

@@ -12,7 +12,6 @@ def advance(operator: KeyedOperator, watermark: Millis) -> None:
     So the watermark of a pane does not depend on which other keys share its shard.
     """
     operator.end_commit()
-    timers = operator.timers.event_time
-    while (due := timers.peek()) is not None and due <= watermark:
+    while (due := operator.next_event_time) is not None and due <= watermark:
         operator.process_watermark(due)
     operator.process_watermark(watermark)

@@ -100,12 +100,16 @@ class IntervalJoinOperator:
         self._counters = Counters()
         self.timers = InternalTimerService(KeyContext(), key_groups, key_group_of)
         self.timers.start("key", "bucket", self)
-        self._inputs = TwoInputs(self.timers, self.output)
+        self._inputs = TwoInputs(self.timers.advance_watermark, self.output)
         self._buffers: dict[str, dict[Any, JoinBuffer]] = {LEFT: {}, RIGHT: {}}
         lower, upper = join.bounds
         self._reach = {LEFT: (lower, upper), RIGHT: (-upper, -lower)}
         self._join = join.join
         self._late_output = late_output
+
+    @property
+    def next_event_time(self) -> Millis | None:
+        return self.timers.event_time.peek()
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element of the input `side`, and join it with what is there.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from windowing.compute import KeyedProcess
 from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
 from windowing.operators.counters import Counters
@@ -14,9 +16,15 @@ from windowing.state.rows import StateRow, StateSchema
 from windowing.time import Millis
 
 
-def state_schema(process: KeyedProcess, key: KeySchema) -> StateSchema:
-    """The columns of the state rows of such a function."""
-    return process_schema(process.function, key)
+def state_schema(process: KeyedProcess, key: KeySchema, value_type: pa.StructType | None = None) -> StateSchema:
+    """The columns of the state rows of such a function.
+
+    Args:
+        process: what to compute.
+        key: the key columns.
+        value_type: Arrow type of the elements, which may have to wait; None infers it.
+    """
+    return process_schema(process.function, key, {None: value_type} if process.time_sorted else None)
 
 
 class KeyedProcessOperator:
@@ -24,6 +32,7 @@ class KeyedProcessOperator:
 
     Args:
         process: what to compute.
+        value_type: Arrow type of the elements; where it is known, its columns order elements of one time.
         keyed: False for a stream without a key, on which state and timers are refused.
         key_groups: the range this operator owns.
         key_group_of: the key group of a key; needed to rescale.
@@ -33,13 +42,24 @@ class KeyedProcessOperator:
         self,
         process: KeyedProcess,
         *,
+        value_type: pa.StructType | None = None,
         keyed: bool = True,
         key_groups: KeyGroupRange = ALL_IN_ONE,
         key_group_of: Callable[[Any], int] = lambda key: 0,
     ) -> None:
-        self._core = ProcessCore(process.function, keyed, key_groups, key_group_of)
-        self._hook = process.function.process_element
+        self._core = ProcessCore(
+            process.function,
+            {None: process.function.process_element},
+            {None: value_type} if process.time_sorted else None,
+            keyed=keyed,
+            key_groups=key_groups,
+            key_group_of=key_group_of,
+        )
         self.timers = self._core.timers
+
+    @property
+    def next_event_time(self) -> Millis | None:
+        return self._core.next_event_time
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element.
@@ -49,12 +69,15 @@ class KeyedProcessOperator:
             value: the element.
             timestamp: int64 epoch milliseconds, None if it has none.
             side: not used: there is one input.
+
+        Raises:
+            MissingTimestamp: elements are sorted by time, and this one has none.
         """
-        self._core.process(self._hook, key, value, timestamp)
+        self._core.process(key, value, timestamp)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time, never back: fire what is due, then forward the watermark."""
-        self.timers.advance_watermark(watermark)
+        """Move event time, never back: do what is due, then forward the watermark."""
+        self._core.advance_watermark(watermark)
         self._core.output.append(WatermarkRecord(self.timers.current_watermark))
 
     def process_processing_time(self, clock: Millis) -> None:

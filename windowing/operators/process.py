@@ -1,19 +1,21 @@
-"""What operators of process functions share: keyed state, timers, and the context of a hook."""
+"""What operators of process functions share: keyed state, timers, elements that wait, and the context of a hook."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from windowing.errors import IllegalArgument, IllegalState, UnsupportedOperation
+from windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
 from windowing.functions.keyed_process import OnTimerContext, ProcessContext, TimeDomain
 from windowing.keys import KeyGroupRange, KeySchema
 from windowing.operators.counters import Counters
-from windowing.operators.records import ElementResult, Record, SideOutput
+from windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
+from windowing.operators.records import ElementResult, LateElement, Record, SideOutput
+from windowing.operators.window import LATE
 from windowing.operators.window.contexts import StateStore
-from windowing.state.descriptors import Cell, StateDescriptor
+from windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from windowing.state.rows import KEY, StateRow, StateSchema
-from windowing.time import Millis
+from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
 
 ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
@@ -91,28 +93,86 @@ class HookContext:
 class ProcessCore:
     """Runs the hooks of one process function, and keeps what they keep.
 
+    Elements go to their hook as they come, or, where they are sorted by time, once the watermark reaches
+    them: then in event order, with the timers that are due between them. An element that comes when the
+    watermark has reached its time is late, and the hook never sees it.
+
     Args:
         function: the function.
+        hooks: what takes the elements of each input.
+        types: of the elements of each input where they are sorted by time; None where they are not.
         keyed: False for a stream without a key, on which state and timers are refused.
         key_groups: the range this operator owns.
         key_group_of: the key group of a key; needed to rescale.
     """
 
     def __init__(
-        self, function: ProcessFunction, keyed: bool, key_groups: KeyGroupRange, key_group_of: Callable[[Any], int]
+        self,
+        function: ProcessFunction,
+        hooks: Mapping[Side, ElementHook],
+        types: ElementTypes | None,
+        *,
+        keyed: bool,
+        key_groups: KeyGroupRange,
+        key_group_of: Callable[[Any], int],
     ) -> None:
         self.output: list[Record] = []
         self.counters = Counters()
         self.timers = InternalTimerService(KeyContext(keyed=keyed), key_groups, key_group_of)
         self.timers.start("key", "void", self)
         self._function = function
+        self._hooks = hooks
+        self._held = None if types is None else HeldElements(types)
         self._context = HookContext(function, self.timers, self.output.append)
 
-    def process(self, hook: ElementHook, key: Any, value: Any, timestamp: Millis | None) -> None:
-        """Run the hook of an element."""
+    def process(self, key: Any, value: Any, timestamp: Millis | None, side: Side = None) -> None:
+        """Take in an element: run its hook, or hold it until the watermark reaches its time.
+
+        Raises:
+            MissingTimestamp: elements are sorted by time, and this one has none.
+        """
         self.counters.elements += 1
+        if self._held is None:
+            self._run_hook(key, value, timestamp, side)
+        elif timestamp is None or timestamp == MIN_TIMESTAMP:
+            raise MissingTimestamp
+        elif timestamp > self.timers.current_watermark:
+            self._held.add(key, timestamp, side, value)
+        else:
+            self.counters.late += 1
+            self.output.append(LateElement(key, value, timestamp, LATE, None, self.timers.current_watermark, side))
+
+    def advance_watermark(self, watermark: Millis) -> None:
+        """Move event time, never back: feed what waited for it, and fire what is due.
+
+        Where elements are sorted by time, each is fed just before the watermark reaches it, and each timer
+        fires at its own time: a hook sees the same watermark whether this is one advance or many.
+        """
+        held = self._held
+        if held is None:
+            self.timers.advance_watermark(watermark)
+            return
+        timers, watermark = self.timers, max(self.timers.current_watermark, watermark)
+        while (due := self.next_event_time) is not None and due <= watermark:
+            if due != held.next_time():
+                timers.advance_watermark(due)
+                continue
+            timers.current_watermark = max(timers.current_watermark, due - 1)
+            for key, (side, value) in held.take():
+                self.counters.fed += 1
+                self._run_hook(key, value, due, side)
+        timers.advance_watermark(watermark)
+
+    @property
+    def next_event_time(self) -> Millis | None:
+        """The watermark at which something happens next: a timer fires, or an element that waits is fed."""
+        timer = self.timers.event_time.peek()
+        element = None if self._held is None else self._held.next_time()
+        return timer if element is None else element if timer is None else min(timer, element)
+
+    def _run_hook(self, key: Any, value: Any, timestamp: Millis | None, side: Side) -> None:
         self._context.enter(key, timestamp)
-        self._emit(hook(value, self._context), key, timestamp)
+        self._emit(self._hooks[side](value, self._context), key, timestamp)
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         """Called back by the timer service."""
@@ -140,16 +200,21 @@ class ProcessCore:
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """State and timers, one row for each key."""
-        cells = self._context.cells
+        """State, timers and elements that wait, one row for each key; state that has expired is left out."""
+        declared, clock = self._function.states(), lambda: self.timers.current_processing_time
+        swept = {key: without_expired(cell, declared, clock) for key, cell in self._context.cells.items()}
+        cells = {key: cell for key, cell in swept.items() if cell}
         event, processing = times_by_slot(self.timers.event_time), times_by_slot(self.timers.processing_time)
-        slots = {(key, VOID_NAMESPACE): None for key in cells} | dict.fromkeys(event) | dict.fromkeys(processing)
+        held = {} if self._held is None else self._held.by_key()
+        slots = {(key, VOID_NAMESPACE): None for key in (*cells, *held)}
+        slots |= dict.fromkeys(event) | dict.fromkeys(processing)
         for slot in slots:
             yield StateRow(
                 slot[0],
                 KEY,
                 event_time_timers=event.get(slot, []),
                 processing_time_timers=processing.get(slot, []),
+                contents=held.get(slot[0]),
                 user_state=cells.get(slot[0]),
             )
 
@@ -163,6 +228,8 @@ class ProcessCore:
                 self.timers.processing_time.add(time, slot)
             if row.user_state:
                 self._context.cells[row.key] = dict(row.user_state)
+            if row.contents is not None and self._held is not None:
+                self._held.restore(row.key, row.contents)
         # Timers that come back were counted when they were set.
         self.timers.event_time.added = self.timers.processing_time.added = 0
 
@@ -171,14 +238,21 @@ class ProcessCore:
         self.timers.current_watermark, self.timers.current_processing_time = watermark, processing_time
 
     def num_state_entries(self) -> int:
-        """Number of non-empty state cells."""
-        return sum(len(cell) for cell in self._context.cells.values())
+        """Number of non-empty state cells, and of elements that wait."""
+        cells = sum(len(cell) for cell in self._context.cells.values())
+        return cells + (0 if self._held is None else len(self._held))
 
 
-def process_schema(function: ProcessFunction, key: KeySchema) -> StateSchema:
-    """The columns of the state rows of a process function."""
+def process_schema(function: ProcessFunction, key: KeySchema, types: ElementTypes | None) -> StateSchema:
+    """The columns of the state rows of a process function.
+
+    Args:
+        function: the function.
+        key: the key columns.
+        types: of the elements of each input where they are sorted by time; None where they are not.
+    """
     declared = tuple((state.name, state.arrow_type) for state in function.states())
-    return StateSchema(key, user_state=declared, namespace=KEY)
+    return StateSchema(key, () if types is None else held_contents(types), user_state=declared, namespace=KEY)
 
 
 def times_by_slot(timers: TimerQueue) -> dict[Slot, list[Millis]]:

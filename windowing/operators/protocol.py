@@ -27,6 +27,10 @@ class KeyedOperator(Protocol):
     def timers(self) -> InternalTimerService:
         """Timers of both domains, and the clocks they run by. To be read only; `process_...` moves time."""
 
+    @property
+    def next_event_time(self) -> Millis | None:
+        """The watermark at which something happens next: a timer fires, or an element that waits is fed."""
+
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element; `side` names the input where there are two (`left`, `right`)."""
 

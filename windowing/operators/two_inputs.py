@@ -5,12 +5,12 @@ Source: Flink's `AbstractStreamOperator.processWatermark1` and `processWatermark
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from windowing.errors import IllegalArgument
 from windowing.operators.records import IdleRecord, Record, WatermarkRecord
 from windowing.time import Millis
-from windowing.timers import InternalTimerService
 from windowing.watermarks.combined import CombinedWatermark
 from windowing.watermarks.snapshot import WatermarkSnapshot
 
@@ -45,15 +45,15 @@ def checked_side(side: str | None) -> str:
 
 
 class TwoInputs:
-    """Watermarks and status of two inputs, in front of an operator's timers.
+    """Watermarks and status of two inputs, in front of an operator's event time.
 
     Args:
-        timers: moved by the combined watermark.
+        advance: moves event time to the combined watermark.
         output: takes the watermark after what it caused, and changes of the status.
     """
 
-    def __init__(self, timers: InternalTimerService, output: list[Record]) -> None:
-        self._timers = timers
+    def __init__(self, advance: Callable[[Millis], None], output: list[Record]) -> None:
+        self._advance = advance
         self._output = output
         self._combined = CombinedWatermark(SIDES)
 
@@ -90,7 +90,7 @@ class TwoInputs:
         if was_idle and not self._combined.idle:
             self._output.append(IdleRecord(False))
         if moved:
-            self._timers.advance_watermark(self._combined.watermark)
+            self._advance(self._combined.watermark)
             self._output.append(WatermarkRecord(self._combined.watermark))
         if self._combined.idle and not was_idle:
             self._output.append(IdleRecord(True))

@@ -21,6 +21,36 @@ Cell: TypeAlias = dict[str, Any]
 Clock: TypeAlias = Callable[[], Millis]
 
 
+def without_expired(cell: Cell | None, declared: Iterable[StateDescriptor], clock: Clock) -> Cell | None:
+    """The cell without values whose time to live has passed; None where nothing is left of it.
+
+    Args:
+        cell: raw values by state name; it stays as it is.
+        declared: descriptors of the states that it may hold.
+        clock: gives processing time, int64 epoch milliseconds.
+    """
+    if not cell:
+        return None
+    kept = dict(cell)
+    for descriptor in declared:
+        ttl = StateTtl.of(getattr(descriptor, "ttl", None), clock)
+        if ttl is None or descriptor.name not in kept:
+            continue
+        raw = kept.pop(descriptor.name)
+        alive = _alive(raw, descriptor, ttl)
+        if alive:
+            kept[descriptor.name] = alive
+    return kept or None
+
+
+def _alive(raw: Any, descriptor: StateDescriptor, ttl: StateTtl) -> Any:
+    if isinstance(descriptor, ListStateDescriptor):
+        return [entry for entry in raw if not ttl.is_expired(entry)]
+    if isinstance(descriptor, MapStateDescriptor):
+        return {key: entry for key, entry in raw.items() if not ttl.is_expired(entry)}
+    return None if ttl.is_expired(raw) else raw
+
+
 class StateDescriptor(Protocol):
     """What every descriptor offers to operators and snapshots."""
 
@@ -296,7 +326,7 @@ class ReducingStateDescriptor:
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:
-            target[self.name] = self._fold(target.get(self.name), source.pop(self.name))
+            target[self.name] = _merged(target.get(self.name), source.pop(self.name), self._fold, self.ttl)
 
     def _fold(self, folded: Any, value: Any) -> Any:
         return value if folded is None else self.reduce(folded, value)
@@ -324,12 +354,19 @@ class AggregatingStateDescriptor:
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:
-            there = target.get(self.name)
-            here = source.pop(self.name)
-            target[self.name] = here if there is None else self.aggregate.merge(there, here)
+            target[self.name] = _merged(target.get(self.name), source.pop(self.name), self.aggregate.merge, self.ttl)
 
     def _fold(self, folded: Any, value: Any) -> Any:
         return self.aggregate.add(value, self.aggregate.create_accumulator() if folded is None else folded)
+
+
+def _merged(there: Any, here: Any, merge: Callable[[Any, Any], Any], ttl: StateTtlConfig | None) -> Any:
+    """Two raw values as one; with a time to live the newer one says how long it lives on."""
+    if there is None:
+        return here
+    if ttl is None:
+        return merge(there, here)
+    return {"value": merge(there["value"], here["value"]), "at": max(there["at"], here["at"])}
 
 
 def _identity(value: Any) -> Any:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windowing.errors import IncompatibleSnapshot
-from windowing.state.rows import DISCARDED, FORMAT_VERSION, WINDOW, StateSchema, emitted_type
+from windowing.state.rows import DISCARDED, FORMAT_VERSION, HELD, REST, WINDOW, StateSchema, emitted_type
 
 Types: TypeAlias = Mapping[str, str | None]
 """Column names and Arrow types as text; None where a type is inferred from the values."""
@@ -111,13 +111,23 @@ def taken_over(
         expected: that of a configuration.
         drop: contents and states that may be left behind.
     """
+    if (whole := _of_rest(difference)) is not None:
+        # It comes with the accumulators, and goes with them; without it they go on as what they are.
+        goes = whole not in expected.contents or _is_dropped(difference, drop)
+        return "" if difference.found is None or goes else None
     name = _name(difference).removeprefix("acc_")
     if difference.found is not None:
+        if is_held(difference) and difference.expected is None and HELD in expected.contents:
+            return f"{name.removeprefix(f'{HELD}_')!r} is left behind"
         if difference.expected is not None or not _is_dropped(difference, drop):
             return None
         return "" if difference.field.startswith("result") else f"{name!r} is left behind"
     if difference.field.startswith(("trigger state", "user state")):
         return f"state {name!r} begins empty"
+    if is_held(difference):
+        if HELD in found.contents:
+            return f"{name.removeprefix(f'{HELD}_')!r} is null for elements that wait now"
+        return "elements wait for the watermark from now on" if name == HELD else ""
     if _is_added_aggregate(difference, found):
         return f"{name!r} is null for windows that are open now"
     return "" if f"acc_{name}" in expected.contents else None
@@ -143,9 +153,17 @@ def migrated(rows: pa.Table, found: StateFormat, schema: StateSchema, drop: Coll
     for difference in differences(found, expected):
         if taken_over(difference, found, expected, drop) is None:
             raise IncompatibleSnapshot(*difference, way_out(difference))
-        if difference.found is None and difference.field.startswith("contents"):
+        if difference.found is None and _of_rest(difference) is not None:
+            name = _name(difference)
+            rows = rows.append_column(name, pa.nulls(len(rows), dict(schema.contents)[name]))
+        elif difference.found is None and difference.field.startswith("contents"):
             rows = _with_missing(rows, _name(difference), dict(schema.contents)[_name(difference)])
     return _with_results(rows, schema.result) if found.result != expected.result else rows
+
+
+def is_held(difference: Difference) -> bool:
+    """Whether a difference is about elements that wait for the watermark."""
+    return difference.field.startswith("contents") and f"{_name(difference)}_".startswith(f"{HELD}_")
 
 
 def _stepped(rows: pa.Table, version: int) -> pa.Table:
@@ -180,6 +198,13 @@ def _is_added_aggregate(difference: Difference, found: StateFormat) -> bool:
     return difference.field.startswith("contents 'acc_") and any(name.startswith("acc_") for name in found.contents)
 
 
+def _of_rest(difference: Difference) -> str | None:
+    """The contents column whose rest a difference is about, if it is about one."""
+    name = _name(difference)
+    is_rest = difference.field.startswith("contents") and name.startswith(f"{REST}acc")
+    return name.removeprefix(REST) if is_rest else None
+
+
 def _with_missing(rows: pa.Table, name: str, kind: pa.DataType | None) -> pa.Table:
     older = pc.is_in(rows["namespace"], pa.array([WINDOW, DISCARDED])).to_pylist()
     missing = [
@@ -211,6 +236,8 @@ def _name(difference: Difference) -> str:
 
 def way_out(difference: Difference) -> str:
     """What can be done about a difference that can't be taken over."""
+    if is_held(difference) and difference.expected is None:
+        return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. {_START_ANEW}"
     if difference.field.startswith(("contents", "trigger state", "user state")) and difference.expected is None:
         return f"Name {_name(difference)!r} among what may be dropped, or keep computing it"
     if difference.field.startswith("key"):

@@ -1,6 +1,7 @@
 """Time to live: a state that was not touched for so long, in processing time, is gone.
 
-Source: Flink's `StateTtlConfig`. Time in which nothing ran counts: the clock is the job's.
+Source: Flink's `StateTtlConfig`. Time in which nothing ran counts: the clock is the job's. A snapshot leaves out
+what has expired (`windowing.state.descriptors.without_expired`), as Flink's clean-up in full snapshots does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class StateTtlConfig:
     Args:
         ttl: a timedelta, or int milliseconds, of processing time.
         update: whether reads renew it too.
-        return_expired: whether an expired value that is still there may be read.
+        return_expired: whether an expired value may be read until a snapshot leaves it out.
 
     Raises:
         IllegalArgument: the time is not greater than zero.
@@ -61,12 +62,15 @@ class StateTtl:
 
     def read(self, raw: dict[str, Any]) -> Any:
         """The value, or None once it has expired."""
-        now = self._clock()
-        if raw["at"] + self._millis <= now and not self._config.return_expired:
+        if not self._config.return_expired and self.is_expired(raw):
             return None
         if self._config.update is UpdateType.ON_READ_AND_WRITE:
-            raw["at"] = now
+            raw["at"] = self._clock()
         return raw["value"]
+
+    def is_expired(self, raw: dict[str, Any]) -> bool:
+        """Whether the time to live of a raw value has passed."""
+        return bool(raw["at"] + self._millis <= self._clock())
 
     def read_all(self, raws: Iterable[dict[str, Any]]) -> list[Any]:
         """The values of a list that have not expired."""

@@ -66,6 +66,7 @@ def window_harness(
 def keyed_process_harness(
     function: KeyedProcessFunction,
     *,
+    time_sorted: bool = False,
     key: KeySchema | None = None,
     keyed: bool = True,
     max_parallelism: int = DEFAULT_MAX_PARALLELISM,
@@ -74,11 +75,12 @@ def keyed_process_harness(
 
     Args:
         function: the function.
+        time_sorted: whether elements wait for the watermark; by default they go to the function at once, as in Flink.
         key: the key columns; None infers them from the first key.
         keyed: see `KeyedProcessOperator`.
         max_parallelism: number of key groups.
     """
-    process = KeyedProcess(function)
+    process = KeyedProcess(function, time_sorted)
     return OperatorHarness(
         lambda key_groups, key_group_of: keyed_process.KeyedProcessOperator(
             process, keyed=keyed, key_groups=key_groups, key_group_of=key_group_of
@@ -92,6 +94,7 @@ def keyed_process_harness(
 def co_process_harness(
     function: KeyedCoProcessFunction,
     *,
+    time_sorted: bool = False,
     key: KeySchema | None = None,
     keyed: bool = True,
     max_parallelism: int = DEFAULT_MAX_PARALLELISM,
@@ -100,11 +103,12 @@ def co_process_harness(
 
     Args:
         function: the function.
+        time_sorted: whether elements wait for the watermark; by default they go to the function at once, as in Flink.
         key: the key columns; None infers them from the first key.
         keyed: see `KeyedCoProcessOperator`.
         max_parallelism: number of key groups.
     """
-    process = CoProcess(function)
+    process = CoProcess(function, time_sorted)
     return OperatorHarness(
         lambda key_groups, key_group_of: co_process.KeyedCoProcessOperator(
             process, keyed=keyed, key_groups=key_groups, key_group_of=key_group_of

@@ -76,7 +76,7 @@ class Trigger(ABC):
 
     @abstractmethod
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """An element was added to the window."""
+        """An element was added to the window. Without a timestamp (processing time) that is None."""
 
     def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         """An event-time timer of the window fired, or its cleanup time came."""
@@ -97,6 +97,17 @@ class Trigger(ABC):
     @abstractmethod
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         """The window goes away: drop its state and timers."""
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        """Whether a window may take an element and go away before the trigger has shown it.
+
+        True unless a trigger says otherwise, since a pipeline warns where it is.
+
+        Args:
+            event_time: whether the windows end by the watermark; else by the clock.
+            lateness: how long after its end a window still takes elements, milliseconds.
+        """
+        return True
 
     def states(self) -> Sequence[StateDescriptor]:
         """The state this trigger keeps for a window, for the snapshot's schema."""

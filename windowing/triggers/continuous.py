@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windowing.errors import MissingTimestamp
 from windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
 from windowing.time import Duration, Millis, aligned_before, positive_millis
 from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
@@ -25,8 +26,11 @@ _NEXT_FIRING = ReducingStateDescriptor("next_firing", min, pa.int64())
 class ContinuousEventTimeTrigger(Trigger):
     """Fires each time the watermark passes a multiple of `interval`. Source: Flink's `ContinuousEventTimeTrigger`.
 
+    Elements need timestamps, in windows of processing time too. Flink takes a missing one for the smallest number
+    there is, and then fires once for each interval since.
+
     Raises:
-        IllegalArgument: the interval is not greater than zero.
+        IllegalArgument: the interval is not greater than zero; MissingTimestamp: an element without one.
     """
 
     interval: Millis
@@ -44,6 +48,8 @@ class ContinuousEventTimeTrigger(Trigger):
             return FIRE
         ctx.register_event_time_timer(window.max_timestamp)
         if ctx.get_partitioned_state(_NEXT_FIRING).get() is None:
+            if timestamp is None:
+                raise MissingTimestamp
             self._schedule(aligned_before(timestamp, self.interval), window, ctx)
         return CONTINUE
 
@@ -56,6 +62,9 @@ class ContinuousEventTimeTrigger(Trigger):
         state.clear()
         self._schedule(time, window, ctx)
         return FIRE
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return not event_time
 
     def can_merge(self) -> bool:
         return True
@@ -114,6 +123,9 @@ class ContinuousProcessingTimeTrigger(Trigger):
         if time < window.max_timestamp:
             self._schedule(time, window, ctx)
         return FIRE
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return event_time
 
     def can_merge(self) -> bool:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +13,6 @@ from windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
 from windowing.time import Duration, Millis, positive_millis
 from windowing.triggers.base import FIRE, FIRE_AND_PURGE, Trigger, TriggerContext, TriggerResult
 from windowing.windows import Window
-
-_TIMEOUT = ValueStateDescriptor("timeout", pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class ProcessingTimeoutTrigger(Trigger):
         if result.is_fire:
             self.clear(window, ctx)
             return result
-        state = ctx.get_partitioned_state(_TIMEOUT)
+        state = ctx.get_partitioned_state(self._timeout)
         running = state.value()
         if running is not None and self.reset_timer_on_new_record:
             ctx.delete_processing_time_timer(running)
@@ -71,15 +70,26 @@ class ProcessingTimeoutTrigger(Trigger):
         return self._timed_out(self.nested.on_processing_time(time, window, ctx), window, ctx)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        state = ctx.get_partitioned_state(_TIMEOUT)
+        state = ctx.get_partitioned_state(self._timeout)
         running = state.value()
         if running is not None:
             ctx.delete_processing_time_timer(running)
             state.clear()
         self.nested.clear(window, ctx)
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        # Any timer fires it, also the one that cleans the window.
+        return False
+
     def states(self) -> Sequence[StateDescriptor]:
-        return (_TIMEOUT, *self.nested.states())
+        return (self._timeout, *self.nested.states())
+
+    @property
+    def _timeout(self) -> ValueStateDescriptor:
+        # One inside another, whatever stands between, has the name: snapshots tell states by it.
+        taken = {state.name for state in self.nested.states()}
+        names = (f"timeout_{number}" if number > 1 else "timeout" for number in count(1))
+        return ValueStateDescriptor(next(name for name in names if name not in taken), pa.int64())
 
     def _timed_out(self, result: TriggerResult, window: Window, ctx: TriggerContext) -> TriggerResult:
         if self.clear_on_timeout:

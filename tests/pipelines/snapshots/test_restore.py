@@ -10,6 +10,7 @@ import pytest
 from pipelines.epoch.commit import commit
 from pipelines.epoch.publish import publish, publish_table
 from pipelines.errors import FilesMissing, Refused, UsageError
+from pipelines.snapshots import line
 from pipelines.snapshots import restore as step
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import Snapshot, read_snapshot
@@ -242,9 +243,9 @@ def test_results_that_are_no_longer_retained_can_not_come_back(
 
 
 def without(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
-    known: Callable[..., list[object]] = step.list_snapshots  # type: ignore[assignment]
+    known: Callable[..., list[object]] = line.list_snapshots  # type: ignore[attr-defined]
     monkeypatch.setattr(
-        step,
+        line,
         "list_snapshots",
         lambda tables: [entry for entry in known(tables) if entry.manifest["epoch"] != epoch],  # type: ignore[attr-defined]
     )

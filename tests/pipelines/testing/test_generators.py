@@ -72,7 +72,7 @@ def row(minute: float, kind: str = "click", shop: str = "x") -> dict[str, Any]:
 
 def harness(generator: type[WatermarkGenerator], compute: Windows = HOURS, **settings: Any) -> PipelineHarness:
     pipeline = Pipeline(
-        name="clicks",
+        name="visits",
         source=DeltaSource("clicks", timestamp="at"),
         key=("user",),
         watermark=WatermarkStrategy.for_generator(generator),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,11 +11,13 @@ from windowing.aggregates.bound import AggregateColumns
 from windowing.assigners import GlobalWindows, MergingWindowAssigner
 from windowing.compute import Windows
 from windowing.evictors import TimestampedValue
+from windowing.functions import AggregateFunction
 from windowing.keys import KeySchema
 from windowing.merging import MergingWindowSet
 from windowing.operators.window.cells import WindowCell
 from windowing.panes import Accumulation, PanePolicy
-from windowing.state.rows import DISCARDED, KEY, WINDOW, StateRow, StateSchema
+from windowing.state.descriptors import Cell, StateDescriptor, without_expired
+from windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
 from windowing.timers import Slot
 from windowing.windows import TimeWindow, Window
 
@@ -27,9 +29,7 @@ _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
 
 def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | None, panes: PanePolicy) -> StateSchema:
     """The columns of the state rows of such windows."""
-    trigger = windows.trigger or windows.assigner.get_default_trigger()
-    function = windows.process
-    declared = () if function is None else (*function.states(), *function.global_states())
+    of_trigger, of_windows, of_keys = declared_states(windows)
     result = None
     if panes.accumulation is Accumulation.RETRACTING or (
         panes.withdraw_merged and isinstance(windows.assigner, MergingWindowAssigner)
@@ -39,10 +39,19 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
         key,
         contents_columns(windows, value_type),
         result,
-        tuple((state.name, state.arrow_type) for state in trigger.states()),
-        tuple((state.name, state.arrow_type) for state in declared),
+        tuple((state.name, state.arrow_type) for state in of_trigger),
+        tuple((state.name, state.arrow_type) for state in (*of_windows, *of_keys)),
         "global_window" if isinstance(windows.assigner, GlobalWindows) else "time_window",
+        windows.may_lose_data,
     )
+
+
+def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
+    """What the trigger remembers of a window, what the function remembers of it, and of its key."""
+    trigger = windows.trigger or windows.assigner.get_default_trigger()
+    function = windows.process
+    of_function = ((), ()) if function is None else (function.states(), function.global_states())
+    return trigger.states(), *of_function
 
 
 def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
@@ -51,8 +60,8 @@ def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[
         aggregate = windows.bound_aggregate
         if isinstance(aggregate, AggregateColumns):
             parts = zip(aggregate.names, aggregate.functions, strict=True)
-            return tuple((f"acc_{name}", function.accumulator_type) for name, function in parts)
-        return (("acc", aggregate.accumulator_type),)
+            return _with_rests([(f"acc_{name}", function) for name, function in parts])
+        return _with_rests([("acc", aggregate)])
     if windows.reduce is not None:
         return (("reduced", value_type),)
     if value_type is None:
@@ -60,9 +69,44 @@ def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[
     return (("elements", pa.list_(pa.struct([("timestamp", pa.int64()), ("value", value_type)]))),)
 
 
+def _with_rests(
+    functions: Sequence[tuple[str, AggregateFunction]],
+) -> tuple[tuple[str, pa.DataType | None], ...]:
+    """The columns of accumulators, then those of the rests of accumulators that have any."""
+    rests = [(f"{REST}{name}", function.rest_type) for name, function in functions if function.rest_type is not None]
+    return (*((name, function.accumulator_type) for name, function in functions), *rests)
+
+
+def _codec_of(functions: Sequence[AggregateFunction]) -> tuple[Any, Any]:
+    """How one accumulator for each function becomes the values of `_with_rests`, and back."""
+    resting = [index for index, function in enumerate(functions) if function.rest_type is not None]
+    if not resting:
+        return list, list
+
+    def encode(accumulators: Sequence[Any]) -> list[Any]:
+        values, rests = list(accumulators), []
+        for index in resting:
+            values[index], rest = functions[index].stored(accumulators[index])
+            rests.append(rest)
+        return values + rests
+
+    def decode(columns: Sequence[Any]) -> list[Any]:
+        accumulators = list(columns[: len(functions)])
+        for index, rest in zip(resting, columns[len(functions) :], strict=True):
+            accumulators[index] = functions[index].restored(accumulators[index], rest)
+        return accumulators
+
+    return encode, decode
+
+
 def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
     """Everything the operator remembers, one row for each key and namespace."""
     encode = _codec(operator.windows)[0]
+    of_trigger, of_windows, of_keys = declared_states(operator.windows)
+
+    def alive(cell: Cell | None, declared: Sequence[StateDescriptor]) -> Cell | None:
+        return without_expired(cell, declared, lambda: operator.current_processing_time)
+
     event_timers = _timers_by_slot(operator.timers.event_time)
     processing_timers = _timers_by_slot(operator.timers.processing_time)
     for slot in {**operator.cells, **event_timers, **processing_timers}:
@@ -80,14 +124,15 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
             pane=cell.pane,
             late_firing=None if cell.late_firing is None else _FIRE_AND_PURGE if cell.late_firing else _FIRE,
             emitted=cell.emitted,
-            trigger_state=cell.trigger_state,
-            user_state=cell.function_state,
+            trigger_state=alive(cell.trigger_state, of_trigger),
+            user_state=alive(cell.function_state, of_windows),
+            unseen=cell.unseen,
         )
         if cell.discarded is not None:
             yield StateRow(key, DISCARDED, window, contents=encode(cell.discarded))
     for key, state in operator.global_cells.items():
-        if state:
-            yield StateRow(key, KEY, user_state=state)
+        if kept := alive(state, of_keys):
+            yield StateRow(key, KEY, user_state=kept)
 
 
 def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
@@ -119,6 +164,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         cell.contents = contents
         cell.missing = frozenset(name.removeprefix("acc_") for name in row.missing) if row.missing else None
         cell.pane = row.pane
+        cell.unseen = row.unseen
         cell.identity = row.state_window if row.pane else None
         cell.emitted = row.emitted
         cell.trigger_state = row.trigger_state
@@ -165,9 +211,11 @@ def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:
 def _codec(windows: Windows) -> tuple[Any, Any]:
     """How contents in memory become column values, and back."""
     if windows.aggregate is not None:
-        if isinstance(windows.bound_aggregate, AggregateColumns):
-            return list, list
-        return (lambda accumulator: [accumulator]), (lambda columns: columns[0])
+        aggregate = windows.bound_aggregate
+        if isinstance(aggregate, AggregateColumns):
+            return _codec_of(aggregate.functions)
+        encode, decode = _codec_of((aggregate,))
+        return (lambda accumulator: encode([accumulator])), (lambda columns: decode(columns)[0])
     if windows.reduce is not None:
         return (lambda value: [value]), (lambda columns: columns[0])
     if windows.evictor is not None:

@@ -1,0 +1,28 @@
+"""`tidegate unlock`: take the lease of a pipeline away from a driver that is dead. Starts no JVM."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.cli.screen import Screen, with_screen
+from pipelines.driver import system_clock
+from pipelines.errors import Refused
+from pipelines.lease import unlock as run
+
+
+@click.command()
+@click.argument("pipeline")
+@with_screen
+def unlock(screen: Screen, pipeline: str) -> None:
+    """Take the lease of PIPELINE away from a driver that is dead, on whatever host it was.
+
+    A lease runs out by itself, a minute after its driver died; by this command where the clock of its host was ahead.
+    A driver that is at work on this host keeps it. If one elsewhere is alive after all, no harm is done: it takes the
+    lease back, or ends with 4 where another driver has it by then.
+    """
+    taken_from = run(screen.tables(pipeline), system_clock())
+    if taken_from is None:
+        raise Refused(f"nobody holds the lease of pipeline {pipeline!r}: there is nothing to unlock")
+    screen.show(
+        {"pipeline": pipeline, "taken_from": str(taken_from)}, f"{pipeline} is free; the lease was of {taken_from}"
+    )

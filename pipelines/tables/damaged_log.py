@@ -1,0 +1,71 @@
+"""Entries of a table's log that can't be read: found, and set aside so that the table opens again.
+
+A log entry is written whole or not at all, so one that is cut was damaged later: by a power loss, or by a disk. What
+it held is not lost with it: manifests list it. It is kept in a folder of the log, which no reader looks into.
+"""
+
+from __future__ import annotations
+
+import json
+
+from deltalake.exceptions import DeltaError
+
+from pipelines.tables.pipeline_tables import ALL, PipelineTables
+
+FOLDER = "damaged"
+
+
+def set_aside_damaged(tables: PipelineTables) -> list[str]:
+    """Move damaged entries, and those after them, out of the logs of tables that can't be opened; what was moved.
+
+    The caller holds the lease, and brings the tables into agreement afterwards.
+
+    Returns:
+        A sentence for each table, empty where every table opens.
+    """
+    return [told for table in ALL if (told := _set_aside(tables, table)) is not None]
+
+
+def _set_aside(tables: PipelineTables, table: str) -> str | None:
+    path = tables.path(table)
+    if not tables.warehouse.exists(path):
+        return None
+    try:
+        tables.warehouse.open(path)
+    except DeltaError:
+        damaged = _from_first_damaged(tables, table)
+    else:
+        return None
+    log = f"{path}/_delta_log"
+    # The newest first: whenever this ends, no version is left out of the middle.
+    for name in reversed(damaged):
+        tables.warehouse.copy_file(log, name, f"{log}/{FOLDER}", name)
+        tables.warehouse.delete_file(log, name)
+    if not damaged:
+        return None
+    return f"{len(damaged)} entries of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(damaged)}"
+
+
+def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:
+    """The entries from the first one that is empty or no JSON, in order; none where all can be read."""
+    filesystem, root = tables.warehouse.filesystem(f"{tables.path(table)}/_delta_log")
+    names = tables.warehouse.names(f"{tables.path(table)}/_delta_log")
+    entries = sorted(name for name in names if name[:20].isdigit() and name[20:] == ".json")
+    checkpoints = [int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name]
+    since = max(checkpoints, default=-1)
+    for number, name in enumerate(entries):
+        # What a checkpoint holds is not read again.
+        if int(name[:20]) <= since:
+            continue
+        with filesystem.open_input_stream(f"{root}/{name}" if root else name) as stream:
+            if not _is_whole(stream.read()):
+                return entries[number:]
+    return []
+
+
+def _is_whole(entry: bytes) -> bool:
+    lines = [line for line in entry.splitlines() if line.strip()]
+    try:
+        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
+    except ValueError:
+        return False

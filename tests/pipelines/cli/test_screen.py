@@ -1,0 +1,60 @@
+"""What commands show is people's data, shown as it is; and how far a watermark lies behind, in words that fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.cli.runs import lag
+from tests.lake import at
+from tests.pipelines.cli.project import Project
+
+KEYS = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("results", "sessions", "--view", "latest"),
+        ("snapshot", "show", "sessions"),
+        ("snapshot", "diff", "sessions", "1", "2"),
+        ("late", "summary", "sessions", "--by", "user"),
+        ("why", "sessions"),
+    ],
+    ids=" ".join,
+)
+def test_keys_that_look_like_markup_are_shown_as_they_are(project: Project, command: tuple[str, ...]) -> None:
+    late = [(key, at("10:00"), 1) for key in KEYS]
+    project.by_hand.epoch(*late, watermark=at("12:00"))
+    project.by_hand.epoch(*late, *((key, at("12:00"), 1) for key in KEYS), watermark=at("12:10"))
+    code, told = project.tidegate(*command)
+    assert code == 0, told
+    assert [key for key in KEYS if key not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("millis", "shown"),
+    [
+        (None, "-"),
+        (7_400, "0:00:07"),
+        (-7_400, "-0:00:07"),
+        (3_600_000 * 25, "1 d 1 h"),
+        (86_400_000 * 5_066, "13.9 years"),
+    ],
+)
+def test_a_lag_is_shown_in_units_that_people_read(millis: int | None, shown: str) -> None:
+    assert lag(millis) == shown
+
+
+def test_the_interval_of_a_backfill_has_no_lag_for_its_age_says_nothing(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    days = (at("00:00", 1), at("00:00", 2))
+    planned = project.by_hand.planned((("ann", at("10:00", 1), 1),), days[1], kind="backfill", interval=days)
+    from pipelines.epoch.publish import publish
+
+    publish(project.by_hand.tables, project.by_hand.committed(planned))
+    _, told = project.tidegate("runs", "sessions")
+    backfill, stream = (line.split() for line in told.splitlines() if line.strip()[:1] in "12")
+    clock = project.by_hand.head().manifest.processing_time
+    assert "-" in backfill
+    assert "-" not in stream
+    assert clock

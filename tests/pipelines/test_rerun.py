@@ -1,0 +1,191 @@
+"""Intervals of a backfill run again after clean-up: never as a first run, and the ways out that messages name work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pipelines import backfill as backfill_module
+from pipelines.backfill import IntervalRun, backfill
+from pipelines.epoch.plan_interval import changed_rows
+from pipelines.errors import Refused
+from pipelines.intervals import parse_moment
+from pipelines.lease import Lease
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.manifest import Interval
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.savepoint import create_savepoint
+from tests.lake import DAY0, Lake, at, session_pipeline
+from tests.recovery.without_spark import NoSpark, standing_in
+from windowing.time import to_millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIPELINE = session_pipeline()
+NO_SPARK = cast("SparkSession", NoSpark())
+DAYS = 4
+CORRECTED = ("ann", at("12:10", 2), 1000)
+"""A row of the third day that comes after all days were run."""
+
+
+def commits_since(source: Any, interval: Interval, since: int) -> int:
+    """Stands in for the one count that Spark makes."""
+    return len(source.log.commits(since))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    """Four days of a backfill, with a session over every midnight; then a correction of the third comes."""
+    assert backfill_module.changed_rows is changed_rows
+    monkeypatch.setattr(backfill_module, "changed_rows", commits_since)
+    lake = source(tmp_path / "lake")
+    with standing_in(NoSpark()):
+        for day in range(DAYS):
+            ran(lake, day)
+        lake.append(CORRECTED)
+        yield lake
+
+
+def source(folder: Path) -> Lake:
+    lake = Lake(folder)
+    for day in range(DAYS):
+        lake.append(("ann", at("00:10", day), 1), ("ann", at("12:00", day), 10), ("ann", at("23:50", day), 100))
+    return lake
+
+
+def ran(lake: Lake, first: int, last: int | None = None, **options: bool) -> list[IntervalRun]:
+    """Run the interval from the beginning of a day to the end of another (the same)."""
+    span = Interval(start=day(first), end=day((first if last is None else last) + 1))
+    with lake.driver(NO_SPARK, PIPELINE) as driver:
+        return list(backfill(driver, [span], **options))
+
+
+def day(number: int) -> int:
+    return to_millis(DAY0 + timedelta(days=number))
+
+
+def keep(lake: Lake, snapshots: int) -> None:
+    with Lease(lake.tables(PIPELINE), "vacuum", lake.clock):
+        vacuum(lake.tables(PIPELINE), Retention(snapshots, timedelta(0)), lake.clock() + 40 * 86_400_000)
+    assert len(list_snapshots(lake.tables(PIPELINE))) == snapshots
+
+
+def windows(lake: Lake) -> list[tuple[Any, ...]]:
+    rows = lake.latest(PIPELINE).to_pylist()
+    return sorted((row["user"], row["window_start"], row["window_end"], row["events"], row["total"]) for row in rows)
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> list[tuple[Any, ...]]:
+    """The windows of a backfill that had the correction from the beginning."""
+    fresh = source(tmp_path / "fresh")
+    fresh.append(CORRECTED)
+    with standing_in(NoSpark()):
+        for number in range(DAYS):
+            ran(fresh, number)
+    return windows(fresh)
+
+
+def test_with_its_parent_retained_a_correction_is_what_a_first_run_would_be(lake: Lake, expected: list[Any]) -> None:
+    states = [(run.interval.start, run.state) for run in ran(lake, 2, and_following=True)]
+    assert states == [(day(2), "done"), (day(3), "done")]
+    assert windows(lake) == expected
+
+
+def test_the_oldest_retained_interval_is_refused_where_the_snapshot_before_it_is_gone(lake: Lake) -> None:
+    before = windows(lake)
+    keep(lake, 2)
+    with pytest.raises(Refused, match="goes on from the snapshot of epoch 2, which is no longer retained"):
+        ran(lake, 2, and_following=True)
+    assert windows(lake) == before
+    assert lake.snapshot(PIPELINE).manifest.epoch == DAYS
+
+
+def test_an_interval_whose_snapshot_is_retained_is_unchanged_though_the_one_before_is_gone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(lake, 2)
+    monkeypatch.setattr(backfill_module, "changed_rows", lambda *given: 0)
+    assert [run.state for run in ran(lake, 2)] == ["unchanged"]
+
+
+def test_of_an_interval_whose_snapshot_is_gone_nothing_tells_whether_it_changed(lake: Lake) -> None:
+    keep(lake, 1)
+    with pytest.raises(Refused, match="epoch 2, whose snapshot is no longer retained, so nothing tells whether"):
+        ran(lake, 1)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_everything_run_again_from_the_first_interval_as_the_message_says(
+    lake: Lake, expected: list[Any], number: int
+) -> None:
+    keep(lake, 2)
+    with pytest.raises(Refused) as refused:
+        ran(lake, number)
+    told = re.search(r"`tidegate backfill (sessions .*?)`", str(refused.value))
+    assert told is not None
+    name, *options = shlex.split(told[1])
+    assert (name, options[0], options[2], options[4:]) == (
+        "sessions",
+        "--start",
+        "--end",
+        ["--again", "--and-following"],
+    )
+    start, end = (to_millis(parse_moment(options[place], "--start")) for place in (1, 3))
+    assert (start, end) == (day(0), day(1))
+    runs = ran(lake, 0, again=True, and_following=True)
+    assert [run.interval.start for run in runs] == [day(number) for number in range(DAYS)]
+    assert windows(lake) == expected
+    assert not any(lake.rows(PIPELINE, "results")["stale"].to_pylist())
+
+
+def test_a_savepoint_that_the_message_names_is_a_way_too(lake: Lake, expected: list[Any]) -> None:
+    tables = lake.tables(PIPELINE)
+    create_savepoint(tables, find_snapshot(tables, "1"), "first", lake.clock())
+    create_savepoint(tables, find_snapshot(tables, "4"), "last", lake.clock())
+    keep(lake, 2)
+    with pytest.raises(Refused, match=r"`tidegate restore sessions savepoint:first`, and backfill from 2024-03-02"):
+        ran(lake, 2)
+    restore(tables, find_snapshot(tables, "savepoint:first"), lake.clock())
+    for number in range(1, DAYS):
+        ran(lake, number)
+    assert windows(lake) == expected
+
+
+def test_again_runs_an_interval_in_which_nothing_looks_changed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill_module, "changed_rows", lambda *given: 0)
+    assert [run.state for run in ran(lake, 3)] == ["unchanged"]
+    assert [run.state for run in ran(lake, 3, again=True)] == ["done"]
+    assert lake.snapshot(PIPELINE).manifest.timeline == 2
+
+
+def test_bounds_that_no_run_had_are_refused_with_those_that_were_run(lake: Lake) -> None:
+    keep(lake, 1)
+    with pytest.raises(Refused, match="overlaps what was run: 2024-03-01, 2024-03-02, 2024-03-03, 2024-03-04"):
+        ran(lake, 1, 2)
+
+
+def test_under_a_stream_that_took_over_the_message_names_the_epoch_to_go_back_to(lake: Lake) -> None:
+    lake.stream(NO_SPARK, PIPELINE)
+    with pytest.raises(Refused, match=f"a stream has taken over.*`tidegate restore sessions {DAYS}`"):
+        ran(lake, 3)
+    restore(lake.tables(PIPELINE), find_snapshot(lake.tables(PIPELINE), str(DAYS)), lake.clock())
+    assert [run.state for run in ran(lake, 3)] == ["done"]
+
+
+def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Path) -> None:
+    lake = source(tmp_path / "streamed")
+    with standing_in(NoSpark()):
+        lake.stream(NO_SPARK, PIPELINE)
+        with pytest.raises(Refused, match=r"it runs as a stream.*`tidegate stream sessions --restore none`") as refused:
+            ran(lake, 0)
+    assert "Go back" not in str(refused.value)

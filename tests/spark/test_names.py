@@ -1,0 +1,173 @@
+"""Files and columns of a source may be called anything: each row is read once, as part of its own commit."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pipelines import DeltaSource, Pipeline
+from pipelines.errors import Refused
+from pipelines.sources.frames import SourceFrames
+from tests.lake import EVENTS, Lake, at
+from tests.named_files import add_file
+from windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from windowing.time import to_millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+WORDS = ("part", "sales 2024-01", "50%", "100%25", "ü", "日本", "a+b", "x=1", "it's", "(1)", "a;b", "a&b", "~", "a,b")
+
+
+def names_of(drawn: random.Random, count: int) -> list[str]:
+    """Names of files, some in folders and some of one base name."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        folder = drawn.choice(["", "", f"{drawn.choice(WORDS)}/", "d 1/", "d 2/"])
+        found[f"{folder}{' '.join(drawn.sample(WORDS, drawn.randrange(3)))}000000_0.parquet"] = None
+    return list(found)
+
+
+def counting(name: str, **options: Any) -> Pipeline:
+    return Pipeline(
+        **{
+            "name": name,
+            "source": DeltaSource("events", timestamp="at"),
+            "key": ("user",),
+            "watermark": WatermarkStrategy.for_monotonous_timestamps(),
+            "compute": Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"n": Count()}),
+            **options,
+        }
+    )
+
+
+def left_by(lake: Lake, pipeline: Pipeline) -> tuple[list[tuple[object, ...]], int, int]:
+    """The windows that hold, late rows, and rows that were read."""
+    windows = [(row["window_start"], row["user"], row["n"]) for row in lake.latest(pipeline).to_pylist()]
+    counts = lake.rows(pipeline, "epochs")["events_in"].to_pylist()
+    return sorted(windows), lake.rows(pipeline, "late").num_rows, sum(counts)
+
+
+def test_whatever_files_are_called_each_row_counts_once_and_with_its_own_commit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, drawn = Lake(tmp_path), random.Random(7)
+    for number, name in enumerate(names_of(drawn, 7)):
+        rows = [("ann", at("01:00") + timedelta(minutes=25 * number), 1), ("bob", at("01:30"), 1)]
+        columns = list(zip(*rows, strict=True))
+        table = pa.table(
+            [pa.array(list(column), kind.type) for column, kind in zip(columns, EVENTS, strict=True)], EVENTS
+        )
+        add_file(lake.path("events"), table, name, to_millis(at("12:00")))
+    source = DeltaSource("events", timestamp="at", reader="spark")
+    found = {}
+    for way, pipeline, cut in (
+        ("arrow", counting("arrow"), None),
+        ("a commit an epoch", counting("each", source=source), 1),
+        ("one epoch", counting("whole", source=source), None),
+    ):
+        lake.replay(spark, pipeline, cut)
+        found[way] = left_by(lake, pipeline)
+    assert found["a commit an epoch"] == found["arrow"] == found["one epoch"]
+    assert found["arrow"][1] > 0
+    assert found["arrow"][2] == 14
+    filled = counting("filled", source=source)
+    lake.backfill(spark, filled, at("00:00"), at("05:00"))
+    assert sum(n for _, _, n in left_by(lake, filled)[0]) == 14
+
+    def undecoded(frames: SourceFrames) -> Any:
+        from pyspark.sql import functions as F
+
+        return F.col("_metadata.file_name")
+
+    # A path that is told otherwise than the log has it ends the run, and loses no row.
+    monkeypatch.setattr(SourceFrames, "_path_of_file", undecoded)
+    with pytest.raises(Exception, match="which no commit that is read added"):
+        lake.replay(spark, counting("undecoded", source=source))
+
+
+def test_hive_partitions_with_files_of_one_name_keep_their_commits(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for day, *hours in (("1", "01:00", "06:00"), ("2 ü", "01:10", "07:00"), ("3%", "09:00")):
+        rows = pa.Table.from_pylist([{"user": "ann", "at": at(hour), "value": 1} for hour in hours], schema=EVENTS)
+        add_file(lake.path("events"), rows, f"d={day}/000000_0", to_millis(at("12:00")), {"d": day})
+    each, whole = counting("each"), counting("whole")
+    lake.replay(spark, each, 1)
+    lake.replay(spark, whole)
+    assert left_by(lake, each) == left_by(lake, whole)
+    assert left_by(lake, whole)[1] == 1
+
+
+def test_rows_that_spark_does_not_give_are_missed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("01:00"), 1), ("bob", at("02:00"), 1))
+    source = DeltaSource("events", timestamp="at", reader="spark")
+    whole = SourceFrames.files
+
+    def one_row(frames: SourceFrames, version: int, actions: list[str]) -> DataFrame:
+        return whole(frames, version, actions).where("user = 'ann'")
+
+    monkeypatch.setattr(SourceFrames, "files", one_row)
+    with pytest.raises(Refused, match=r"1 rows were read from 1 file\(s\) that have 2 by the log"):
+        lake.replay(spark, counting("short", source=source))
+
+
+ODD = ("a.b", "x`y", "[Z]", "Reason", "Epoch", "acc_n", "input_reason", "Mixed Case", "ü.`[")
+
+
+def test_columns_may_be_called_anything_as_key_as_value_and_unused(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    schema = pa.schema(
+        [
+            ("at", pa.timestamp("us", tz="UTC")),
+            *((name, pa.string() if number % 2 else pa.int64()) for number, name in enumerate(ODD)),
+        ]
+    )
+    for hour in (1, 1, 5):
+        row = {name: "k" if number % 2 else number for number, name in enumerate(ODD)}
+        lake.write(pa.Table.from_pylist([{"at": at(f"0{hour}:00"), **row}], schema=schema))
+    # One late row, and one that is rejected: both are kept with all columns.
+    lake.write(pa.Table.from_pylist([{"at": at("01:00"), **row}, {"at": None, **row}], schema=schema))
+    source = DeltaSource("events", timestamp="at", reader="spark")
+    for number, (key, value) in enumerate([("a.b", "[Z]"), ("x`y", "ü.`[")]):
+        hours = TumblingEventTimeWindows.of(timedelta(hours=1))
+        compute = Windows(hours, aggregate={"n": Count(), "s": Sum(value)})
+        pipeline = counting(f"odd{number}", source=source, key=(key,), compute=compute)
+        lake.replay(spark, pipeline)
+        assert [(row["n"], row["s"]) for row in lake.final(pipeline).to_pylist()] == [(2, 2 * ODD.index(value))], key
+        assert lake.rows(pipeline, "late").num_rows == lake.rows(pipeline, "rejects").num_rows == 1
+    filled = counting("filled", key=("a.b", "x`y"), where="`[Z]` > 0")
+    lake.backfill(spark, filled, at("00:00"), at("10:00"))
+    assert sorted(lake.latest(filled)["n"].to_pylist()) == [1, 3]
+
+
+def test_a_row_that_was_rejected_for_lying_ahead_is_not_taken_after_optimize(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """OPTIMIZE writes files anew, and a file's time is what rows are held against in event order."""
+    lake, pipeline = Lake(tmp_path), counting("ahead", max_ahead=timedelta(days=1))
+    lake.clock.now = to_millis(at("12:00"))
+    ahead = ("ann", at("02:00", 3), 7)
+    # Of two equal rows one lies ahead of its file; the other comes on its day, and is taken.
+    lake.append_in_files([("ann", at("01:00"), 1), ahead])
+    lake.append_in_files([("bob", at("01:00"), 1)])
+    lake.backfill(spark, pipeline, at("00:00"), at("00:00", 1))
+    assert lake.rows(pipeline, "rejects").num_rows == 1
+    lake.clock.now = to_millis(at("03:00", 3))
+    lake.append_in_files([ahead, ("bob", at("02:30", 3), 1)])
+    DeltaTable(lake.path("events")).optimize.compact()
+    lake.backfill(spark, pipeline, at("00:00", 1), at("00:00", 4))
+    assert lake.rows(pipeline, "rejects").num_rows == 1
+    later = [row for row in lake.latest(pipeline).to_pylist() if row["window_start"] >= at("00:00", 1)]
+    assert sorted((row["user"], row["n"]) for row in later) == [("ann", 1), ("bob", 1)]
+    assert sum(lake.rows(pipeline, "epochs")["events_in"].to_pylist()) == 5

@@ -1,0 +1,191 @@
+"""Elements that wait for the watermark, so that a process function gets them in event order.
+
+An element is held until the watermark reaches its time: only then can no earlier one come on time.
+Elements of one millisecond and key are fed in an order of their values, so that neither the order of
+arrival nor a cut into epochs shows. Sources: Flink's `CepOperator`, which buffers and sorts likewise,
+and Beam's `@RequiresTimeSortedInput`.
+
+    watermark 100, held: ann @ 103, ann @ 101        watermark 103: ann @ 101, ann @ 103
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from math import copysign
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from windowing.errors import IllegalState
+from windowing.state.rows import HELD
+from windowing.time import Millis
+
+Side: TypeAlias = str | None
+
+Held: TypeAlias = tuple[Side, Any]
+"""The input and the value of an element that waits."""
+
+ElementTypes: TypeAlias = Mapping[Side, pa.StructType | None]
+"""Type of the elements of each input; None where it is not known, as in tests of an operator."""
+
+_VALUE = "value"
+
+
+class HeldElements:
+    """The elements of an operator that wait for the watermark.
+
+    Args:
+        types: of the elements of each input, in the order in which elements of one millisecond are fed.
+    """
+
+    __slots__ = ("_by_time", "_columns", "_orders", "_sides", "_times")
+
+    def __init__(self, types: ElementTypes) -> None:
+        self._times: list[Millis] = []
+        self._by_time: dict[Millis, dict[Any, list[Held]]] = {}
+        self._sides = {side: number for number, side in enumerate(types)}
+        self._columns = {side: None if kind is None else tuple(kind.names) for side, kind in types.items()}
+        self._orders = {side: None if kind is None else ValueOrder(kind) for side, kind in types.items()}
+
+    def add(self, key: Any, time: Millis, side: Side, value: Any) -> None:
+        """Hold an element until the watermark reaches `time`."""
+        keys = self._by_time.get(time)
+        if keys is None:
+            keys = self._by_time[time] = {}
+            heappush(self._times, time)
+        keys.setdefault(key, []).append((side, value))
+
+    def next_time(self) -> Millis | None:
+        """The smallest time of any element that waits, or None."""
+        return self._times[0] if self._times else None
+
+    def take(self) -> Iterator[tuple[Any, Held]]:
+        """Take out the elements of the smallest time, each with its key and in the order in which it is fed."""
+        for key, elements in self._by_time.pop(heappop(self._times)).items():
+            for element in self._in_order(elements):
+                yield key, element
+
+    def by_key(self) -> dict[Any, list[Any]]:
+        """The contents of the state row of each key that has elements, for `held_contents` of the same types."""
+        rows: dict[Any, list[list[Any]]] = {}
+        columns = 1 + (len(self._sides) > 1) + sum(map(len, (names or (_VALUE,) for names in self._columns.values())))
+        for time in sorted(self._times):
+            for key, elements in self._by_time[time].items():
+                row = rows.get(key)
+                if row is None:
+                    row = rows[key] = [[] for _ in range(columns)]
+                for side, value in self._in_order(elements):
+                    for column, part in zip(row, self._parts(time, side, value), strict=True):
+                        column.append(part)
+        return dict(rows)
+
+    def restore(self, key: Any, contents: Sequence[Any]) -> None:
+        """Hold the elements of a state row's contents again.
+
+        Raises:
+            IllegalState: the row names an input that there is not.
+        """
+        times, *columns = contents
+        # A column that is younger than the row is null as a whole.
+        parts = zip(*([None] * len(times) if column is None else column for column in columns), strict=True)
+        for time, part in zip(times, parts if columns else [()] * len(times), strict=True):
+            self.add(key, time, *self._element(part))
+
+    def __len__(self) -> int:
+        return sum(len(elements) for keys in self._by_time.values() for elements in keys.values())
+
+    def _in_order(self, elements: list[Held]) -> list[Held]:
+        """By input, then by value; elements of a type that is not known stay in the order of arrival."""
+        if len(elements) == 1:
+            return elements
+        return sorted(elements, key=lambda element: (self._sides[element[0]], self._order(element)))
+
+    def _order(self, element: Held) -> tuple[Any, ...]:
+        order = self._orders[element[0]]
+        return () if order is None else order.key(element[1])
+
+    def _parts(self, time: Millis, side: Side, value: Any) -> Iterator[Any]:
+        """The time, side and columns of an element, null where a column is of the other input."""
+        yield time
+        if len(self._sides) > 1:
+            yield side
+        for owner, names in self._columns.items():
+            if names is None:
+                yield value if owner == side else None
+            else:
+                yield from [value[name] for name in names] if owner == side else [None] * len(names)
+
+    def _element(self, parts: tuple[Any, ...]) -> Held:
+        side = None
+        if len(self._sides) > 1:
+            side, *rest = parts
+            parts = tuple(rest)
+        if side not in self._sides:
+            raise IllegalState(f"a held element is of the input {side!r}; there are {list(self._sides)}")
+        begin = 0
+        for owner, names in self._columns.items():
+            end = begin + len(names or (_VALUE,))
+            if owner == side:
+                value = parts[begin] if names is None else dict(zip(names, parts[begin:end], strict=True))
+                return side, value
+            begin = end
+        raise AssertionError
+
+
+def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], ...]:
+    """Name and type of each column of a state row that holds waiting elements: parallel lists.
+
+    A list for each column of an element, and not one of structs, so that a source may gain a column.
+    """
+    columns: list[tuple[str, pa.DataType | None]] = [(HELD, pa.list_(pa.int64()))]
+    if len(types) > 1:
+        columns.append((f"{HELD}_side", pa.list_(pa.string())))
+    for side, kind in types.items():
+        prefix = f"{HELD}_" if side is None else f"{HELD}_{side}_"
+        if kind is None:
+            columns.append((f"{prefix}{_VALUE}", None))
+        else:
+            columns += [(f"{prefix}{field.name}", pa.list_(field.type)) for field in kind]
+    return tuple(columns)
+
+
+class ValueOrder:
+    """A total order over the values of a type: as Arrow sorts their columns, then by what Arrow can't sort.
+
+    Arrow sorts nulls after everything and NaN after the numbers. It takes -0.0 and 0.0 for equal and does
+    not sort nested columns; a function can tell them apart, so here they decide where all else is equal.
+
+    Args:
+        kind: of the values, which are mappings.
+    """
+
+    __slots__ = ("_nested", "_plain")
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._plain = [field.name for field in kind if not pa.types.is_nested(field.type)]
+        self._nested = [field.name for field in kind if pa.types.is_nested(field.type)]
+
+    def key(self, value: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A key to sort by."""
+        plain = [value[name] for name in self._plain]
+        signs = [copysign(1, item) for item in plain if isinstance(item, float)]
+        nested = [_nested_key(value[name]) for name in self._nested]
+        return (*map(_plain_key, plain), *nested, *signs)
+
+
+def _plain_key(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return (2,)
+    return (1,) if value != value else (0, value)  # only NaN differs from itself
+
+
+def _nested_key(value: Any) -> tuple[Any, ...]:
+    """A key of a list, struct or map, whatever is in it; a map's entries count in any order."""
+    if value is None:
+        return (2,)
+    if isinstance(value, Mapping):
+        return (0, sorted((_nested_key(name), _nested_key(item)) for name, item in value.items()))
+    if isinstance(value, list | tuple):
+        return (0, [_nested_key(item) for item in value])
+    return (*_plain_key(value), copysign(1, value)) if isinstance(value, float) else _plain_key(value)
