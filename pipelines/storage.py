@@ -181,8 +181,8 @@ class Warehouse:
             return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
         except (OSError, pa.ArrowInvalid) as error:
             raise Refused(
-                f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
-                "whose files are whole"
+                f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a "
+                "snapshot whose files are whole"
             ) from error
 
 

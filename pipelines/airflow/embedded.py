@@ -31,7 +31,7 @@ _STARTUP_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 _SUPERVISOR = "pipelines.airflow.supervisor"
 # Their servers of logs listen on every address of the machine; the page reads the files themselves.
-_OPTIONS = {component: ("--skip-serve-logs",) for component in ("scheduler", "triggerer")}
+_OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
 
 
 @dataclass

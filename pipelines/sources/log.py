@@ -77,8 +77,8 @@ class SourceLog:
             ) from error
         except DeltaError as error:
             raise Refused(
-                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; nothing "
-                "of the pipeline has changed"
+                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; "
+                "nothing of the pipeline has changed"
             ) from error
         self.head = self._table.version()
         self.table_id = str(self._table.metadata().id)
@@ -197,8 +197,8 @@ class SourceLog:
                 table = self.warehouse.open(self.path, version)
             except DeltaError as error:
                 raise Refused(
-                    f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log was "
-                    "cleaned up. Start a new pipeline with a backfill of the table as it is now"
+                    f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log "
+                    "was cleaned up. Start a new pipeline with a backfill of the table as it is now"
                 ) from error
             self._check_present(
                 version,

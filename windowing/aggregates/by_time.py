@@ -60,7 +60,8 @@ def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.Data
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):
-        raise IllegalArgument(aggregate, column, f"it has type {kind}, which can't tell equal times apart")
+        way = "derive a text or a number from it with `columns=`, or write a process function"
+        raise IllegalArgument(aggregate, column, f"it has type {kind}, which can't tell equal times apart: {way}")
     return kind
 
 
