@@ -6,7 +6,7 @@ Everything that can be wrong about columns and types is found here, before anyth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -51,6 +51,7 @@ class BoundPipeline:
         results: type of one result row.
         state: columns of the state rows.
         inputs: each with its own columns; those above are of the events of all inputs together.
+        renamed: what tables late and rejects call a column of the source whose type changed since they have it.
     """
 
     pipeline: Pipeline
@@ -62,6 +63,7 @@ class BoundPipeline:
     results: pa.StructType
     state: StateSchema
     inputs: tuple[BoundInput, ...]
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def lateness(self) -> Millis | None:
@@ -109,8 +111,8 @@ class BoundPipeline:
                 self.results,
                 results.LEADING if isinstance(self.compute, Windows) else results.ELEMENT_LEADING,
             ),
-            late.NAME: late.schema(self.source),
-            rejects.NAME: rejects.schema(self.source),
+            late.NAME: late.schema(self.source, self.renamed.get(late.NAME)),
+            rejects.NAME: rejects.schema(self.source, self.renamed.get(rejects.NAME)),
             epochs.NAME: epochs.SCHEMA,
         }
 

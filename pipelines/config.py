@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 import tomllib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,6 +23,7 @@ from pipelines.names import check_name
 
 if TYPE_CHECKING:
     from pipelines.pipeline import Pipeline
+    from pipelines.snapshots.retained import Retention
 
 FILE_NAME = "tidegate.toml"
 ENVIRONMENT = "TIDEGATE_CONFIG"
@@ -77,9 +78,15 @@ class PipelineEntry(BaseModel):
     suite: str | None = None
     """Where the expectation suite is: `package.module:name`."""
     retain_snapshots: int = Field(default=10, ge=1)
-    """How many of the newest snapshots `tidegate vacuum` keeps at least."""
+    """How many of the newest snapshots a clean-up keeps at least."""
     retain_days: int = Field(default=7, ge=0)
-    """And all that are not older than so many days."""
+    """And those that are not older than so many days; of a stream's, one an hour."""
+    retain_log_hours: int = Field(default=6, ge=0)
+    """How long versions of the published tables stay for who reads or follows them, at most `retain_days`."""
+    retain_epochs_days: int = Field(default=90, ge=1)
+    """How long rows of table epochs stay at least: they go file by file, and those of retained snapshots never."""
+    retain_quality_days: int = Field(default=90, ge=0)
+    """How long outcomes of checks stay in table quality; those of the newest, and of the newest that passed, always."""
     upkeep_epochs: int = Field(default=20, ge=0)
     """A stream optimizes and vacuums its tables after so many epochs; 0 leaves it to the commands."""
     retries: int = Field(default=1, ge=0)
@@ -87,6 +94,25 @@ class PipelineEntry(BaseModel):
     retry_delay_seconds: float = Field(default=30, ge=0)
     """How long it waits before."""
     tags: tuple[str, ...] = ()
+
+    @property
+    def retention(self) -> Retention:
+        """What a clean-up leaves."""
+        return self.retention_of()
+
+    def retention_of(self, snapshots: int | None = None, days: int | None = None) -> Retention:
+        """What a clean-up leaves, where some of it is given.
+
+        Args:
+            snapshots: how many of the newest; None takes `retain_snapshots`.
+            days: and for how long; None takes `retain_days`.
+        """
+        from pipelines.snapshots.retained import Retention
+
+        age = timedelta(days=self.retain_days if days is None else days)
+        readers = min(age, timedelta(hours=self.retain_log_hours))
+        newest = self.retain_snapshots if snapshots is None else snapshots
+        return Retention(newest, age, readers, timedelta(days=self.retain_epochs_days))
 
 
 class Config(BaseModel):
@@ -98,6 +124,8 @@ class Config(BaseModel):
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
     work: str = ".work"
     """Folder for logs, checkpoints and reports; relative as above."""
+    retain_work_days: int = Field(default=30, ge=0)
+    """Logs and reports in it go when nothing was written to them for so many days; 0 keeps all."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
     spark: dict[str, str | int | bool] = Field(default={}, repr=False)
@@ -126,6 +154,10 @@ class Config(BaseModel):
     def report_file(self, pipeline: str, epoch: int) -> Path:
         """Where the run report of an epoch is kept."""
         return self.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
+
+    def quality_folder(self, pipeline: str) -> Path:
+        """Where the pages of a pipeline's checks are kept."""
+        return self.work_folder / "quality" / pipeline
 
     def make_folders(self) -> None:
         """Make the work folder, and the warehouse where it is a folder.

@@ -24,6 +24,7 @@ from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.recovery import recover
 from pipelines.storage import warehouse_of
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from pipelines.work_folder import clean_work
 from windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ def drive(
         UsageError: a folder that tidegate.toml names can't be made.
     """
     config.make_folders()
+    clean_work(config.work_folder, config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     with Lease(tables, command, clock, wait) as lease:
         session = spark

@@ -203,7 +203,12 @@ def _order(compute: Compute) -> str:
     """Which results a backfill makes as the stream does (docs/guide/pipelines.md)."""
     if isinstance(compute, IntervalJoin):
         return "the set of elements decides: a backfill gives the stream's pairs, but for late rows"
-    reason = sees_order(compute) if isinstance(compute, Windows) else "a process function"
+    if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
+        return (
+            "elements wait for the watermark and come by event time: a backfill gives the stream's results, but for "
+            "late rows"
+        )
+    reason = sees_order(compute) if isinstance(compute, Windows) else "a process function with time_sorted=False"
     if reason is None:
         return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"
     return f"the order of arrival shows ({reason}): runs agree that read the source's commits in order"

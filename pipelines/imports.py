@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -11,6 +13,9 @@ from pathlib import Path
 from types import ModuleType
 
 _PACKAGES = ("expectations", "pipelines", "windowing")
+_UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+_VALUES = ("pipelines.pipeline", "windowing", "windowing.compute", "windowing.state")
+"""Modules whose classes a project fills with keywords."""
 
 
 def explain_import(error: BaseException, module: str, root: Path) -> str:
@@ -28,7 +33,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
     # An error of windowing says all in its message; that of Python needs its name.
     ours = type(error).__module__.partition(".")[0] in _PACKAGES
-    told = str(error) if ours else f"{type(error).__name__}: {error}"
+    told = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
     line = _line_of_project(error, root)
     return f"{line}: {told}" if line else told
 
@@ -39,6 +44,26 @@ def similar(module: ModuleType, name: str, kind: type = object) -> str:
     if kind is object:
         names = get_close_matches(name, names, 3)
     return f"; it has {', '.join(sorted(names))}" if names else ""
+
+
+def _unknown_keyword(error: BaseException) -> str | None:
+    """Name the fields of a value of ours that was given one that it does not have; None for other errors."""
+    unknown = _UNKNOWN_KEYWORD.search(str(error)) if isinstance(error, TypeError) else None
+    fields = _fields_of(unknown[1]) if unknown else []
+    if unknown is None or not fields:
+        return None
+    close = get_close_matches(unknown[2], fields, 1)
+    hint = f"did you mean {close[0]!r}? It" if close else "it"
+    return f"{unknown[1]} has no field {unknown[2]!r}: {hint} has {', '.join(fields)}"
+
+
+def _fields_of(name: str) -> list[str]:
+    for module in _VALUES:
+        # The code has imported what it could misspell.
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            return [field.name for field in dataclasses.fields(kind) if field.init]
+    return []
 
 
 def _way_to(module: str, missing: str, root: Path) -> str:

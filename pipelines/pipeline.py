@@ -7,22 +7,25 @@ the source before anything is written. Each error names the field, the value and
 from __future__ import annotations
 
 import posixpath
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT
 from pipelines.names import check_name
 from pipelines.result_types import check_result_types
 from windowing.compute import TWO_INPUTS, Compute, Windows
-from windowing.errors import IllegalArgument
+from windowing.errors import IllegalArgument, LostElementsWarning
 from windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
 from windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
 from windowing.watermarks import WatermarkStrategy
 
 TimeUnit = Literal["s", "ms"]
 Reader = Literal["auto", "spark"]
+WatermarkRows = Literal["kept", "all"]
 
 _COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
 
@@ -77,6 +80,7 @@ class Input:
         watermark: how event time advances in a stream; None for the pipeline's strategy.
         watermark_by: column of source partitions that have watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
+        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
         columns: derived columns by name, as SQL expressions over the source's.
         uses: columns that the function reads; None for all.
 
@@ -91,8 +95,10 @@ class Input:
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     uses: tuple[str, ...] | None = None
+    watermark_from: WatermarkRows = field(default="kept", metadata={LEFT_OUT_AT_DEFAULT: True})
 
     def __post_init__(self) -> None:
+        _check_watermark_from("right.watermark_from", self.watermark_from)
         if not isinstance(self.source, DeltaSource):
             raise IllegalArgument("right.source", self.source, "give a DeltaSource")
         if self.watermark is not None and not isinstance(self.watermark, WatermarkStrategy):
@@ -113,6 +119,7 @@ class Pipeline:
         right: the second input, where `compute` takes two; this one is then `left`.
         watermark_by: column of source partitions that have watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
+        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
         columns: derived columns by name, as SQL expressions over the source's.
         uses: columns that `process`, `reduce` or a user's aggregate reads; None for all.
         null_keys: what happens to a row with a null in its key.
@@ -137,11 +144,12 @@ class Pipeline:
     columns: Mapping[str, str] = field(default_factory=dict)
     uses: tuple[str, ...] | None = None
     null_keys: Literal["reject", "keep"] = "reject"
-    max_ahead: Duration = timedelta(days=1)
+    max_ahead: Duration = timedelta(hours=1)
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
     parallelism: int | None = None
     checkpoint_interval: Duration = timedelta(minutes=1)
     dropped: tuple[str, ...] = ()
+    watermark_from: WatermarkRows = "kept"
 
     def __post_init__(self) -> None:
         try:
@@ -159,9 +167,15 @@ class Pipeline:
             raise IllegalArgument("dropped", self.dropped, f"give a tuple of names: ({self.dropped!r},)")
         object.__setattr__(self, "dropped", tuple(self.dropped))
         self._check_inputs()
+        for prefix, one in (("", self), ("right.", self.right)):
+            if one is not None and one.watermark is not None:
+                _check_strategy(f"{prefix}watermark", one.watermark)
         self._check_places()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)
+        elif self.compute.may_lose_data:
+            _warn_of_lost_elements(self.name, self.compute)
+        _check_watermark_from("watermark_from", self.watermark_from)
         if self.null_keys not in ("reject", "keep"):
             raise IllegalArgument("null_keys", self.null_keys, "give 'reject' or 'keep'")
         non_negative_millis(self.max_ahead, "max_ahead")
@@ -215,6 +229,7 @@ class Pipeline:
             where=self.where,
             columns=self.columns,
             uses=self.uses,
+            watermark_from=self.watermark_from,
         )
         if self.right is None:
             return (first,)
@@ -227,9 +242,43 @@ class Pipeline:
         return millis(self.max_ahead, "max_ahead")
 
 
+def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
+    """Refuse what a pipeline has no place for: its times are a column, and its sources are read commit by commit."""
+    if strategy.timestamp_assigner is not None:
+        raise IllegalArgument(
+            field,
+            strategy,
+            "with_timestamp_assigner has no effect in a pipeline, whose times are the column source.timestamp: name "
+            "another column there, or derive one, columns={'at': 'SQL expression'} and timestamp='at'",
+        )
+    if strategy.alignment is not None:
+        raise IllegalArgument(
+            field,
+            strategy,
+            "with_watermark_alignment has no effect in a pipeline, which reads each source commit by commit: leave it "
+            "out; the inputs of a join or co-process are held together by the smaller watermark anyway",
+        )
+
+
+def _warn_of_lost_elements(name: str, windows: Windows) -> None:
+    warnings.warn(
+        f"pipeline {name!r}: windows with {windows.trigger!r} may take elements and go away before a pane shows them. "
+        "They are counted as never_emitted in table epochs. Give a trigger that fires at the end, such as "
+        "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If losing them "
+        "is meant, say so: warnings.filterwarnings('ignore', category=LostElementsWarning)",
+        LostElementsWarning,
+        stacklevel=4,
+    )
+
+
 def _normal(table: str) -> str:
     """The name of a table below the warehouse without dots and doubled slashes; a path or URI in its own spelling."""
     return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
+
+
+def _check_watermark_from(field: str, value: object) -> None:
+    if value not in get_args(WatermarkRows):
+        raise IllegalArgument(field, value, "give 'kept' or 'all'")
 
 
 def _checked_key(field: str, key: object) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ file system where there is one: a short process that reads through deltalake's m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -20,11 +21,15 @@ from pipelines.failures import in_words
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
     from pipelines.config import Config
 
 
 _BLOCK = 1 << 20
+
+_BATCH = 65_536
+"""Rows that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,29 @@ class Warehouse:
             write_page_checksum=True,
             **options,
         )
+        # Its name in the folder follows with those of the other files, before they are committed.
+        self.make_durable(path, [name], folder=False)
         return int(filesystem.get_file_info(target).size)
+
+    def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        """Let files of a folder, and their names in it, outlive a power loss; object stores do so by themselves."""
+        filesystem, root = self.filesystem(path)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            return
+        for target in (*(f"{root}/{name}" for name in names), *([root] if folder else [])):
+            descriptor = os.open(target, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def make_commit_durable(self, path: str, version: int) -> None:
+        """Let a commit to a table outlive a power loss: its log entry, and the checkpoint that came with it."""
+        if not self.is_local:
+            return
+        log = f"{path}/_delta_log"
+        names = (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
+        self.make_durable(log, [name for name, size in self.sizes(log, names).items() if size is not None])
 
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
         """Size of each file of a table's folder, None where there is no such file."""
@@ -130,6 +157,7 @@ class Warehouse:
             ):
                 while block := reader.read(_BLOCK):
                     writer.write(block)
+            self.make_durable(target, [as_name], folder=False)
         except FileNotFoundError as error:
             raise Refused(
                 f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
@@ -167,23 +195,52 @@ class Warehouse:
         if not names:
             wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
             return wanted.empty_table()
+        try:
+            return self._dataset(path, names, schema).to_table(columns=columns, filter=where, use_threads=self.is_local)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _unreadable(path, error) from error
+
+    def read_batches(
+        self,
+        path: str,
+        names: Sequence[str],
+        schema: pa.Schema,
+        columns: list[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `read_files`, a few at a time. Raises as that does."""
+        if not names:
+            return
+        try:
+            yield from self._dataset(path, names, schema).to_batches(
+                columns=columns,
+                filter=where,
+                batch_size=_BATCH,
+                batch_readahead=1,
+                fragment_readahead=1,
+                use_threads=False,
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _unreadable(path, error) from error
+
+    def _dataset(self, path: str, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         # Commands that read only the log should not wait for this import.
         import pyarrow.dataset as ds
 
         filesystem, root = self.filesystem(path)
         paths = [f"{root}/{name}" if root else name for name in names]
-        try:
-            # A bit that fell over on disk must not become a wrong window.
-            checked = ds.ParquetFileFormat(
-                default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-            )
-            dataset = ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
-            return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise Refused(
-                f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a "
-                "snapshot whose files are whole"
-            ) from error
+        # A bit that fell over on disk must not become a wrong window.
+        checked = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        )
+        return ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
+
+
+def _unreadable(path: str, error: Exception) -> Refused:
+    return Refused(
+        f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
+        "whose files are whole; docs/operations/recovery.md has the way on for each table"
+    )
 
 
 def warehouse_of(config: Config) -> Warehouse:

@@ -7,7 +7,6 @@ where a backfill came before, and whatever it reads, time goes on at its end: a 
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import uuid
@@ -28,6 +27,7 @@ from pipelines.driver import Driver
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.plan_clock import plan_clock
 from pipelines.epoch.plan_commits import plan_commits
+from pipelines.epoch.plan_end import plan_end
 from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.epoch.read_commits import ReadCommit
 from pipelines.errors import TidegateError
@@ -37,18 +37,13 @@ from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
 from pipelines.sources.interleave import interleaved
 from pipelines.sources.source import Source
+from pipelines.spark_checkpoint import UNREAD, ends_of_batch, seed_checkpoint
 from pipelines.upkeep import Upkeep
 from windowing.time import Millis
 
 OnEpoch = Callable[[Manifest], None]
 
 _POLL_SECONDS = 1
-
-_NOTHING = Position(version=-1)
-"""Where a source stands of which nothing was read."""
-
-_NO_OFFSET = "-"
-"""What Spark writes for a source in which it found nothing."""
 
 
 @dataclass
@@ -93,6 +88,17 @@ class Stream:
             self._run_query(None, should_stop)
         if not self._stopping.is_set():
             self._tick()
+
+    def end_of_input(self) -> None:
+        """End event time after all that is read, so that what is open fires; what comes later is late.
+
+        Raises:
+            Refused: a commit was read in part.
+        """
+        self._begun = perf_counter()
+        driver, head = self.driver, self._parent()
+        if head is not None and not self._stopping.is_set():
+            self._run(plan_end(self._source(), driver.tables, head, driver.clock(), driver.shards))
 
     def run_continuously(self, interval: timedelta, should_stop: Callable[[], bool]) -> None:
         """Run epochs as data comes, and clock epochs between, until asked to stop.
@@ -183,7 +189,7 @@ class Stream:
         positions = self._positions()
         # A batch of a table that was replaced since says nothing of the one that is there.
         reached = [
-            end if end.table_id == one.log.table_id else _NOTHING for one, end in zip(source.inputs, ends, strict=True)
+            end if end.table_id == one.log.table_id else UNREAD for one, end in zip(source.inputs, ends, strict=True)
         ]
         between = _between if source.right is None else _interleaved
         commits = between(source, positions, reached)
@@ -217,7 +223,8 @@ class Stream:
             self.anew = False
             self.on_epoch(manifest)
             if self.upkeep is not None:
-                self.upkeep.after(self.driver.tables, manifest.epoch, self.driver.clock())
+                driver = self.driver
+                self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
     def _source(self) -> Source:
         """The source as it is now; what follows from its columns is found anew only where they changed."""
@@ -246,7 +253,7 @@ class Stream:
     def _positions(self) -> tuple[Position, ...]:
         """Where each input stands."""
         head, inputs = self._parent(), self.driver.pipeline.inputs
-        return tuple(_NOTHING if head is None else head.manifest.position_in(one.source.table) for one in inputs)
+        return tuple(UNREAD if head is None else head.manifest.position_in(one.source.table) for one in inputs)
 
 
 class _ColumnsChanged(Exception):
@@ -317,61 +324,6 @@ def _beats(driver: Driver) -> DataFrame:
     """A row a second: with it, Spark makes batches while no data comes. With availableNow it would break limits."""
     rate = driver.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
     return rate.select(F.col("value").alias("beat"))
-
-
-def seed_checkpoint(folder: Path, inputs: Sequence[tuple[str, Position]], beats: bool = False) -> None:
-    """Make a checkpoint that goes on after a position in each input, as if a stream had come so far.
-
-    Args:
-        folder: the checkpoint.
-        inputs: id and position of each table, in the order in which the query reads them.
-        beats: whether a heartbeat is read after them.
-    """
-    offsets = [
-        _NO_OFFSET if position.version < 0 else json.dumps(_offset(table_id, position)) for table_id, position in inputs
-    ]
-    batch = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
-    for name, lines in (
-        ("metadata", [json.dumps({"id": str(uuid.uuid4())})]),
-        ("offsets/0", ["v1", json.dumps(batch), *offsets, *(["0"] if beats else [])]),
-        ("commits/0", ["v1", json.dumps({"nextBatchWatermarkMs": 0})]),
-    ):
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("\n".join(lines))
-
-
-def _offset(table_id: str, position: Position) -> dict[str, object]:
-    return {
-        "sourceVersion": 1,
-        "reservoirId": table_id,
-        "reservoirVersion": position.version + 1,
-        "index": position.files - 1,
-        "isStartingVersion": False,
-    }
-
-
-def ends_of_batch(checkpoint: Path, number: int) -> list[Position]:
-    """Where a batch ends in each source, in the order of the query: Spark writes the offsets before it hands it out.
-
-    A Delta offset (v, i) says that all versions before v are read, and the files of v up to index i.
-    A source in which nothing was ever found has none.
-    """
-    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    # By their order and not by the table's id, which a copied folder shares with its original.
-    found = [_end(line) for line in lines[2:] if line == _NO_OFFSET or "reservoirVersion" in line]
-    if not found:
-        raise TidegateError(f"batch {number} of the stream has no offset of a Delta source in {checkpoint}")
-    return found
-
-
-def _end(line: str) -> Position:
-    if line == _NO_OFFSET:
-        return _NOTHING
-    offset = json.loads(line)
-    return Position(
-        version=offset["reservoirVersion"] - 1, files=max(0, offset["index"] + 1), table_id=offset["reservoirId"]
-    )
 
 
 def _check_append_only(source: Source, positions: Sequence[Position]) -> None:

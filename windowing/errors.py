@@ -53,5 +53,9 @@ class IncompatibleSnapshot(IllegalState):
         return type(self), (self.field, self.found, self.expected, self.way_out)
 
 
+class LostElementsWarning(UserWarning):
+    """Windows that may take elements and go away before a pane shows them."""
+
+
 class UnboundedStateWarning(UserWarning):
     """Windows that nothing will ever clean: the state of each key stays for good."""

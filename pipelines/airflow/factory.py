@@ -23,7 +23,7 @@ from pipelines.airflow.commands import (
 )
 from pipelines.airflow.documents import DOCUMENTS
 from pipelines.airflow.operator import TidegateOperator
-from pipelines.airflow.report_link import ReportLink
+from pipelines.airflow.report_link import DocsLink, ReportLink
 from pipelines.airflow.sensors import SnapshotSensor
 from pipelines.airflow.stale import StaleNote
 from pipelines.airflow.standing_task import ReadStanding
@@ -217,7 +217,7 @@ class PipelineDags:
             "quality",
             quality_arguments(self.name, epoch),
             outlets=[final_windows_asset(self.name)],
-            links=[ReportLink()],
+            links=[ReportLink(), DocsLink()],
         )
 
     def _tidegate(self, task_id: str, arguments: list[str], **options: Any) -> TidegateOperator:

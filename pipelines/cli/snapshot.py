@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pipelines.cli.screen import Screen, cell, span, table, with_screen
 from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.line import come_back_whole
 from windowing.time import show_millis
 
 if TYPE_CHECKING:
@@ -27,9 +28,23 @@ def snapshot() -> None:
 @click.argument("pipeline")
 @with_screen
 def list_(screen: Screen, pipeline: str) -> None:
-    """List the snapshots of PIPELINE, the newest first."""
-    entries = list_snapshots(screen.tables(pipeline))
-    data = [{"version": entry.version, "committed_at": entry.committed_at, **entry.manifest} for entry in entries]
+    """List the snapshots of PIPELINE, the newest first.
+
+    Each can be restored. Where its results are retained in part only, because its line was left and snapshots between
+    are gone, `tidegate restore` asks for --give-up-results.
+    """
+    tables = screen.tables(pipeline)
+    entries = list_snapshots(tables)
+    whole = come_back_whole(tables, entries)
+    data = [
+        {
+            "version": entry.version,
+            "committed_at": entry.committed_at,
+            **entry.manifest,
+            "results": whole[entry.manifest["epoch"]],
+        }
+        for entry in entries
+    ]
     rows = [
         (
             entry.version,
@@ -39,10 +54,11 @@ def list_(screen: Screen, pipeline: str) -> None:
             entry.manifest["kind"],
             show_millis(entry.manifest["watermark"]),
             show_millis(entry.committed_at),
+            "whole" if whole[entry.manifest["epoch"]] else "in part",
         )
         for entry in entries
     ]
-    columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)")
+    columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)", "results")
     screen.show(data, table(f"snapshots of {pipeline}", columns, rows, right=columns[:4]))
 
 
@@ -224,6 +240,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
         "intervals again that it is given again"
     )
     migrates = f"; the next epoch migrates the state: {', '.join(found.migrations)}" if found.migrations else ""
+    notes = "".join(f"; {note}" for note in found.notes)
     screen.show(
         {
             "pipeline": pipeline,
@@ -232,7 +249,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
             "same_code": same,
             "migrations": found.migrations,
         },
-        f"{pipeline} can go on from epoch {manifest.epoch}: {told}{migrates}",
+        f"{pipeline} can go on from epoch {manifest.epoch}: {told}{migrates}{notes}",
     )
 
 

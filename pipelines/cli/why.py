@@ -62,6 +62,11 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
         *((f"next timer in {domain} time", show_millis(time)) for domain, time in timers.items() if time is not None),
         *((f"versions of {source} not yet read", versions) for source, versions in unread.items() if versions),
         (f"open {what}", count),
+        *(
+            (f"rows of {one.source.table} that `where` drops", "don't move the watermark, unless watermark_from='all'")
+            for one in value.inputs
+            if one.where is not None and one.watermark_from == "kept"
+        ),
     ]
     if key:
         facts.append(("last fired", fired or "never"))

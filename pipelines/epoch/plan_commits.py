@@ -20,7 +20,7 @@ from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
 from pipelines.epoch.joint_frames import joint_frame, together
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
-from pipelines.epoch.seen_events import SeenEvents, partition_of
+from pipelines.epoch.seen_events import SeenEvents, moves_watermark, partition_of
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest, Position
@@ -96,7 +96,9 @@ def measure(frames: Sequence[tuple[Source, DataFrame]]) -> Measures:
     """Count the judged rows of inputs, no two of which share a commit: one cheap aggregate."""
     grouped = together(
         frame.groupBy(COMMIT, STATUS, partition_of(one.input).alias("partition")).agg(
-            F.count("*").alias("rows"), F.min(TIME).alias("smallest"), F.max(TIME).alias("largest")
+            F.count("*").alias("rows"),
+            F.min(TIME).alias("smallest"),
+            F.max(F.when(moves_watermark(one.input), F.col(TIME))).alias("largest"),
         )
         for one, frame in frames
     )

@@ -54,7 +54,7 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         )
     times, clock = EventTimes.restored(pipeline, manifest.watermark, clock_of(head), {}, {}), clock_of(head)
     seen: list[Iterable[SeenEvent]] = [() for _ in source.inputs]
-    if source.files is not None:
+    if source.files is not None and source.rejected_ahead(manifest) is None:
         files = of_rest(source, source.files, source.settled(source.position_of(manifest)))
         found = [measure_files(files, source.input.input.watermark_by, with_rejects=False)]
         frames = SliceFrames(None, None, None, replace(files, traced=False) if found[0].usable else None)
@@ -101,4 +101,4 @@ def _rest(source: Source, manifest: Manifest) -> DataFrame:
     position = source.settled(source.position_of(manifest))
     assert position.frontier is not None
     after = F.col(STATUS).isin(OK, DROPPED) & (F.col(TIME) >= position.frontier)
-    return source.rows_at(position.version).where(after)
+    return source.rows_at(position.version, manifest).where(after)

@@ -18,7 +18,7 @@ from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Interval, StaleInterval
+from pipelines.snapshots.manifest import Interval, Manifest, StaleInterval
 from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS, TIME
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.sources.source import Source
@@ -56,9 +56,11 @@ def plan_interval(
     sliced = []
     for one in source.inputs:
         recent = None if parent is None else one.log.commits(one.position_of(parent.manifest).version)
-        sliced.append(
-            _slice(one, interval, recent) if one.files is None else of_interval(one, one.files, interval, recent)
-        )
+        is_plain = parent is None or one.rejected_ahead(parent.manifest) is None
+        if one.files is not None and is_plain:
+            sliced.append(of_interval(one, one.files, interval, recent))
+        else:
+            sliced.append(_slice(one, interval, recent, None if parent is None else parent.manifest))
     counts = sum((counts for _, counts in sliced), SliceCounts())
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.compute)
@@ -97,14 +99,14 @@ def changed_rows(source: Source, interval: Interval, since: int) -> int:
 
 
 def _slice(
-    source: Source, interval: Interval, recent: Sequence[SourceCommit] | None
+    source: Source, interval: Interval, recent: Sequence[SourceCommit] | None, after: Manifest | None
 ) -> tuple[SliceFrames, SliceCounts]:
     """The rows of an interval, and of the recent versions the stragglers and what can't be used.
 
     A first run (recent is None) sees all versions, and what lies before it is not its business.
     """
     known = F.col(STATUS).isin(OK, DROPPED)
-    everything = source.rows_at(source.log.head)
+    everything = source.rows_at(source.log.head, after)
     inside = everything.where(may_lie_within(source, interval) & known & _within(interval))
     if recent is None:
         part = F.when(~known, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)

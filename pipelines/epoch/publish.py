@@ -93,6 +93,8 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         ),
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
     )
+    # A commit that tries again opens the table again: this one came right after the version of its handle.
+    tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
 
 
 def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
@@ -114,18 +116,19 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
         work = manifest.publish[table]
         if not (work.remove_epochs or work.stale_epochs or work.forget_keys or work.reopened):
             continue
-        handle = tables.open(table)
+        handle, path = tables.open(table), tables.path(table)
         for file in _touched(handle, work):
-            if not _goes_whole(file, work):
-                try:
-                    tables.warehouse.read_files(tables.path(table), [file["path"]], arrow_schema(handle))
-                except Refused as error:
-                    reason = str(error).partition(". If it is damaged")[0]
-                    raise Refused(
-                        f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has rows to remove from or to "
-                        f"mark in a file that can't be read, so nothing was committed: {reason}. Put the file back, "
-                        f"or give up its rows: `tidegate restore {tables.pipeline} latest {GIVE_UP}`, then run again"
-                    ) from error
+            if _goes_whole(file, work):
+                continue
+            try:
+                tables.warehouse.read_files(path, [file["path"]], arrow_schema(handle))
+            except Refused as error:
+                reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
+                raise Refused(
+                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or to mark rows of a "
+                    f"file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. Put "
+                    f"it back, or give its rows up, `tidegate restore {tables.pipeline} latest {GIVE_UP}`; run again"
+                ) from error
 
 
 def _rewritten(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.bound_input import BoundInput
 from pipelines.epoch.event_time import SeenEvent
-from pipelines.sources.columns import COMMIT, OK, ONLY_PARTITION, STATUS, TIME
+from pipelines.sources.columns import COMMIT, DROPPED, OK, ONLY_PARTITION, STATUS, TIME
 from pipelines.tables.columns import quoted
 
 _PARTITION = "__partition"
@@ -32,7 +32,7 @@ class SeenEvents:
             for column, name in zip(columns, names, strict=True)
             if not pa.types.is_nested(one.derived.field(name).type)
         ]
-        rows = frame.where(F.col(STATUS) == OK).select(
+        rows = frame.where(moves_watermark(one)).select(
             COMMIT, partition_of(one).alias(_PARTITION), TIME, F.struct(*columns).alias("event"), *ties
         )
         ordered = rows.orderBy(COMMIT, TIME, *ties).select(COMMIT, _PARTITION, TIME, "event")
@@ -47,6 +47,13 @@ class SeenEvents:
         while self._next is not None and self._next.commit == commit:
             yield self._next
             self._next = next(self._rows, None)
+
+
+def moves_watermark(one: BoundInput) -> Column:
+    """Condition for judged rows whose event time moves the watermark; a time that can't be used is null there."""
+    if one.input.watermark_from == "kept":
+        return F.col(STATUS) == OK
+    return F.col(STATUS).isin(OK, DROPPED) & F.col(TIME).isNotNull()
 
 
 def partition_of(one: BoundInput) -> Column:

@@ -21,8 +21,8 @@ from pipelines.snapshots.manifest import Interval
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, OK, SHARD, STATUS, TIME, VALUE_PREFIX
 from pipelines.sources.frames import map_in_arrow
 from pipelines.sources.source import Source
-from pipelines.tables.columns import quoted
-from pipelines.tables.late import input_names
+from pipelines.tables import late
+from pipelines.tables.columns import input_rows, quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Windows
 from windowing.keys import SPARK_SEED
@@ -53,7 +53,7 @@ class SourceRows:
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Rows of table late with the key columns of the pipeline beside what they have."""
         bound = self._source.bound
-        inputs = pa.table({name: late_rows[own] for name, own in input_names(bound.source).items()})
+        inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
         if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
             numbered = inputs.append_column(_NUMBER, pa.array(range(len(inputs)), pa.int64()))
             derived = self._source.frames.derived(self._spark.createDataFrame(numbered))
@@ -92,7 +92,7 @@ class SourceRows:
         source, position = self._source, self._position
         parts = []
         if position.version >= 0:
-            parts.append(source.rows_at(position.version))
+            parts.append(source.rows_at(position.version, self._head.manifest))
         if position.files:
             commits = source.log.commits(position.version, position.version + 1)
             begun = [file for commit in commits for file in commit.files[: position.files]]

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 
 from pipelines.epoch.publish import check_removable
 from pipelines.errors import FilesMissing, Refused
-from pipelines.snapshots.head import PUBLISHED_BY, Snapshot, published_by
+from pipelines.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from pipelines.snapshots.manifest import DataFile, Manifest, Shard
 from pipelines.storage import active_files, arrow_schema
 from pipelines.tables import state
@@ -71,14 +71,18 @@ def commit_snapshot(
         )
     except CommitFailedError as error:
         raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+    # Before anything is published: readers must not see what state may forget.
+    tables.warehouse.make_commit_durable(path, handle.version() + 1)
 
 
-def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, int]:
-    """The newest epoch that each published table holds once this one is published, as far as the log tells."""
-    before = published_by(handle)
-    if before is None:
-        before = {name: tables.open(name).transaction_version(tables.application) or 0 for name in PUBLISHED}
-    return {**before, **{name: manifest.epoch for name in PUBLISHED if manifest.goes_to(name)}}
+def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:
+    """What each published table holds before and after this epoch is published."""
+    told = published_by(handle)
+    before = told.after if told is not None else newest_epochs(tables, PUBLISHED)
+    return {
+        "before": before,
+        "after": {**before, **{name: manifest.epoch for name in before if manifest.goes_to(name)}},
+    }
 
 
 def remaining(

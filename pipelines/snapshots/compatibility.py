@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.binding import BoundPipeline
@@ -9,11 +10,15 @@ from pipelines.errors import Refused
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Schemas
+from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over, way_out
+from windowing.compute import Windows
+from windowing.operators.two_inputs import SIDES
+from windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
 from windowing.state.rows import FORMAT_VERSION
 
 _ANEW = "Give the pipeline another name and backfill it, or take the change back"
+_OTHERWISE = f"{_ANEW[0].lower()}{_ANEW[1:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +48,12 @@ class Compatibility:
     Args:
         migrations: what the next epoch changes in the state, in words; empty where it is taken as it is.
         incompatibilities: what keeps the code from going on; empty where nothing does.
+        notes: what changes without touching the state, in words.
     """
 
     migrations: tuple[str, ...]
     incompatibilities: tuple[Incompatibility, ...]
+    notes: tuple[str, ...] = ()
 
 
 def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
@@ -69,11 +76,10 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
             continue
         change = taken_over(difference, found, expected, left_behind(bound.pipeline))
         if change is None:
-            way = f"{_way_out(difference)}. Or: {_ANEW[0].lower()}{_ANEW[1:]}"
-            refused.append(Incompatibility(*difference, way))
+            refused.append(Incompatibility(*difference, _way_out(bound, difference)))
         elif change:
             migrations.append(change)
-    return Compatibility(tuple(migrations), tuple(refused))
+    return Compatibility(tuple(migrations), tuple(refused), _notes(bound.pipeline, manifest))
 
 
 def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
@@ -131,12 +137,37 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     return head
 
 
-def _way_out(difference: Difference) -> str:
+def _way_out(bound: BoundPipeline, difference: Difference) -> str:
     if is_held(difference) and difference.expected is None:
-        return "Elements wait there for the watermark and would be lost: keep time_sorted=True"
+        return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
     if difference.expected is None:
-        return "name it in dropped=(...) of the pipeline, or keep computing it"
-    return way_out(difference)
+        return (
+            "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "
+            "backfill it"
+        )
+    if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
+        casts = ", ".join(f"{name!r}: 'try_cast({quoted(name)} as TYPE)'" for name in columns)
+        return f"Where the source's type changed, read it in the TYPE of before: columns={{{casts}}}. Or: {_OTHERWISE}"
+    return _ANEW
+
+
+def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
+    sides = ("",) if pipeline.right is None else SIDES
+    return tuple(
+        f"watermark_by of {one.source.table} is {one.watermark_by!r} now, so its source partitions start anew at the "
+        "watermark"
+        for one, side in zip(pipeline.inputs, sides, strict=True)
+        if not manifest.are_partitioned_by(side, one.watermark_by)
+    )
+
+
+def _columns_of(pipeline: Pipeline, field: str) -> list[str]:
+    """The columns of the source that a contents column is made of, where an aggregate reads them."""
+    aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
+    if not isinstance(aggregates, Mapping):
+        return []
+    name = field.partition("'")[2].rpartition("'")[0].removeprefix("acc_")
+    return list(aggregates[name].columns) if name in aggregates else []
 
 
 def _types(texts: dict[str, str]) -> dict[str, str | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow.compute as pc
@@ -13,10 +14,11 @@ from pipelines.errors import Refused
 from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from pipelines.tables import state
-from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.tables.pipeline_tables import ALL, PipelineTables
+from pipelines.tables.table_log import TableLog
 
 PUBLISHED_BY = "tidegate_published"
-"""Metadata of a state commit: by published table, the newest epoch that it holds once this one is published."""
+"""Metadata of a state commit: what `PublishedBy` says."""
 
 _COMMITS_OF_OTHERS = 5
 """Commits to table state after its newest snapshot that are looked past: the fence of a vacuum, mostly."""
@@ -70,20 +72,25 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     return snapshot
 
 
-def published_by(handle: DeltaTable) -> dict[str, int] | None:
-    """By published table, the newest epoch that it holds once the newest snapshot in a handle is published.
+@dataclass(frozen=True, slots=True)
+class PublishedBy:
+    """The newest epoch that each published table holds, 0 for none: before an epoch is published, and after it."""
 
-    None where the log does not tell: an older tidegate did not write it.
-    """
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+def published_by(handle: DeltaTable) -> PublishedBy | None:
+    """What the published tables hold by the newest snapshot in a handle; None where an older tidegate committed it."""
     for commit in handle.history(_COMMITS_OF_OTHERS):
         if isinstance(commit.get("tidegate"), dict):
             return _published_by(commit)
     return None
 
 
-def _published_by(commit: dict[str, Any]) -> dict[str, int] | None:
+def _published_by(commit: dict[str, Any]) -> PublishedBy | None:
     told = commit.get(PUBLISHED_BY)
-    return told if isinstance(told, dict) else None
+    return PublishedBy(told["before"], told["after"]) if isinstance(told, dict) else None
 
 
 def is_newest(snapshot: Snapshot, tables: PipelineTables) -> bool:
@@ -102,6 +109,15 @@ def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snap
     if snapshot is None:
         raise no_snapshot_yet(tables)
     return snapshot
+
+
+def newest_epochs(tables: PipelineTables, names: Sequence[str] = ALL) -> dict[str, int]:
+    """The newest epoch that was committed to each table, 0 before the first; tables that are gone are left out."""
+    return {
+        name: tables.open(name).transaction_version(tables.application) or 0
+        for name in names
+        if tables.warehouse.exists(tables.path(name))
+    }
 
 
 def no_snapshot_yet(tables: PipelineTables) -> Refused:
@@ -147,19 +163,36 @@ class SnapshotEntry:
     version: int
     committed_at: int
     manifest: dict[str, Any]
-    published_by: dict[str, int] | None = None
+    published_by: PublishedBy | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that made it."""
+        return int(self.manifest["epoch"])
 
 
-def list_snapshots(tables: PipelineTables) -> list[SnapshotEntry]:
-    """Every snapshot in the log, the newest first. Reads only the log, and starts no JVM."""
-    if not tables.exist:
-        return []
-    history = tables.open(state.NAME).history()
-    return [
-        SnapshotEntry(commit["version"], commit["timestamp"], commit["tidegate"], _published_by(commit))
-        for commit in history
-        if isinstance(commit.get("tidegate"), dict)
-    ]
+def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[SnapshotEntry]:
+    """The snapshots in the log, the newest first. Reads only the log, and starts no JVM.
+
+    Args:
+        tables: the pipeline's tables.
+        newest: how many of the newest are wanted; None lists all. The rest of the log is not read.
+
+    Raises:
+        Refused: an entry of the log is damaged.
+    """
+    return list(islice(snapshots_of(TableLog(tables, state.NAME)), newest)) if tables.exist else []
+
+
+def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
+    """The snapshots in a log of table `state`, the newest first.
+
+    Delta's own history would count versions down without a gap, and a log has gaps where snapshots were thinned out.
+    """
+    for version in reversed(log.versions):
+        entry = log.entry(version)
+        if entry is not None and entry.snapshot is not None:
+            yield SnapshotEntry(version, entry.time or 0, entry.snapshot, _published_by(entry.info))
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:

@@ -15,14 +15,20 @@ import pyarrow as pa
 
 from pipelines.epoch.publish import epoch_row
 from pipelines.errors import Refused
-from pipelines.snapshots.head import OtherPipeline, Snapshot, SnapshotEntry, list_snapshots, read_snapshot
+from pipelines.snapshots.head import (
+    OtherPipeline,
+    Snapshot,
+    SnapshotEntry,
+    list_snapshots,
+    newest_epochs,
+    read_snapshot,
+)
 from pipelines.snapshots.losses import Losses
 from pipelines.snapshots.manifest import DataFile, Line, Manifest, fork_of
-from pipelines.snapshots.recovery import newest_epochs
 from pipelines.snapshots.savepoint import origin_of
 from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import epochs, state
-from pipelines.tables.files import write_file
+from pipelines.tables.files import epoch_of, write_file
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
@@ -119,6 +125,33 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
     return [found[epoch] for epoch in wanted if epoch in found]
 
 
+def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile]:
+    """The files that epochs of a line published to a table after the fork, each once.
+
+    Restores among them list what other epochs of the line published: that counts only where those are not retained.
+    """
+    found = {
+        file.path: file for manifest in left if manifest.kind != "restore" for file in manifest.publish[table].files
+    }
+    known = {manifest.epoch for manifest in left}
+    for manifest in left:
+        for file in manifest.publish[table].files if manifest.kind == "restore" else ():
+            epoch = epoch_of(file.path)
+            if epoch is not None and epoch > parted and epoch not in known:
+                found.setdefault(file.path, file)
+    return list(found.values())
+
+
+def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
+    """The epochs whose rows a line removed from a table: those it replaced, and those of its own that it pruned."""
+    return {
+        epoch
+        for manifest in left
+        for epoch in manifest.publish[table].remove_epochs
+        if manifest.kind == "prune" or not _is_on(line, epoch)
+    }
+
+
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
     """Rows of table epochs for a line that comes back, in a file that a restore publishes."""
     if not left:
@@ -129,13 +162,10 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
     return () if file is None else (file,)
 
 
-def come_back_whole(entries: Collection[SnapshotEntry], line: Line) -> dict[int, bool]:
-    """By epoch of each listed snapshot, whether all that was published up to it is there, or is retained with it.
-
-    Args:
-        entries: every snapshot in the log.
-        line: of the newest one.
-    """
+def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
+    """By epoch of each listed snapshot, whether all that was published up to it is there, or is retained with it."""
+    head = _readable(tables, None) if entries else None
+    line = () if head is None else head.manifest.line
     parents = {entry.manifest["epoch"]: entry.manifest["parent"] for entry in entries}
     whole = {}
     for entry in entries:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from pipelines.epoch.publish import GIVE_UP, publish
 from pipelines.errors import Refused
 from pipelines.snapshots.head import (
+    PublishedBy,
     Snapshot,
     list_snapshots,
+    newest_epochs,
     no_snapshot_yet,
     published_by,
     read_snapshot,
@@ -21,6 +23,7 @@ from pipelines.snapshots.head import (
 from pipelines.snapshots.manifest import Manifest
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from pipelines.tables.table_log import TableLog
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
@@ -80,15 +83,6 @@ def trusted_head(tables: PipelineTables) -> Snapshot | None:
     return head
 
 
-def newest_epochs(tables: PipelineTables) -> dict[str, int]:
-    """The newest epoch that was committed to each table, 0 before the first; tables that are gone are left out."""
-    return {
-        table: tables.open(table).transaction_version(tables.application) or 0
-        for table in ALL
-        if tables.warehouse.exists(tables.path(table))
-    }
-
-
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
     """Refuse a head that is behind a table, and a pipeline that has lost a table.
 
@@ -127,24 +121,28 @@ def unpublished(tables: PipelineTables, head: Snapshot) -> Sequence[Manifest]:
     Raises:
         Refused: a table lacks an epoch whose snapshot is no longer retained.
     """
-    handles = {table: tables.open(table) for table in PUBLISHED}
-    at = {table: handle.transaction_version(tables.application) or 0 for table, handle in handles.items()}
-    told = published_by(head.handle)
-    if told is None or all(at[table] >= told[table] for table in PUBLISHED):
-        # An older tidegate did not write it; that the newest epoch is published is looked at in any case.
+    at, told = newest_epochs(tables, PUBLISHED), published_by(head.handle)
+    if told is None or _holds(at, told):
+        # An older tidegate did not tell; that the newest epoch is published is looked at in any case.
         return [head.manifest]
     found: list[Manifest] = []
+    # Between older snapshots some were thinned out, and what those published can't be told.
+    recent = TableLog(tables, state.NAME).recent[0]
     for entry in list_snapshots(tables):
-        told = entry.published_by
-        if told is None or all(at[table] >= told[table] for table in PUBLISHED):
-            return found[::-1]
+        if entry.version < recent:
+            break
         snapshot = read_snapshot(tables, entry.version)
         if snapshot is not None:
             found.append(snapshot.manifest)
-    lacking = {table: told[table] for table in PUBLISHED if told is not None and at[table] < told[table]}
-    if any(epoch < found[-1].epoch for epoch in lacking.values()):
-        raise Refused(lost_words(tables, at, lacking))
-    return found[::-1]
+        told = entry.published_by or told
+        if _holds(at, told):
+            return found[::-1]
+    raise Refused(lost_words(tables, at, {table: epoch for table, epoch in told.before.items() if at[table] < epoch}))
+
+
+def _holds(at: dict[str, int], told: PublishedBy) -> bool:
+    """Whether the tables hold what they held before an epoch was published."""
+    return all(at[table] >= epoch for table, epoch in told.before.items())
 
 
 def lost_words(tables: PipelineTables, at: dict[str, int], lacking: dict[str, int]) -> str:

@@ -18,8 +18,8 @@ from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot, remaining
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.line import Head, epoch_rows, fork, left_line
+from pipelines.snapshots.head import Snapshot, published_by
+from pipelines.snapshots.line import Head, epoch_rows, files_of, fork, left_line, removed_on
 from pipelines.snapshots.losses import Losses, damaged_files
 from pipelines.snapshots.manifest import Manifest, Publish
 from pipelines.snapshots.quiet import quiet_manifest
@@ -93,11 +93,13 @@ def _make_missing(
 ) -> None:
     """Make the tables that are not there: all of a new pipeline, or those that were lost."""
     missing = tables.missing
-    lost = [table for table in missing if head is not None and table != state.NAME]
-    for table in lost:
-        losses.add(f"table {tables.path(table)} is gone, with all that it held")
     if not missing:
         return
+    snapshot = None if head is None else head.snapshot
+    held = None if snapshot is None else published_by(snapshot.handle)
+    for table in missing if head is not None else ():
+        if table != state.NAME and (held is None or held.after[table]):
+            losses.add(f"table {tables.path(table)} is gone, with all that it held")
     if not losses.accepted:
         losses.settle()
     if target.path != tables.path(state.NAME):
@@ -166,11 +168,8 @@ def _manifest(
     left = [] if head is None else left_line(tables, head, target, parted, losses)
     since = tuple(range(parted + 1, newest + 1))
     works = {table: [manifest.publish[table] for manifest in left] for table in PUBLISHED}
-    files = {table: losses.readable(table, [file for work in works[table] for file in work.files]) for table in works}
-    removed = {
-        table: {*(() if keep_stale else since), *(epoch for work in works[table] for epoch in work.remove_epochs)}
-        for table in works
-    }
+    files = {table: losses.readable(table, files_of(left, table, parted)) for table in PUBLISHED}
+    removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}
     files[epochs.NAME] = epoch_rows(tables, left, epoch)
     return quiet_manifest(
         then,

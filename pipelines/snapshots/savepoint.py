@@ -111,6 +111,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
             max_commit_retries=0,
         ),
     )
+    tables.warehouse.make_commit_durable(path, 1)
     _check_nothing_forgotten(tables, snapshot, name)
     return _entry(tables, name)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipelines.sources.columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
 from pipelines.sources.file_slice import FilePart, FileSlice
+from pipelines.sources.limits import MICROS
 from pipelines.sources.measures import Measures
 from pipelines.sources.source_columns import null_flags
 from pipelines.sources.source_parquet import SourceParquet
@@ -71,18 +72,25 @@ def _measure(
 
     for _, group in file.groups(columns.timestamp, *interval):
         nullable = [name for name in columns.key if columns.reject_null_keys and file.may_be_null(group, name)]
-        if not nullable and partition_by is None:
+        limited = [name for name in columns.limited if not _is_within(file, group, name)]
+        if not nullable and not limited and partition_by is None:
             known = _by_statistics(files, part, file, group)
             if known is not None:
                 yield sized(known, group)
                 continue
-        names = [columns.timestamp, *nullable, *([partition_by] if partition_by else [])]
+        names = [columns.timestamp, *nullable, *limited, *([partition_by] if partition_by else [])]
         table = file.read(group, list(dict.fromkeys(names)))
         for one in _count(files, part, table, nullable, partition_by):
             if one.status == OK:
                 yield sized(one, group)
             elif with_rejects:
                 yield one
+
+
+def _is_within(file: SourceParquet, group: int, name: str) -> bool:
+    """Whether statistics show that all times of a column can be used."""
+    bounds = file.bounds(group, name)
+    return bounds is not None and bounds[0] >= MICROS[0] and bounds[1] < MICROS[1]
 
 
 def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group: int) -> _Counted | None:
@@ -105,7 +113,8 @@ def _count(
     columns = files.columns
     times, valid = columns.millis(table[columns.timestamp])
     wanted = (times >= part.since) & (times < part.until)
-    for reason, rows in columns.unusable(part, times, valid, null_flags([table[name] for name in nullable])).items():
+    null_key = null_flags([table[name] for name in nullable])
+    for reason, rows in columns.unusable(part, times, valid, null_key, table).items():
         wanted &= ~rows
         yield _Counted(reason, int(np.count_nonzero(rows)))
     if not wanted.any():

@@ -95,7 +95,7 @@ class FileSlice:
         times, valid = columns.millis(table[columns.timestamp])
         null_key = null_flags([table[name] for name in columns.key])
         wanted = np.ones(len(times), np.bool_)
-        for unusable in columns.unusable(part, times, valid, null_key).values():
+        for unusable in columns.unusable(part, times, valid, null_key, table).values():
             wanted &= ~unusable
         if len(times) and (int(times.min()) < part.since or int(times.max()) >= part.until):
             wanted &= (times >= part.since) & (times < part.until)

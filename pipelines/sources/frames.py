@@ -20,11 +20,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipelines.errors import Refused
 from pipelines.pipeline import DeltaSource, Input, Pipeline
 from pipelines.sources.columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
+from pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS, columns_read, gap_column
 from pipelines.tables import rejects
 from pipelines.tables.columns import quoted
 from windowing.time import Millis
 
 _PATH = "__path"
+_UNTIMELY = "untimely"
 _ORIGIN, _COMMITTED = "__origin", "__committed"
 
 
@@ -100,7 +102,7 @@ class SourceFrames:
         derived = self.derived(frame.select("*", row, self._path_of_file().alias(_PATH)))
         timed = derived.withColumn(TIME, event_millis(self._input.source, derived))
         if origins is None:
-            return timed.withColumn(COMMIT, F.lit(0)).withColumn(STATUS, self._status(None)).drop(_PATH)
+            return self._with_status(timed.withColumn(COMMIT, F.lit(0)), None).drop(_PATH)
         if len(set(origins.values())) == 1:
             index, committed = next(iter(origins.values()))
             known = timed.withColumn(COMMIT, F.lit(index)).withColumn(_COMMITTED, F.lit(committed))
@@ -121,7 +123,21 @@ class SourceFrames:
             )
             known = known.withColumns({name: F.col(f"{_ORIGIN}.{name}") for name in (COMMIT, _COMMITTED)})
             known = known.drop(_ORIGIN)
-        return known.withColumn(STATUS, self._status(F.col(_COMMITTED))).drop(_PATH, _COMMITTED)
+        return self._with_status(known, F.col(_COMMITTED)).drop(_PATH, _COMMITTED)
+
+    def _with_status(self, frame: DataFrame, committed: Column | None) -> DataFrame:
+        """Rows with their status; those that `where` drops keep a time only if a watermark may go by it."""
+        status = self._status(frame, committed)
+        if self._input.where is None:
+            return frame.withColumn(STATUS, status)
+        kept = F.coalesce(F.expr(self._input.where), F.lit(False))
+        if self._input.watermark_from == "kept":
+            return frame.withColumn(STATUS, F.when(kept, status).otherwise(DROPPED))
+        timely = F.coalesce(self._status(frame, committed, with_keys=False) == OK, F.lit(False))
+        judged = frame.withColumn(STATUS, F.when(kept, status).when(timely, DROPPED).otherwise(_UNTIMELY))
+        untimely = F.col(STATUS) == _UNTIMELY
+        time = F.when(~untimely, F.col(TIME))
+        return judged.withColumn(TIME, time).withColumn(STATUS, F.when(untimely, DROPPED).otherwise(F.col(STATUS)))
 
     def _path_of_file(self) -> Column:
         """The path of a row's file as the log has it decoded: relative to the table where it lies in its folder."""
@@ -131,21 +147,37 @@ class SourceFrames:
         inside = F.substring(path, F.lit(len(root) + 1), F.length(path))
         return F.when(F.startswith(path, F.lit(root)), inside).otherwise(path)
 
-    def _status(self, committed: Column | None) -> Column:
+    def _status(self, frame: DataFrame, committed: Column | None, with_keys: bool = True) -> Column:
         pipeline, time = self._pipeline, F.col(TIME)
-        status = F.lit(OK)
+        status = F.when(self._far(frame), rejects.VALUE_OUT_OF_RANGE).otherwise(OK)
+        if (name := gap_column(pipeline)) is not None:
+            gap = F.col(quoted(name))
+            status = F.when((gap < 1) | (gap > LONGEST_GAP), rejects.GAP_OUT_OF_RANGE).otherwise(status)
+            status = F.when(gap.isNull(), rejects.NULL_GAP).otherwise(status)
         if committed is not None:
             status = F.when(time > committed + F.lit(pipeline.max_ahead_millis), rejects.AHEAD).otherwise(status)
         status = F.when((time < FIRST_TIME) | (time >= LAST_TIME), rejects.OUT_OF_RANGE).otherwise(status)
         status = F.when(time.isNull(), rejects.NULL_TIMESTAMP).otherwise(status)
-        if pipeline.null_keys == "reject" and self._input.key:
+        if with_keys and pipeline.null_keys == "reject" and self._input.key:
             null_key = F.lit(False)
             for name in self._input.key:
                 null_key = null_key | F.col(quoted(name)).isNull()
             status = F.when(null_key, rejects.NULL_KEY).otherwise(status)
-        if self._input.where is not None:
-            status = F.when(F.coalesce(F.expr(self._input.where), F.lit(False)), status).otherwise(DROPPED)
         return status
+
+    def _far(self, frame: DataFrame) -> Column:
+        """Whether a column that is read holds a time that Python's datetime can't."""
+        far = F.lit(False)
+        for name in columns_read(self._pipeline, self._input, frame.columns):
+            column, kind = F.col(quoted(name)), frame.schema[name].dataType.typeName()
+            if kind in ("timestamp", "timestamp_ntz"):
+                first, end = MICROS
+                micros = F.unix_micros(column.cast("timestamp"))
+                far = far | F.coalesce((micros < first) | (micros >= end), F.lit(False))
+            elif kind == "date":
+                first, end = DAYS
+                far = far | F.coalesce((F.unix_date(column) < first) | (F.unix_date(column) >= end), F.lit(False))
+        return far
 
     def derived(self, frame: DataFrame) -> DataFrame:
         """Rows of the source with the columns of `columns=`."""

@@ -14,7 +14,7 @@ class Measures:
 
     Args:
         counts: rows by status.
-        largest: event time of the latest usable row, by commit and source partition.
+        largest: event time of the latest row that moves the watermark, by commit and source partition.
         smallest: event time of the earliest usable row, by commit.
         rows: all rows that were looked at, by commit.
         size: bytes of what is read of usable rows, as far as the one who looks knows it.
@@ -26,13 +26,25 @@ class Measures:
     rows: dict[int, int] = field(default_factory=dict)
     size: int = 0
 
-    def add(self, commit: int, status: str, rows: int, partition: str, smallest: Millis, largest: Millis) -> None:
-        """Take in rows of one commit, status and source partition."""
+    def add(
+        self, commit: int, status: str, rows: int, partition: str, smallest: Millis | None, largest: Millis | None
+    ) -> None:
+        """Take in rows of one commit, status and source partition.
+
+        Args:
+            commit: index within the epoch.
+            status: of the rows.
+            rows: how many.
+            partition: the source partition.
+            smallest: event time of the earliest, None where no row has one.
+            largest: event time of the latest that moves the watermark, None where none does.
+        """
         self.counts[status] = self.counts.get(status, 0) + rows
         self.rows[commit] = self.rows.get(commit, 0) + rows
-        if status == OK:
+        if status in (OK, DROPPED) and largest is not None:
             known = self.largest.setdefault(commit, {})
             known[partition] = max(known.get(partition, largest), largest)
+        if status == OK and smallest is not None:
             self.smallest[commit] = min(self.smallest.get(commit, smallest), smallest)
 
     @property

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pipelines.binding import BoundPipeline
 from pipelines.pipeline import Pipeline
 from pipelines.sources.file_slice import FileSlice
+from pipelines.sources.limits import gap_column
 from pipelines.sources.log import SourceLog
 from pipelines.sources.source_columns import SourceColumns
 
@@ -71,6 +72,7 @@ def slice_of(bound: BoundPipeline, log: SourceLog) -> FileSlice:
         used=bound.used,
         reject_null_keys=pipeline.null_keys == "reject",
         max_ahead=pipeline.max_ahead_millis,
+        gap=gap_column(pipeline),
     )
     return FileSlice(log.warehouse, log.path, columns, ())
 

@@ -7,19 +7,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.binding import BoundPipeline, bind_all
 from pipelines.bound_input import BoundInput
 from pipelines.errors import Refused
-from pipelines.pipeline import Pipeline
+from pipelines.pipeline import Input, Pipeline
 from pipelines.places import check_places
+from pipelines.retyped import with_renamed
 from pipelines.snapshots.compatibility import check_restorable
 from pipelines.snapshots.manifest import Manifest, Position
+from pipelines.sources.ahead import rejected_again, rejected_ahead
 from pipelines.sources.file_slice import FileSlice
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceFile, SourceLog
 from pipelines.sources.plain import slice_of, why_through_spark
+from pipelines.tables import rejects
+from pipelines.tables.columns import quoted
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.time import Millis
 
@@ -54,6 +59,9 @@ class Source:
     @classmethod
     def _bound(cls, pipeline: Pipeline, logs: Sequence[SourceLog], frames: Sequence[SourceFrames]) -> Source:
         bound = bind_all(pipeline, [one.schemas(log.head) for one, log in zip(frames, logs, strict=True)])
+        bound = with_renamed(bound, PipelineTables(logs[0].warehouse, pipeline.name))
+        for one, log in zip(pipeline.inputs, logs, strict=True):
+            check_collations(one, log)
         right = cls(logs[1], frames[1], bound, 1) if len(logs) > 1 else None
         return cls(logs[0], frames[0], bound, 0, right)
 
@@ -97,8 +105,28 @@ class Source:
         kind = schema.field(name).type
         return pa.types.is_timestamp(kind) and kind.tz is not None
 
-    def rows_at(self, version: int) -> DataFrame:
-        """The judged rows of a version, as one commit."""
+    def rejected_ahead(self, manifest: Manifest) -> pa.Table | None:
+        """Rows of this input that the line of a snapshot rejected for lying ahead; None if there are none."""
+        bound, tables = self.bound, PipelineTables(self.log.warehouse, self.bound.pipeline.name)
+        rows = rejected_ahead(tables, manifest, bound.source, bound.renamed.get(rejects.NAME, {}))
+        side = self.input.side
+        if rows is None or side is None:
+            return rows
+        own = rows.filter(pc.equal(rows["side"], side))[side].combine_chunks()
+        return pa.Table.from_arrays(own.flatten(), schema=pa.schema(list(own.type))) if len(own) else None
+
+    def rows_at(self, version: int, after: Manifest | None = None) -> DataFrame:
+        """The judged rows of a version, as one commit.
+
+        Args:
+            version: of the table.
+            after: a snapshot; what it or one before it rejected for lying ahead is rejected again.
+        """
+        judged = self._judged_at(version)
+        rejected = None if after is None else self.rejected_ahead(after)
+        return judged if rejected is None else rejected_again(judged.sparkSession, judged, rejected)
+
+    def _judged_at(self, version: int) -> DataFrame:
         files = self.log.active(self.input.input.source.timestamp, version)
         ahead = self.bound.pipeline.max_ahead_millis
         # Statistics mostly say that no row can lie too far ahead of the time its file was written.
@@ -150,6 +178,22 @@ class Source:
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
         """A position in this input, as a manifest has it."""
         return {self.table: Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)}
+
+
+def check_collations(one: Input, log: SourceLog) -> None:
+    """Refuse keys and source partitions that Spark compares by a collation: here they are compared byte by byte.
+
+    Raises:
+        Refused: naming the column, and how to say which values are one.
+    """
+    collations = log.collations if one.key or one.watermark_by else {}
+    for name in (*one.key, *([one.watermark_by] if one.watermark_by else [])):
+        if name in collations and name not in one.columns:
+            raise Refused(
+                f"column {name!r} of source table {log.path} has the collation {collations[name]}, by which Spark "
+                "takes values for one key that have other bytes, and tidegate does not. Say which are one, for example "
+                f"columns={{{name!r}: 'lower({quoted(name)}) collate UTF8_BINARY'}}"
+            )
 
 
 def _written(files: Sequence[SourceFile]) -> dict[str, tuple[int, Millis]]:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.sources.columns import FIRST_TIME, LAST_TIME, key_type
+from pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
 from pipelines.tables import rejects
 from windowing.time import Millis
 
@@ -34,6 +36,7 @@ class SourceColumns:
         used: columns that the computation reads.
         reject_null_keys: whether a null in a key makes a row unusable.
         max_ahead: how far a time may lie ahead of the commit, milliseconds.
+        gap: column of the gaps of sessions, if there is one.
     """
 
     schema: pa.Schema
@@ -43,6 +46,7 @@ class SourceColumns:
     used: tuple[str, ...]
     reject_null_keys: bool
     max_ahead: Millis
+    gap: str | None = None
 
     @cached_property
     def as_read(self) -> pa.Schema:
@@ -68,8 +72,27 @@ class SourceColumns:
         # As Spark's side has it: what lies beyond the last usable second lies beyond it by whatever factor.
         return np.clip(numbers, -LAST_TIME, LAST_TIME) * 1000, valid
 
-    def unusable(self, part: FilePart, times: Int64s, valid: Bools | None, null_key: Bools | None) -> dict[str, Bools]:
-        """The rows that can't be used, by reason; a row has one reason, and only reasons that occur are named."""
+    @cached_property
+    def limited(self) -> list[str]:
+        """The columns of events whose values have limits: gaps, times and dates."""
+        return [
+            name
+            for name in dict.fromkeys((*self.key, *self.used))
+            if name == self.gap or pa.types.is_timestamp(kind := self.schema.field(name).type) or pa.types.is_date(kind)
+        ]
+
+    def unusable(
+        self, part: FilePart, times: Int64s, valid: Bools | None, null_key: Bools | None, table: pa.Table
+    ) -> dict[str, Bools]:
+        """The rows that can't be used, by reason; a row has one reason, and only reasons that occur are named.
+
+        Args:
+            part: the file.
+            times: event times, int64 epoch milliseconds.
+            valid: which of them are there; None for all.
+            null_key: rows with a null in their key; None for none.
+            table: columns of the rows; those of `limited` that it lacks are within their limits.
+        """
         found: dict[str, Bools] = {}
         usable = np.ones(len(times), np.bool_)
 
@@ -87,6 +110,18 @@ class SourceColumns:
             judge(rejects.OUT_OF_RANGE, (times < FIRST_TIME) | (times >= LAST_TIME))
         if len(times) and int(times.max()) > part.committed + self.max_ahead:
             judge(rejects.AHEAD, times > part.committed + self.max_ahead)
+        limited = [name for name in self.limited if name in table.column_names]
+        if self.gap in limited:
+            gaps = table[self.gap].cast(pa.float64(), safe=False)
+            if gaps.null_count:
+                judge(rejects.NULL_GAP, _flags(gaps.is_null()))
+            judge(rejects.GAP_OUT_OF_RANGE, ~_within(gaps, 1, LONGEST_GAP + 1))
+        for name in limited:
+            if pa.types.is_timestamp(table.schema.field(name).type):
+                micros = table[name].cast(pa.timestamp("us", tz=table.schema.field(name).type.tz)).cast(pa.int64())
+                judge(rejects.VALUE_OUT_OF_RANGE, ~_within(micros, *MICROS))
+            elif pa.types.is_date(table.schema.field(name).type):
+                judge(rejects.VALUE_OUT_OF_RANGE, ~_within(table[name].cast(pa.int32()), *DAYS))
         return found
 
 
@@ -98,6 +133,14 @@ def null_flags(columns: Sequence[pa.ChunkedArray]) -> Bools | None:
             missing = _flags(column.is_null())
             flags = missing if flags is None else flags | missing
     return flags
+
+
+def _within(column: pa.ChunkedArray, first: int, end: int) -> Bools:
+    """Which values lie in `[first, end)`; nulls do."""
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] is None or (bounds["min"] >= first and bounds["max"] < end):
+        return np.ones(len(column), np.bool_)
+    return _flags(pc.and_(pc.greater_equal(column, first), pc.less(column, end)).fill_null(True))
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -19,11 +20,16 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def input_fields(ours: Iterable[pa.Field], source: pa.Schema) -> list[pa.Field]:
+def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str] | None = None) -> list[pa.Field]:
     """The input's columns as a table keeps them beside ours: one whose name is taken gets the prefix `input_`.
 
     Delta does not tell names apart that differ in case only. A column that the source gets later comes last, so
     those before it keep their names.
+
+    Args:
+        ours: columns that the table has of itself.
+        source: columns of the input.
+        names: what the table calls a column of the input whose name it has for another type.
     """
     taken = {field.name.casefold() for field in ours}
     fields = []
@@ -32,8 +38,27 @@ def input_fields(ours: Iterable[pa.Field], source: pa.Schema) -> list[pa.Field]:
         while name.casefold() in taken:
             name = f"input_{name}"
         taken.add(name.casefold())
+        name = (names or {}).get(name, name)
         fields.append(pa.field(name, to_delta(field.type), metadata=field.metadata))
     return fields
+
+
+def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str]) -> pa.Table:
+    """The columns of the input as it had them, of rows of a table that keeps them beside ours.
+
+    Args:
+        rows: of the table.
+        ours: columns that the table has of itself.
+        source: columns of the input.
+        names: what the table calls those whose type changed; rows of before have their values under the old name.
+    """
+    found = {}
+    for field, kept in zip(source, input_fields(ours, source), strict=True):
+        column = rows[names.get(kept.name, kept.name)]
+        if kept.name in names:
+            column = pc.coalesce(column, rows[kept.name].cast(column.type))
+        found[field.name] = column
+    return pa.table(found)
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:

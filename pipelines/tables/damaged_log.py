@@ -47,7 +47,7 @@ def _set_aside(tables: PipelineTables, table: str) -> str | None:
 
 
 def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:
-    """The entries from the first one that is no JSON, in order; none where all can be read."""
+    """The entries from the first one that is empty or no JSON, in order; none where all can be read."""
     filesystem, root = tables.warehouse.filesystem(f"{tables.path(table)}/_delta_log")
     names = tables.warehouse.names(f"{tables.path(table)}/_delta_log")
     entries = sorted(name for name in names if name[:20].isdigit() and name[20:] == ".json")
@@ -64,7 +64,8 @@ def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:
 
 
 def _is_whole(entry: bytes) -> bool:
+    lines = [line for line in entry.splitlines() if line.strip()]
     try:
-        return all(isinstance(json.loads(line), dict) for line in entry.splitlines() if line.strip())
+        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
     except ValueError:
         return False

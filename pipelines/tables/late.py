@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,14 +27,9 @@ TRAILING = (
 )
 
 
-def schema(source: pa.Schema) -> pa.Schema:
+def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
     """The input's columns, then what makes the row late."""
-    return pa.schema([*input_fields(TRAILING, source), *TRAILING])
-
-
-def input_names(source: pa.Schema) -> dict[str, str]:
-    """What the table calls each column of the input."""
-    return dict(zip(source.names, (field.name for field in input_fields(TRAILING, source)), strict=True))
+    return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])
 
 
 def is_open(rows: pa.Table) -> pa.ChunkedArray:

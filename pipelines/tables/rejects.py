@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from pipelines.tables.columns import column, input_fields
@@ -12,15 +14,20 @@ NULL_KEY = "null_key"
 NULL_TIMESTAMP = "null_timestamp"
 OUT_OF_RANGE = "timestamp_out_of_range"
 AHEAD = "timestamp_ahead_of_commit"
+NULL_GAP = "null_gap"
+GAP_OUT_OF_RANGE = "gap_out_of_range"
+VALUE_OUT_OF_RANGE = "value_out_of_range"
+REASONS = (NULL_KEY, NULL_TIMESTAMP, OUT_OF_RANGE, AHEAD, NULL_GAP, GAP_OUT_OF_RANGE, VALUE_OUT_OF_RANGE)
+"""Why a row can't be used; of several the first."""
 
 TRAILING = (
-    column("reason", pa.string(), f"{NULL_KEY}, {NULL_TIMESTAMP}, {OUT_OF_RANGE} or {AHEAD}", False),
+    column("reason", pa.string(), ", ".join(REASONS), False),
     column("timeline", pa.int64(), "which line of snapshots it belongs to", False),
     column("epoch", pa.int64(), "the epoch that found it", False),
     column("stale", pa.bool_(), "whether an interval before it was run again since", False),
 )
 
 
-def schema(source: pa.Schema) -> pa.Schema:
+def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
     """The input's columns, then why the row can't be used."""
-    return pa.schema([*input_fields(TRAILING, source), *TRAILING])
+    return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])

@@ -32,6 +32,7 @@ _MEANINGS = {
     "pane": "number of the next pane",
     "late_firing": "a late firing that waits for the end of its source commit",
     "emitted": "panes that a withdrawal must repeat",
+    "unseen_elements": "elements since the window fired last",
     "manifest": "",
 }
 

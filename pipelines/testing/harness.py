@@ -160,6 +160,7 @@ class PipelineHarness:
             judged = self._judged(number, commit.rows, commit.time)
             for time, row, derived in judged:
                 usable.append((index, time, *joint(self.bound, one, row, derived)))
+            for time, derived in [*((time, derived) for time, _, derived in judged), *self._dropped(number, commit)]:
                 by = partition_of(one, derived)
                 largest[by] = max(largest.get(by, time), time)
             seen = seen_events(one, index, [(time, derived) for time, _, derived in judged]) if one.reads_events else ()
@@ -247,6 +248,18 @@ class PipelineHarness:
             elif found != DROPPED:
                 self.rejected.append({**row, "reason": found})
         return usable
+
+    def _dropped(self, number: int, commit: _Commit) -> list[tuple[Millis, Row]]:
+        """Time and row of what `where` drops, where the watermark goes by it; only the source's columns are known."""
+        one = self.bound.inputs[number]
+        found = []
+        for row in commit.rows if one.input.watermark_from == "all" else ():
+            if self._derived(number, row) is None:
+                time = event_millis(one.input.source, row[one.input.source.timestamp])
+                keyed = {**row, **dict.fromkeys(one.input.key, "")}
+                if time is not None and status(self.bound, keyed, time, commit.time, one) == OK:
+                    found.append((time, row))
+        return found
 
     def _derived(self, number: int, row: Row) -> Row | None:
         derive = self._derive[number]

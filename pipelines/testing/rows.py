@@ -27,6 +27,7 @@ from pipelines.sources.columns import (
     TIME,
     VALUE_PREFIX,
 )
+from pipelines.sources.limits import LONGEST_GAP, gap_column
 from pipelines.tables import rejects
 from pipelines.tables.columns import to_delta
 from windowing.time import Millis, to_millis
@@ -77,6 +78,10 @@ def status(
         return rejects.OUT_OF_RANGE
     if committed is not None and time > committed + pipeline.max_ahead_millis:
         return rejects.AHEAD
+    if (name := gap_column(pipeline)) is not None and (gap := row[name]) is None:
+        return rejects.NULL_GAP
+    elif name is not None and not 1 <= gap <= LONGEST_GAP:
+        return rejects.GAP_OUT_OF_RANGE
     return OK
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -233,3 +234,43 @@ def test_an_object_that_is_no_pipeline_of_that_name_is_refused(tmp_path: Path, p
     text = ENTRY.replace("pipelines.flights.hours:airport_hours", path)
     with pytest.raises(UsageError, match=rf"pipelines\.hours\.object = '{path}'.*{reason}"):
         config(tmp_path, text).pipeline("hours")
+
+
+CODE = """from pipelines import DeltaSource, Pipeline
+from windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
+
+made = {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            'Pipeline(name="typo", source=DeltaSource("s", timestamp="at"), kye=("user",))',
+            "Pipeline has no field 'kye': did you mean 'key'? It has name, source, key, ",
+        ),
+        (
+            "Windows(TumblingEventTimeWindows.of(10), triger=None)",
+            "Windows has no field 'triger': did you mean 'trigger'?",
+        ),
+        ('DeltaSource("s", timestamp="at", zzz=1)', "DeltaSource has no field 'zzz': it has table, timestamp, "),
+        (
+            'DeltaSource("s")',
+            "TypeError: DeltaSource.__init__() missing 1 required positional argument:",
+        ),
+        ("Cuont()", "NameError: name 'Cuont' is not defined"),
+        ("Count().of(1)", "AttributeError: 'Count' object has no attribute 'of'"),
+        ("Count(", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_a_mistake_in_the_code_is_usage_with_its_line_and_nobody_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "with_a_mistake.py").write_text(CODE.format(body=body))
+    text = ENTRY.replace("pipelines.flights.hours:airport_hours", "with_a_mistake:made")
+    with pytest.raises(UsageError, match=re.escape(f"with_a_mistake.py, line 4: {reason}")) as refused:
+        config(tmp_path, text).pipeline("hours")
+    assert refused.value.exit_code == 2
+    assert "with_a_mistake" not in sys.modules

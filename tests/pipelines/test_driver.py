@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from pipelines import session
 from pipelines.driver import drive
-from pipelines.errors import OTHER, Refused, TidegateError
+from pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
+from pipelines.lease import TIME_TO_LIVE, Lease
 from tests.lake import Lake, hourly_pipeline
 
 
@@ -92,3 +94,22 @@ def test_a_session_is_ended_where_it_still_runs(code: int | None, stopped: bool)
     made: Any = Session(code)
     session.stop_session(made)
     assert made.stopped == stopped
+
+
+def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hung; another one took the lease, removed its files and ended."""
+    started = Session(None)
+    monkeypatch.setattr(session, "start_session", lambda *arguments: started)
+    lake = Lake(tmp_path)
+    with pytest.raises(LeaseHeld, match=r"the lease went to process .* on elsewhere \(restore\)") as stopped:  # noqa: PT012, SIM117
+        with drive(lake.config, hourly_pipeline(), "stream", clock=lake.clock) as driver:
+            other = Lease(driver.tables, "restore", lake.clock)
+            lake.clock.now += TIME_TO_LIVE
+            other.row = replace(other.row, host="elsewhere")
+            other.renew()
+            lake.clock.now += 2 * TIME_TO_LIVE
+            raise FileNotFoundError("checkpoints/hours-0123/offsets/2")
+    assert stopped.value.exit_code == LEASE_HELD
+    assert started.stopped

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.errors import LeaseHeld
-from pipelines.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop
+from pipelines.errors import LeaseHeld, Refused
+from pipelines.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, this_host, unlock
 from pipelines.storage import Warehouse, active_files
 from pipelines.tables.pipeline_tables import PipelineTables
 from tests.lake import Clock
@@ -197,3 +197,67 @@ def test_the_lease_table_stays_one_row_and_its_folder_small(tables: PipelineTabl
         for _ in range(3):
             lease.renew()
     assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1
+
+
+def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: PipelineTables) -> None:
+    clock = Clock()
+    ahead = Clock(clock.now + 86_400_000)
+    held_by(tables, ahead, host="elsewhere", process=7, expires_at=ahead.now)
+    with pytest.raises(LeaseHeld, match=r"process 7 on elsewhere.*`tidegate unlock duty`"), Lease(tables, "run", clock):
+        pytest.fail("both hold it")
+    taken = unlock(tables, clock.now)
+    assert taken is not None
+    assert (taken.process, taken.host) == (7, "elsewhere")
+    with Lease(tables, "stream", clock) as lease:
+        lease.check()
+    assert unlock(tables, clock.now) is None
+
+
+def test_a_driver_at_work_on_this_host_keeps_its_lease_from_an_unlock(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "stream", clock) as lease:
+        with pytest.raises(Refused, match=r"that process is alive.*tidegate stop duty"):
+            unlock(tables, clock.now)
+        lease.check()
+
+
+def test_an_unlocked_driver_that_lives_takes_its_lease_back_unless_another_has_it(tables: PipelineTables) -> None:
+    clock = Clock()
+    driver = Lease(tables, "stream", clock)
+    driver.row = replace(driver.row, host="elsewhere")
+    driver.renew()
+    assert unlock(tables, clock.now) is not None
+    driver.renew()
+    driver.check()
+    assert unlock(tables, clock.now) is not None
+    with Lease(tables, "restore", clock):
+        driver.renew()
+        with pytest.raises(LeaseHeld, match="went to process"):
+            driver.check()
+
+
+def test_a_driver_that_slept_over_another_one_stops_also_where_that_has_ended(tables: PipelineTables) -> None:
+    clock = Clock()
+    with Lease(tables, "stream", clock) as sleeper:
+        clock.now += TIME_TO_LIVE
+        held_by(tables, clock, host="elsewhere")
+        clock.now += TIME_TO_LIVE
+        with pytest.raises(LeaseHeld, match="elsewhere"):
+            sleeper.check()
+
+
+def test_a_process_of_another_namespace_is_not_looked_for_here(
+    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers with the network of their host have its name, and numbers of processes that mean nothing here."""
+    clock = Clock()
+    monkeypatch.setattr("pipelines.lease.os.readlink", lambda path: "pid:[4026532201]")
+    held_by(tables, clock, process=2**22 - 7)
+    monkeypatch.setattr("pipelines.lease.os.readlink", lambda path: "pid:[4026532202]")
+    with pytest.raises(LeaseHeld, match=r"4026532201"), Lease(tables, "backfill", clock):
+        pytest.fail("taken from a process that nobody can see from here")
+
+
+def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.lease.os.readlink", lambda path: "pid:[4026531836]")
+    assert this_host() == socket.gethostname()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,30 @@ def test_a_short_process_that_reads_a_table_ends_with_0_every_time(tmp_path: Pat
         for _ in range(12)
     ]
     assert [(done.returncode, done.stdout) for done in ended] == [(0, "1000\n")] * 12
+
+
+def test_a_file_and_then_its_name_are_made_to_outlive_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr("pipelines.storage.os.fsync", fsync)
+    warehouse = Warehouse(str(tmp_path))
+    path = str(tmp_path / "t")
+    warehouse.write_parquet(path, "a.parquet", ROWS)
+    warehouse.make_durable(path)
+    write_deltalake(path, ROWS)
+    DeltaTable(path).create_checkpoint()
+    warehouse.make_commit_durable(path, 0)
+    entries = [f"{0:020d}.json", f"{0:020d}.checkpoint.parquet", "_last_checkpoint", "_delta_log"]
+    assert synced == ["a.parquet", "t", *entries]
+
+
+def test_nothing_is_synced_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.storage.os.open", pytest.fail)
+    Warehouse("s3://bucket").make_commit_durable("s3://bucket/t", 3)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pipelines.errors import TidegateError
 from pipelines.snapshots.manifest import Position
 from pipelines.sources.log import SourceCommit, SourceFile
-from pipelines.stream import _interleaved, ends_of_batch, seed_checkpoint
+from pipelines.spark_checkpoint import ends_of_batch, seed_checkpoint
+from pipelines.stream import _interleaved
 
 
 @dataclass

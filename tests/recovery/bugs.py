@@ -21,7 +21,8 @@ from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.snapshots.head import read_snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Position
-from pipelines.stream import Stream, ends_of_batch
+from pipelines.spark_checkpoint import ends_of_batch
+from pipelines.stream import Stream
 from pipelines.tables import results
 from tests.recovery.steps import STEPS
 from windowing.time import MIN_TIMESTAMP
@@ -65,7 +66,7 @@ def _checkpoint_is_trusted(planted: pytest.MonkeyPatch) -> None:
             for folder in folders
             if (folder / "commits").is_dir() and any(b.name.isdigit() for b in (folder / "commits").iterdir())
         ]
-        return tuple(ends_of_batch(*done[-1]).values()) if done else (Position(version=-1),)
+        return tuple(ends_of_batch(*done[-1])) if done else (Position(version=-1),)
 
     planted.setattr(Stream, "_positions", positions)
 

@@ -29,6 +29,7 @@ from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.plan_commits import _position
 from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
 from pipelines.epoch.shard import ShardOutcome, run_shard
+from pipelines.retyped import with_renamed
 from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Position
@@ -36,8 +37,9 @@ from pipelines.sources.columns import OK, ONLY_PARTITION, ROW, STATUS
 from pipelines.sources.frames import SourceFrames
 from pipelines.sources.log import SourceLog
 from pipelines.sources.source import Source
+from pipelines.spark_checkpoint import seed_checkpoint
 from pipelines.storage import Warehouse, arrow_schema
-from pipelines.stream import Stream, seed_checkpoint
+from pipelines.stream import Stream
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.testing.rows import event_millis, events_table, status
 from windowing.time import MIN_TIMESTAMP, Millis
@@ -90,7 +92,7 @@ class Slice:
 def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> Source:
     path = tables.warehouse.path(pipeline.source.table)
     columns = arrow_schema(tables.warehouse.open(path))
-    bound = bind(pipeline, columns, columns)
+    bound = with_renamed(bind(pipeline, columns, columns), tables)
     return Source(SourceLog(tables.warehouse, path), cast("SourceFrames", Files(tables.warehouse, path, bound)), bound)
 
 

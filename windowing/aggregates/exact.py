@@ -1,4 +1,4 @@
-"""Sums that never wrap and never round: int64 and decimals, group by group.
+"""Sums that never round: int64 and decimals, group by group, and as columns hold them.
 
 Where a group could leave int64, numbers are added in limbs of 32 bits, whose sums stay in int64 for up
 to 2^31 rows; the carries are settled afterwards.
@@ -16,20 +16,34 @@ from windowing.aggregates.vectorised import Groups, Int64s
 from windowing.keys import DECIMALS
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
+_WRAP = 2**64
 _LIMB = np.int64(32)
 _MASK = np.int64(2**32 - 1)
+
+
+class SumOutOfRange(OverflowError):
+    """A sum that its type can't hold."""
+
+    def __init__(self, column: str, kind: object, total: object, wider: str) -> None:
+        super().__init__(
+            f"the sum of column {column!r} leaves {kind} ({total}): sum a wider column under another name, such as "
+            f"columns={{'wide': 'cast({column} as {wider})'}} and {{'total': Sum('wide')}}, and name the sum that "
+            "there is in dropped= of the pipeline"
+        )
+        self.arguments = column, kind, total, wider
+
+    def __reduce__(self) -> tuple[type, tuple[str, object, object, str]]:
+        return type(self), self.arguments
 
 
 def checked_int64(total: int, column: str) -> int:
     """`total` if it fits.
 
     Raises:
-        OverflowError: it leaves int64.
+        SumOutOfRange: it leaves int64.
     """
     if not MIN_TIMESTAMP <= total <= MAX_TIMESTAMP:
-        raise OverflowError(
-            f"the sum of column {column!r} leaves int64 ({total}): cast it to a decimal or double in columns="
-        )
+        raise SumOutOfRange(column, "int64", total, "decimal(38, 0)")
     return total
 
 
@@ -37,18 +51,44 @@ def checked_decimal(total: Decimal, kind: pa.Decimal128Type | None, column: str)
     """`total` if its type has the digits for it.
 
     Raises:
-        OverflowError: it has too many.
+        SumOutOfRange: it has too many.
     """
     if kind is not None and total.adjusted() + 1 + kind.scale > kind.precision and total:
-        raise OverflowError(f"the sum of column {column!r} leaves {kind} ({total}): cast it to a double in columns=")
+        raise SumOutOfRange(column, kind, total, "double")
     return total
+
+
+def wrapped(total: Any, kind: pa.DataType) -> tuple[Any, int | None]:
+    """A sum of any size as a value of its type, and how often it wrapped; None for never."""
+    if type(total) is int:
+        if MIN_TIMESTAMP <= total <= MAX_TIMESTAMP:
+            return total, None
+        low = (total - MIN_TIMESTAMP) % _WRAP + MIN_TIMESTAMP
+        return low, (total - low) // _WRAP
+    span = _span(kind)
+    if abs(total) < span:
+        return total, None
+    times = int(DECIMALS.divide_int(total, span))
+    return unwrapped(total, -times, kind), times
+
+
+def unwrapped(value: Any, times: int, kind: pa.DataType) -> Any:
+    """The sum that `wrapped` took apart."""
+    if type(value) is int:
+        return value + times * _WRAP
+    return DECIMALS.add(value, DECIMALS.multiply(_span(kind), Decimal(times)))
+
+
+def _span(kind: pa.Decimal128Type) -> Decimal:
+    """One more than the largest value of a decimal type, at its last digit before the point."""
+    return Decimal(1).scaleb(kind.precision - kind.scale, DECIMALS)
 
 
 def sum_int64(numbers: Int64s, groups: Groups, column: str) -> Int64s:
     """Sum of each group.
 
     Raises:
-        OverflowError: a sum leaves int64.
+        SumOutOfRange: a sum leaves int64.
     """
     if not len(groups):
         return numbers[:0]
@@ -72,7 +112,7 @@ def sum_decimals(values: pa.Array, groups: Groups, kind: pa.Decimal128Type, colu
         column: the name to use in the error.
 
     Raises:
-        OverflowError: a sum has more digits than `kind`.
+        SumOutOfRange: a sum has more digits than `kind`.
     """
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     if not len(groups):

@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate
 from windowing.aggregates.by_time import comparable
-from windowing.keys import DECIMALS
-from windowing.aggregates.sums import numbers_of, numeric
+from windowing.aggregates.doubles import doubles_of
+from windowing.aggregates.sums import numeric
 from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
 from windowing.errors import IllegalArgument, UnsupportedOperation
 from windowing.functions.aggregate import AggregateFunction
+from windowing.keys import DECIMALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class _Quantile(VectorisedAggregate):
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         values = columns[self._column]
-        numbers, valid = numbers_of(values, pa.float64()), valid_of(values)
+        numbers, valid = doubles_of(values), valid_of(values)
         runs = (slice(start, last + 1) for start, last in zip(groups.starts, groups.lasts, strict=True))
         return pa.array([self._of_numbers(numbers[run][valid[run]]) for run in runs], self.accumulator_type)
 

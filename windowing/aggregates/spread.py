@@ -1,6 +1,7 @@
 """Variance and standard deviation, stable however far the values lie from zero.
 
-Source: Welford for one value at a time, Chan, Golub and LeVeque for merging.
+The mean keeps what rounding leaves of it, which counts where values lie close together and far from zero. Source:
+Welford for one value at a time, Chan, Golub and LeVeque for merging.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate
-from windowing.aggregates.sums import numbers_of, numeric
+from windowing.aggregates.doubles import Total, added, doubles_of, rest_of, two_sum
+from windowing.aggregates.sums import numeric
 from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from windowing.functions.aggregate import AggregateFunction
 
@@ -53,7 +55,8 @@ class StandardDeviation(Aggregate):
 
 class _Spread(VectorisedAggregate):
     accumulator_type = pa.struct([("count", pa.int64()), ("mean", pa.float64()), ("m2", pa.float64())])
-    result_type = pa.float64()
+    result_type = rest_type = pa.float64()
+    rest_in_arrays = True
 
     def __init__(self, column: str, sample: bool, root: bool) -> None:
         self._column = column
@@ -69,16 +72,16 @@ class _Spread(VectorisedAggregate):
             return accumulator
         number = float(number)
         count = accumulator["count"] + 1
-        away = number - accumulator["mean"]
-        mean = accumulator["mean"] + away / count
-        return _accumulator(count, mean, accumulator["m2"] + away * (number - mean))
+        away = _apart(number, accumulator["mean"])
+        mean = added(accumulator["mean"], away / count)
+        return _accumulator(count, mean, accumulator["m2"] + away * _apart(number, mean))
 
     def merge(self, accumulator: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         if not accumulator["count"] or not other["count"]:
             return accumulator if accumulator["count"] else other
         count = accumulator["count"] + other["count"]
-        away = other["mean"] - accumulator["mean"]
-        mean = accumulator["mean"] + away * other["count"] / count
+        away = _apart(other["mean"], accumulator["mean"])
+        mean = added(accumulator["mean"], away * other["count"] / count)
         apart = away * away * accumulator["count"] * other["count"] / count
         return _accumulator(count, mean, accumulator["m2"] + other["m2"] + apart)
 
@@ -89,36 +92,55 @@ class _Spread(VectorisedAggregate):
         variance = float(accumulator["m2"] / free)
         return sqrt(variance) if self._root else variance
 
+    def stored(self, accumulator: dict[str, Any]) -> tuple[Any, Any]:
+        return {**accumulator, "mean": float(accumulator["mean"])}, rest_of(accumulator["mean"]) or None
+
+    def restored(self, value: dict[str, Any], rest: float | None) -> dict[str, Any]:
+        return value if rest is None else {**value, "mean": Total.of(value["mean"], rest)}
+
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         values = columns[self._column]
         valid = valid_of(values)
-        numbers = numbers_of(values, pa.float64())
+        numbers = doubles_of(values)
         count = groups.sum(valid.astype(np.int64))
         with np.errstate(invalid="ignore"):
             middle = _within(numbers, valid, groups)
             shifted = np.where(valid, numbers - middle[groups.ids], 0.0)
             off = groups.sum(shifted) / np.maximum(count, 1)
-            mean = middle + off
+            mean, rest = two_sum(middle, off)
             away = np.where(valid, shifted - off[groups.ids], 0.0)
             # The second term takes back what rounding of the mean left over.
             m2 = groups.sum(away * away) - groups.sum(away) ** 2 / np.maximum(count, 1)
-        return _array(count, mean, np.maximum(m2, 0.0))
+        return self._array(count, mean, rest, np.maximum(m2, 0.0))
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
-        count, mean, m2 = (part.to_numpy() for part in accumulators.flatten())
+        stored, rest = accumulators.flatten()
+        count, mean, m2 = (part.to_numpy() for part in stored.flatten())
         total = groups.sum(count)
         with np.errstate(invalid="ignore"):
             middle = _within(mean, count > 0, groups)
-            shifted = np.where(count > 0, mean - middle[groups.ids], 0.0)
+            shifted = np.where(count > 0, mean - middle[groups.ids] + doubles_of(rest), 0.0)
             off = groups.sum(count * shifted) / np.maximum(total, 1)
             spread = groups.sum(m2) + groups.sum(count * (shifted - off[groups.ids]) ** 2)
-        return _array(total, middle + off, spread)
+        return self._array(total, *two_sum(middle, off), spread)
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
-        count, _, m2 = (part.to_numpy() for part in accumulators.flatten())
+        count, _, m2 = (part.to_numpy() for part in accumulators.flatten()[0].flatten())
         free = count - self._free
         variance = m2 / np.maximum(free, 1)
         return masked(np.sqrt(variance) if self._root else variance, free > 0, pa.float64())
+
+    def _array(self, count: Any, mean: Any, rest: Any, m2: Any) -> pa.Array:
+        unknown = ~np.isfinite(mean)
+        mean, m2 = np.where(unknown, np.nan, mean), np.where(unknown, np.nan, m2)
+        fields = list(self.accumulator_type)
+        stored = pa.StructArray.from_arrays([pa.array(count), pa.array(mean), pa.array(m2)], fields=fields)
+        return self.with_rest(stored, pa.array(rest))
+
+
+def _apart(number: float, mean: float) -> float:
+    """How far a number, or a mean, lies from a mean."""
+    return (number - mean) + (rest_of(number) - rest_of(mean))
 
 
 def _within(numbers: Any, valid: Any, groups: Groups) -> Any:
@@ -132,10 +154,3 @@ def _accumulator(count: int, mean: float, m2: float) -> dict[str, Any]:
     if not isfinite(mean):
         mean = m2 = nan
     return {"count": count, "mean": mean, "m2": m2}
-
-
-def _array(count: Any, mean: Any, m2: Any) -> pa.Array:
-    unknown = ~np.isfinite(mean)
-    mean, m2 = np.where(unknown, np.nan, mean), np.where(unknown, np.nan, m2)
-    fields = list(_Spread.accumulator_type)
-    return pa.StructArray.from_arrays([pa.array(count), pa.array(mean), pa.array(m2)], fields=fields)

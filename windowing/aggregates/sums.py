@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from windowing.aggregates.bound import Aggregate, column_type
-from windowing.aggregates.exact import checked_decimal, checked_int64, sum_decimals, sum_int64
+from windowing.aggregates.doubles import Total, added, doubles_of, rest_of, sums
+from windowing.aggregates.exact import checked_decimal, checked_int64, sum_decimals, sum_int64, unwrapped, wrapped
 from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from windowing.errors import IllegalArgument
 from windowing.functions.aggregate import AggregateFunction
@@ -24,15 +25,18 @@ _MAX_PRECISION = 38
 class Sum(Aggregate):
     """Sum of a column. Result: int64 of integers, double of floats, a wider decimal of decimals.
 
+    Integers and decimals are exact, doubles keep what rounding leaves (`windowing.aggregates.doubles`).
+
     Raises:
-        OverflowError: an integer sum leaves int64, or a decimal one its 38 digits (it never wraps); a partial
-            sum on the way counts too, and which are formed differs (docs/decisions/0013-columnar-operator.md).
+        OverflowError: a result leaves int64, or a decimal one its 38 digits; sums on the way to it may, and it
+            never wraps (docs/decisions/0033-sums-out-of-range.md).
     """
 
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _Sum(self.column, _sum_type(column_type(schema, self.column, "Sum.column"), self.column))
+        kind = _sum_type(column_type(schema, self.column, "Sum.column"), self.column)
+        return _DoubleSum(self.column) if kind == pa.float64() else _Sum(self.column, kind)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -78,10 +82,16 @@ def _sum_type(kind: pa.DataType | None, column: str) -> pa.DataType | None:
 
 
 class _Sum(VectorisedAggregate):
+    """The sum of integers or decimals, or of whatever numbers come where no type is known.
+
+    In memory it is of any size. What a snapshot's column can't hold wraps, and the rest says how often.
+    """
+
     def __init__(self, column: str, kind: pa.DataType | None) -> None:
         self._column = column
         self.accumulator_type = kind
         self.result_type = kind
+        self.rest_type = None if kind is None else pa.int64()
 
     def create_accumulator(self) -> Any:
         return None
@@ -90,42 +100,92 @@ class _Sum(VectorisedAggregate):
         return self.merge(accumulator, value[self._column])
 
     def merge(self, accumulator: Any, other: Any) -> Any:
-        if accumulator is None:
-            return other
         if other is None:
             return accumulator
-        if type(other) is Decimal:
-            return checked_decimal(DECIMALS.add(accumulator, other), self.accumulator_type, self._column)
-        total = accumulator + other
-        return checked_int64(total, self._column) if type(total) is int else total
+        if isinstance(other, float):
+            return added(0.0 if accumulator is None else accumulator, other)
+        if accumulator is None:
+            return other
+        return DECIMALS.add(accumulator, other) if type(other) is Decimal else accumulator + other
 
     def get_result(self, accumulator: Any) -> Any:
-        return accumulator
+        if type(accumulator) is int:
+            return checked_int64(accumulator, self._column)
+        if type(accumulator) is Decimal:
+            return checked_decimal(accumulator, self.accumulator_type, self._column)
+        return None if accumulator is None else float(accumulator)
+
+    def stored(self, accumulator: Any) -> tuple[Any, Any]:
+        return (None, None) if accumulator is None else wrapped(accumulator, self.accumulator_type)
+
+    def restored(self, value: Any, rest: int | None) -> Any:
+        return value if rest is None else unwrapped(value, rest, self.accumulator_type)
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return self.combine(columns[self._column], groups)
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         kind = self.accumulator_type
-        if kind is not None and pa.types.is_decimal(kind):
+        if pa.types.is_decimal(kind):
             return sum_decimals(accumulators, groups, kind, self._column)
-        numbers = numbers_of(accumulators, pa.int64() if kind == pa.int64() else pa.float64())
-        sums = sum_int64(numbers, groups, self._column) if kind == pa.int64() else groups.sum(numbers)
-        known = groups.any(valid_of(accumulators)) if accumulators.null_count else np.ones(len(groups), np.bool_)
-        return masked(sums, known, kind)
+        numbers = accumulators.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        return masked(sum_int64(numbers, groups, self._column), _known(accumulators, groups), kind)
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
         return accumulators
 
 
-def numbers_of(values: pa.Array, kind: pa.DataType) -> Any:
-    """Values as a NumPy array of a type, with 0 where they are null."""
-    return values.cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
+class _DoubleSum(VectorisedAggregate):
+    accumulator_type = result_type = rest_type = pa.float64()
+    rest_in_arrays = True
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+
+    def create_accumulator(self) -> None:
+        return None
+
+    def add(self, value: Any, accumulator: Total | None) -> Total | None:
+        return self.merge(accumulator, value[self._column])
+
+    def merge(self, accumulator: Total | None, other: float | None) -> Any:
+        if other is None:
+            return accumulator
+        return added(0.0 if accumulator is None else accumulator, other)
+
+    def get_result(self, accumulator: Total | None) -> float | None:
+        return None if accumulator is None else float(accumulator)
+
+    def stored(self, accumulator: Total | None) -> tuple[Any, Any]:
+        return (None, None) if accumulator is None else (float(accumulator), rest_of(accumulator) or None)
+
+    def restored(self, value: float | None, rest: float | None) -> Total | None:
+        return None if value is None else Total.of(value, rest)
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column]
+        return self._array(*sums(doubles_of(values), groups), _known(values, groups))
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        stored, rest = accumulators.flatten()
+        return self._array(*sums(doubles_of(stored), groups, doubles_of(rest)), _known(stored, groups))
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators.flatten()[0]
+
+    def _array(self, total: Any, rest: Any, known: Any) -> pa.Array:
+        return self.with_rest(masked(total, known, pa.float64()), pa.array(rest))
+
+
+def _known(values: pa.Array, groups: Groups) -> Any:
+    """Whether each group has a value that is not null."""
+    return groups.any(valid_of(values)) if values.null_count else np.ones(len(groups), np.bool_)
 
 
 class _Mean(VectorisedAggregate):
     accumulator_type = pa.struct([("sum", pa.float64()), ("count", pa.int64())])
-    result_type = pa.float64()
+    result_type = rest_type = pa.float64()
+    rest_in_arrays = True
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -136,27 +196,38 @@ class _Mean(VectorisedAggregate):
     def add(self, value: Any, accumulator: dict[str, Any]) -> dict[str, Any]:
         number = value[self._column]
         if number is not None:
-            accumulator["sum"] += float(number)
+            accumulator["sum"] = added(accumulator["sum"], float(number))
             accumulator["count"] += 1
         return accumulator
 
     def merge(self, accumulator: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-        return {"sum": accumulator["sum"] + other["sum"], "count": accumulator["count"] + other["count"]}
+        return {"sum": added(accumulator["sum"], other["sum"]), "count": accumulator["count"] + other["count"]}
 
     def get_result(self, accumulator: dict[str, Any]) -> float | None:
         return accumulator["sum"] / accumulator["count"] if accumulator["count"] else None
 
+    def stored(self, accumulator: dict[str, Any]) -> tuple[Any, Any]:
+        total = accumulator["sum"]
+        return {"sum": float(total), "count": accumulator["count"]}, rest_of(total) or None
+
+    def restored(self, value: dict[str, Any], rest: float | None) -> dict[str, Any]:
+        return value if rest is None else {"sum": Total.of(value["sum"], rest), "count": value["count"]}
+
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         values = columns[self._column]
-        return self._struct(groups.sum(numbers_of(values, pa.float64())), groups.sum(valid_of(values).astype(np.int64)))
+        return self._array(*sums(doubles_of(values), groups), groups.sum(valid_of(values).astype(np.int64)))
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
-        total, count = accumulators.flatten()
-        return self._struct(groups.sum(total.to_numpy()), groups.sum(count.to_numpy()))
+        stored, rest = accumulators.flatten()
+        total, count = stored.flatten()
+        return self._array(*sums(total.to_numpy(), groups, doubles_of(rest)), groups.sum(count.to_numpy()))
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
-        total, count = (part.to_numpy() for part in accumulators.flatten())
+        total, count = (part.to_numpy() for part in accumulators.flatten()[0].flatten())
         return masked(total / np.maximum(count, 1), count > 0, pa.float64())
 
-    def _struct(self, total: Any, count: Any) -> pa.Array:
-        return pa.StructArray.from_arrays([pa.array(total), pa.array(count)], fields=list(self.accumulator_type))
+    def _array(self, total: Any, rest: Any, count: Any) -> pa.Array:
+        fields = list(self.accumulator_type)
+        return self.with_rest(
+            pa.StructArray.from_arrays([pa.array(total), pa.array(count)], fields=fields), pa.array(rest)
+        )

@@ -91,8 +91,8 @@ class VectorisedAggregate(AggregateFunction):
     """An `AggregateFunction` that can also work on arrays, group by group.
 
     Both forms must agree: folding a group's values one by one gives the accumulator that `accumulate`
-    gives. Accumulators are Arrow arrays of `accumulator_type`, which has to be declared, as has
-    `result_type`.
+    gives. Accumulators are Arrow arrays of `array_type`, which is `accumulator_type` unless there is a
+    rest. That has to be declared, as has `result_type`.
 
     Example:
         >>> import pyarrow as pa, pyarrow.compute as pc, numpy as np
@@ -121,6 +121,20 @@ class VectorisedAggregate(AggregateFunction):
         >>> Longest().accumulate({"name": pa.array(["a", "bcd", "ef"])}, None, Groups(np.array([0, 2]), 3)).to_pylist()
         [3, 2]
     """
+
+    rest_in_arrays: bool = False
+    """Whether arrays hold the rest too; else what has one goes through the row operator."""
+
+    @property
+    def array_type(self) -> pa.DataType:
+        """Type of the arrays of accumulators: with the rest beside what is stored, if arrays hold it."""
+        if not self.rest_in_arrays:
+            return self.accumulator_type
+        return pa.struct([("stored", self.accumulator_type), ("rest", self.rest_type)])
+
+    def with_rest(self, stored: pa.Array, rest: pa.Array) -> pa.Array:
+        """Accumulators of what is stored and its rest, each null where there is none."""
+        return pa.StructArray.from_arrays([stored, rest], fields=list(self.array_type))
 
     @abstractmethod
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windowing.aggregates.bound import AggregateColumns
 from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
@@ -92,7 +93,32 @@ class ColumnarContents:
 
     def empty(self) -> Contents:
         """The contents of no windows."""
-        return [pa.array([], function.accumulator_type) for function in self.functions]
+        return [pa.array([], function.array_type) for function in self.functions]
+
+    def columns(self, contents: Contents) -> list[pa.Array]:
+        """Contents as the columns of state rows: those of the accumulators, then those of the rests."""
+        stored, rests = [], []
+        for function, array in zip(self.functions, contents, strict=True):
+            if function.rest_in_arrays:
+                array, rest = array.flatten()
+                # Mostly nothing is left, and nulls take no room.
+                rests.append(pc.if_else(pc.equal(rest, 0), pa.scalar(None, rest.type), rest))
+            elif function.rest_type is not None:
+                rests.append(pa.nulls(len(array), function.rest_type))
+            stored.append(array)
+        return stored + rests
+
+    def of_columns(self, columns: Sequence[pa.Array]) -> Contents:
+        """The contents that `columns` gave; rests that arrays don't hold are left to the row operator."""
+        rests = iter(columns[len(self.functions) :])
+        contents = []
+        for function, array in zip(self.functions, columns, strict=False):
+            if function.rest_type is not None:
+                rest = next(rests)
+                if function.rest_in_arrays:
+                    array = function.with_rest(array, rest)
+            contents.append(array)
+        return contents
 
 
 def take(contents: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:

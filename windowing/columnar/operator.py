@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windowing.aggregates.exact import SumOutOfRange
 from windowing.aggregates.vectorised import Bools, Int64s
 from windowing.columnar.aligned import AlignedKernel
 from windowing.columnar.assignment import assignment_of, windows_of_an_element
@@ -84,7 +85,7 @@ class ColumnarOperator:
         self._account_for_all = account_for_all
         self._key = state.key
         self._contents = contents
-        self._state = StateArrays(state, max_parallelism)
+        self._state = StateArrays(state, contents, max_parallelism)
         self._rules = Rules(
             contents,
             self._state,
@@ -122,7 +123,12 @@ class ColumnarOperator:
         # In event order the watermark moves between any two elements, and so do early firings.
         if _too_far(elements.timestamps) or (self._rules.interval is not None and timeline.lag is not None):
             odd_keys[:] = True
-        by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
+        try:
+            by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
+        except SumOutOfRange:
+            # A sum on the way to a result that may fit: one by one it can be of any size.
+            odd_keys[:] = True
+            by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         made = [by_arrays]
         if len(rows) or len(windows):
             known = CodedRows(known_codes[windows], rest.take(pa.array(windows)))

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.columnar.contents import Contents
+from windowing.columnar.contents import ColumnarContents, Contents
 from windowing.columnar.hashing import key_groups
 from windowing.columnar.key_codes import KeyCodes
 from windowing.keys import KeySchema
-from windowing.state.rows import DISCARDED, TIME, WINDOW, StateSchema
+from windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
 
 Int32s = npt.NDArray[np.int32]
 
@@ -84,11 +84,13 @@ class StateArrays:
 
     Args:
         schema: the columns of the state rows.
+        contents: the aggregates.
         max_parallelism: number of key groups.
     """
 
-    def __init__(self, schema: StateSchema, max_parallelism: int) -> None:
+    def __init__(self, schema: StateSchema, contents: ColumnarContents, max_parallelism: int) -> None:
         self.schema = schema
+        self._contents = contents
         self._max_parallelism = max_parallelism
         self.columns = schema.to_table([], max_parallelism).schema
         own = {"key_group", *schema.key.names}
@@ -112,7 +114,7 @@ class StateArrays:
             _array(rest, "pane").to_numpy().astype(np.int64),
             _array(rest, "filled").to_numpy(zero_copy_only=False),
             _array(rest, "late_firing").is_valid().to_numpy(zero_copy_only=False),
-            [_array(rest, name) for name, _ in self.schema.contents],
+            self._contents.of_columns([_array(rest, name) for name, _ in self.schema.contents]),
             rest,
         )
         return windows, ~is_plain(rest).to_numpy()
@@ -148,7 +150,7 @@ class StateArrays:
             known["emitted"] = emitted
         if trigger_state is not None:
             known["trigger_state"] = trigger_state
-        for (name, _), array in zip(self.schema.contents, contents, strict=True):
+        for (name, _), array in zip(self.schema.contents, self._contents.columns(contents), strict=True):
             known[name] = array if filled.all() else _null_where(~filled, array)
         return self._rest_table(known, rows)
 
@@ -163,7 +165,8 @@ class StateArrays:
             "filled": pa.repeat(pa.scalar(True), rows),
             "pane": pa.repeat(pa.scalar(0, pa.int32()), rows),
         }
-        known |= {name: array for (name, _), array in zip(self.schema.contents, contents, strict=True)}
+        columns = zip(self.schema.contents, self._contents.columns(contents), strict=True)
+        known |= {name: array for (name, _), array in columns}
         return self._rest_table(known, rows)
 
     def _rest_table(self, known: dict[str, pa.Array], rows: int) -> pa.Table:
@@ -261,7 +264,10 @@ def is_plain(rows: pa.Table) -> pa.ChunkedArray:
     plain = pc.and_(pc.equal(rows["namespace"], WINDOW), rows["in_flight"])
     for name in ("window_start", "state_window_start"):
         plain = pc.and_(plain, rows[name].is_valid())
-    for name in ("missing", "processing_time_timers", "side"):
+    wrapped = [
+        field.name for field in rows.schema if field.name.startswith(f"{REST}acc") and pa.types.is_integer(field.type)
+    ]
+    for name in ("missing", "processing_time_timers", "side", *wrapped):
         plain = pc.and_(plain, rows[name].is_null())
     return plain.fill_null(False)
 

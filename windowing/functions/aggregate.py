@@ -19,6 +19,8 @@ class AggregateFunction(ABC):
 
     accumulator_type: pa.DataType | None = None
     result_type: pa.DataType | None = None
+    rest_type: pa.DataType | None = None
+    """Type of what an accumulator holds beyond `accumulator_type`: a snapshot has a column for it; None for nothing."""
 
     @abstractmethod
     def create_accumulator(self) -> Any:
@@ -35,3 +37,11 @@ class AggregateFunction(ABC):
     @abstractmethod
     def merge(self, accumulator: Any, other: Any) -> Any:
         """The accumulator of both; windows that merge call this."""
+
+    def stored(self, accumulator: Any) -> tuple[Any, Any]:
+        """An accumulator as a value of `accumulator_type` and its rest, None where that is nothing."""
+        return accumulator, None
+
+    def restored(self, value: Any, rest: Any) -> Any:
+        """The accumulator of what `stored` gave; the rest is None in snapshots from before there was one."""
+        return value

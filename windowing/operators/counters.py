@@ -18,6 +18,8 @@ class Counters:
     on_time counts every element that a window took, within its lateness too, and every one that a
     process function got or that waits for the watermark; no_window those that their assigner put
     nowhere while they were not late. `fed` counts those that waited and then went to their function.
+    never_emitted counts, of those that windows took, the elements that no pane had shown when their
+    window went away or was emptied; one that is in several windows counts in each.
     """
 
     elements: int = 0
@@ -30,6 +32,7 @@ class Counters:
     timers_fired: int = 0
     timers_deleted: int = 0
     open_windows: int = 0
+    never_emitted: int = 0
     fed: int = 0
 
     def count_timers(self, timers: InternalTimerService) -> Counters:
@@ -53,6 +56,7 @@ class Counters:
             "timers_fired": self.timers_fired,
             "timers_deleted": self.timers_deleted,
             "open_windows": self.open_windows,
+            "never_emitted": self.never_emitted,
             "fed": self.fed,
         }
 

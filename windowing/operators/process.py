@@ -200,7 +200,7 @@ class ProcessCore:
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """State, timers and elements that wait, one row for each key; state whose time to live has passed is left out."""
+        """State, timers and elements that wait, one row for each key; state that has expired is left out."""
         declared, clock = self._function.states(), lambda: self.timers.current_processing_time
         swept = {key: without_expired(cell, declared, clock) for key, cell in self._context.cells.items()}
         cells = {key: cell for key, cell in swept.items() if cell}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windowing.errors import IncompatibleSnapshot
-from windowing.state.rows import DISCARDED, FORMAT_VERSION, HELD, WINDOW, StateSchema, emitted_type
+from windowing.state.rows import DISCARDED, FORMAT_VERSION, HELD, REST, WINDOW, StateSchema, emitted_type
 
 Types: TypeAlias = Mapping[str, str | None]
 """Column names and Arrow types as text; None where a type is inferred from the values."""
@@ -111,6 +111,10 @@ def taken_over(
         expected: that of a configuration.
         drop: contents and states that may be left behind.
     """
+    if (whole := _of_rest(difference)) is not None:
+        # It comes with the accumulators, and goes with them; without it they go on as what they are.
+        goes = whole not in expected.contents or _is_dropped(difference, drop)
+        return "" if difference.found is None or goes else None
     name = _name(difference).removeprefix("acc_")
     if difference.found is not None:
         if is_held(difference) and difference.expected is None and HELD in expected.contents:
@@ -149,7 +153,10 @@ def migrated(rows: pa.Table, found: StateFormat, schema: StateSchema, drop: Coll
     for difference in differences(found, expected):
         if taken_over(difference, found, expected, drop) is None:
             raise IncompatibleSnapshot(*difference, way_out(difference))
-        if difference.found is None and difference.field.startswith("contents"):
+        if difference.found is None and _of_rest(difference) is not None:
+            name = _name(difference)
+            rows = rows.append_column(name, pa.nulls(len(rows), dict(schema.contents)[name]))
+        elif difference.found is None and difference.field.startswith("contents"):
             rows = _with_missing(rows, _name(difference), dict(schema.contents)[_name(difference)])
     return _with_results(rows, schema.result) if found.result != expected.result else rows
 
@@ -189,6 +196,13 @@ def _is_dropped(difference: Difference, drop: Collection[str]) -> bool:
 def _is_added_aggregate(difference: Difference, found: StateFormat) -> bool:
     """Named aggregates are columns of their own; other contents are all or nothing."""
     return difference.field.startswith("contents 'acc_") and any(name.startswith("acc_") for name in found.contents)
+
+
+def _of_rest(difference: Difference) -> str | None:
+    """The contents column whose rest a difference is about, if it is about one."""
+    name = _name(difference)
+    is_rest = difference.field.startswith("contents") and name.startswith(f"{REST}acc")
+    return name.removeprefix(REST) if is_rest else None
 
 
 def _with_missing(rows: pa.Table, name: str, kind: pa.DataType | None) -> pa.Table:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windowing.declared import declared_values
 from windowing.keys import KeySchema
 from windowing.panes import EmittedPane, Timing
 from windowing.time import Millis
@@ -28,6 +29,8 @@ DISCARDED = "discarded"
 """Namespace of contents that left a window in discarding mode and may come back."""
 KEY = "key"
 """Namespace of what belongs to a key alone: keyed process functions, and state over all windows."""
+REST = "rest_"
+"""Before the name of a contents column: what that column can't hold of its accumulators; null is nothing."""
 BUCKET = "bucket"
 """Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
 
@@ -58,6 +61,7 @@ class StateRow:
     emitted: list[EmittedPane] | None = None
     trigger_state: dict[str, Any] | None = None
     user_state: dict[str, Any] | None = None
+    unseen: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class StateSchema:
         trigger_state: name and type of each state that the trigger declares.
         user_state: name and type of each state that user functions declare.
         namespace: what the rows are of: time_window, global_window, key or bucket.
+        counts_unseen: whether rows say how many elements of their windows no pane has shown yet.
     """
 
     key: KeySchema
@@ -79,6 +84,7 @@ class StateSchema:
     trigger_state: tuple[tuple[str, pa.DataType], ...] = ()
     user_state: tuple[tuple[str, pa.DataType], ...] = ()
     namespace: str = "time_window"
+    counts_unseen: bool = False
 
     def to_table(self, rows: Iterable[StateRow], max_parallelism: int) -> pa.Table:
         """Rows as a table, sorted by key group."""
@@ -117,6 +123,8 @@ class StateSchema:
             columns["trigger_state"] = _cells([row.trigger_state for row in ordered], self.trigger_state)
         if self.user_state:
             columns["user_state"] = _cells([row.user_state for row in ordered], self.user_state)
+        if self.counts_unseen:
+            columns["unseen_elements"] = pa.array([row.unseen for row in ordered], pa.int64())
         return pa.table(columns)
 
     def from_table(self, table: pa.Table) -> Iterator[StateRow]:
@@ -143,6 +151,7 @@ class StateSchema:
                     emitted=_panes(raw.get("emitted")),
                     trigger_state=_cell(raw.get("trigger_state"), self.trigger_state),
                     user_state=_cell(raw.get("user_state"), self.user_state),
+                    unseen=raw.get("unseen_elements") or 0,
                 )
 
     def _emitted(self, panes: list[list[EmittedPane] | None]) -> pa.Array:
@@ -167,7 +176,18 @@ class StateSchema:
         if result is None:
             values = [pane["value"] for emitted in raw if emitted for pane in emitted]
             result = pa.array(values).type
+        elif any(pa.types.is_temporal(kind) for kind in _leaves(result)):
+            for pane in (pane for emitted in raw if emitted for pane in emitted):
+                (pane["value"],) = declared_values("result", [pane["value"]], result)
         return pa.array(raw, emitted_type(result))
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types that a type is made of."""
+    if not kind.num_fields:
+        yield kind
+    for index in range(kind.num_fields):
+        yield from _leaves(kind.field(index).type)
 
 
 def emitted_type(result: pa.DataType) -> pa.DataType:

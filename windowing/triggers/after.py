@@ -48,6 +48,9 @@ class AfterCount(Term):
     def own_states(self) -> Sequence[str]:
         return COUNT, FINISHED
 
+    def shows_all(self, *, event_time: bool) -> bool:
+        return self.count == 1
+
 
 @dataclass(frozen=True, slots=True)
 class AfterProcessingTime(Term):
@@ -143,6 +146,16 @@ class AfterWatermark(Term):
 
     def own_states(self) -> Sequence[str]:
         return ON_TIME, FINISHED
+
+    def finishes(self) -> bool:
+        return self.late is None
+
+    def shows_all(self, *, event_time: bool) -> bool:
+        return event_time and (self.late is None or self.late.shows_all(event_time=event_time))
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        # Without lateness nothing comes after the end, so what happens then does not matter.
+        return not event_time if lateness == 0 else Term.may_lose_data(self, event_time=event_time, lateness=lateness)
 
     def parts(self) -> Sequence[Term]:
         return tuple(part for part in (self.early, self.late) if part is not None)

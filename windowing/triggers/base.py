@@ -98,6 +98,17 @@ class Trigger(ABC):
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         """The window goes away: drop its state and timers."""
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        """Whether a window may take an element and go away before the trigger has shown it.
+
+        True unless a trigger says otherwise, since a pipeline warns where it is.
+
+        Args:
+            event_time: whether the windows end by the watermark; else by the clock.
+            lateness: how long after its end a window still takes elements, milliseconds.
+        """
+        return True
+
     def states(self) -> Sequence[StateDescriptor]:
         """The state this trigger keeps for a window, for the snapshot's schema."""
         return ()

@@ -113,6 +113,9 @@ class AfterAny(_Several):
     def merged(self, at: Place) -> None:
         _merged(self, at, any)
 
+    def shows_all(self, *, event_time: bool) -> bool:
+        return any(term.shows_all(event_time=event_time) for term in self.terms)
+
 
 @dataclass(frozen=True, slots=True)
 class AfterAll(_Several):
@@ -130,6 +133,9 @@ class AfterAll(_Several):
 
     def merged(self, at: Place) -> None:
         _merged(self, at, all)
+
+    def shows_all(self, *, event_time: bool) -> bool:
+        return all(term.shows_all(event_time=event_time) for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,12 @@ class AfterEach(_Several):
 
     def merged(self, at: Place) -> None:
         _merged(self, at, all)
+
+    def finishes(self) -> bool:
+        return all(term.finishes() for term in self.terms)
+
+    def shows_all(self, *, event_time: bool) -> bool:
+        return all(term.shows_all(event_time=event_time) for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +205,12 @@ class Repeatedly(Term):
         if there.finished:
             self.term.reset(there)
         return fired
+
+    def finishes(self) -> bool:
+        return False
+
+    def shows_all(self, *, event_time: bool) -> bool:
+        return self.term.shows_all(event_time=event_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +257,6 @@ class OrFinally(Term):
 
     def merged(self, at: Place) -> None:
         _merged(self, at, any)
+
+    def shows_all(self, *, event_time: bool) -> bool:
+        return self.term.shows_all(event_time=event_time) or self.until.shows_all(event_time=event_time)

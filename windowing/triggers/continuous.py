@@ -63,6 +63,9 @@ class ContinuousEventTimeTrigger(Trigger):
         self._schedule(time, window, ctx)
         return FIRE
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return not event_time
+
     def can_merge(self) -> bool:
         return True
 
@@ -120,6 +123,9 @@ class ContinuousProcessingTimeTrigger(Trigger):
         if time < window.max_timestamp:
             self._schedule(time, window, ctx)
         return FIRE
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return event_time
 
     def can_merge(self) -> bool:
         return True

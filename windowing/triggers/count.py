@@ -48,6 +48,9 @@ class CountTrigger(Trigger):
         count.clear()
         return FIRE
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return self.max_count > 1
+
     def can_merge(self) -> bool:
         return True
 

@@ -29,6 +29,9 @@ class EventTimeTrigger(Trigger):
     def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         return FIRE if time == window.max_timestamp else CONTINUE
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return not event_time
+
     def can_merge(self) -> bool:
         return True
 

@@ -26,6 +26,9 @@ class ProcessingTimeTrigger(Trigger):
     def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         return FIRE
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return event_time
+
     def can_merge(self) -> bool:
         return True
 

@@ -35,6 +35,9 @@ class PurgingTrigger(Trigger):
     def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         return _purging(self.nested.on_processing_time(time, window, ctx))
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return self.nested.may_lose_data(event_time=event_time, lateness=lateness)
+
     def can_merge(self) -> bool:
         return self.nested.can_merge()
 

@@ -145,7 +145,18 @@ class Term(Trigger):
         for index, part in enumerate(self.parts()):
             part.reset(at.part(index))
 
+    def finishes(self) -> bool:
+        """Whether it may be finished while its window still takes elements; a late one comes after the end."""
+        return True
+
+    def shows_all(self, *, event_time: bool) -> bool:
+        """Whether each element is in a firing before the window goes, as long as the term is not finished."""
+        return False
+
     # --- as a trigger ------------------------------------------------------------------------
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return self.finishes() or not self.shows_all(event_time=event_time)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         return self._hook(Place(ctx, window), self.element)

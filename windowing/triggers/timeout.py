@@ -77,6 +77,10 @@ class ProcessingTimeoutTrigger(Trigger):
             state.clear()
         self.nested.clear(window, ctx)
 
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        # Any timer fires it, also the one that cleans the window.
+        return False
+
     def states(self) -> Sequence[StateDescriptor]:
         return (self._timeout, *self.nested.states())
 

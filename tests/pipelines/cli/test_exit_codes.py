@@ -46,6 +46,7 @@ DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
         ("late", "summary", "nobody"),
         ("late", "prune", "nobody", "--days", "1"),
         ("stop", "nobody"),
+        ("unlock", "nobody"),
     ],
     ids=" ".join,
 )

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import write_deltalake
 
 from pipelines.cli.stream import has_left
+from pipelines.lease import Lease
 from pipelines.snapshots.head import read_snapshot
-from tests.lake import EVENTS, at
+from tests.lake import EVENTS, Clock, at
 from tests.pipelines.cli.project import Project
 
 
@@ -132,6 +135,8 @@ def test_vacuum_keeps_what_tidegate_toml_says_unless_told_otherwise(project: Pro
     done = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0")
     assert (done["snapshots"], done["size"]) == (would["snapshots"], would["size"])
     assert [entry["epoch"] for entry in project.data("snapshot", "list", "sessions")] == [6, 5]
+    code, told = project.tidegate("vacuum", "sessions", "--snapshots", "1", "--days", "0")
+    assert "snapshots that can no longer be restored: 1 (5)" in told
     code, told = project.tidegate("vacuum", "sessions", "--snapshots", "0")
     assert (code, "give 1 or more" in told) == (2, True)
 
@@ -153,3 +158,51 @@ def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeyp
     assert told["rows"] == {"results": 1, "late": 0, "rejects": 0, "state": 1}
     assert project.data("results", "sessions", "--view", "all") == []
     assert [run["kind"] for run in project.data("runs", "sessions")] == ["forget", "stream", "stream"]
+
+
+def test_the_list_says_what_comes_back_in_part_and_a_restore_gives_the_rest_up_on_request(project: Project) -> None:
+    hours(project, *range(8, 15))
+    project.data("restore", "sessions", "1")
+    project.data("vacuum", "sessions", "--snapshots", "3", "--days", "0")
+    listed = project.data("snapshot", "list", "sessions")
+    assert [(entry["epoch"], entry["results"]) for entry in listed] == [(8, True), (7, False), (6, False)]
+    assert "in part" in project.tidegate("snapshot", "list", "sessions")[1]
+    code, told = project.tidegate("restore", "sessions", "6")
+    assert (code, "`tidegate restore sessions 6 --give-up-results`" in told) == (3, True), told
+    code, told = project.tidegate("restore", "sessions", "6", "--give-up-results")
+    assert (code, "given up: " in told, "stands where epoch 6 left it" in told) == (0, True, True), told
+
+
+def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    entry = Path(project.by_hand.tables.path("results"), "_delta_log", f"{2:020d}.json")
+    entry.write_bytes(entry.read_bytes()[:300])
+    code, told = project.tidegate("results", "sessions")
+    assert (code, "`tidegate restore sessions latest`" in told) == (3, True), told
+    told_data = project.data("restore", "sessions", "latest")
+    assert entry.name in told_data["set_aside"][0]
+    assert len(project.data("results", "sessions", "--view", "all")) == 2
+
+
+def test_a_lost_table_is_made_anew_with_the_columns_of_the_pipeline(project: Project) -> None:
+    hours(project, 8, 9, 10)
+    write_deltalake(project.by_hand.warehouse.path("events"), EVENTS.empty_table())
+    shutil.rmtree(project.by_hand.tables.path("results"))
+    code, told = project.tidegate("vacuum", "sessions")
+    assert (code, "results is gone" in told) == (3, True), told
+    given_up = project.data("restore", "sessions", "latest", "--give-up-results")["given_up"]
+    assert "results is gone, with all that it held" in given_up[0]
+    hours(project, 11)
+    assert len(project.data("results", "sessions", "--view", "all")) == 1
+
+
+def test_unlock_says_whom_it_takes_the_lease_from(project: Project) -> None:
+    hours(project, 8)
+    assert project.tidegate("unlock", "sessions")[0] == 3
+    lease = Lease(project.by_hand.tables, "stream", Clock(2**42))
+    lease.row = replace(lease.row, host="elsewhere", process=7)
+    lease.renew()
+    code, told = project.tidegate("vacuum", "sessions")
+    assert (code, "`tidegate unlock sessions`" in told) == (4, True), told
+    assert "process 7 on elsewhere (stream)" in project.data("unlock", "sessions")["taken_from"]
+    assert project.tidegate("vacuum", "sessions")[0] == 0

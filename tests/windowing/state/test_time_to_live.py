@@ -1,4 +1,4 @@
-"""A snapshot leaves out state whose time to live has passed, so that state does not grow with every key there ever was."""
+"""A snapshot leaves out state whose time to live has passed, so state does not grow with every key there ever was."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ class WindowCell:
     `late_firing` is the firing that waits for the end of the source commit: None, or whether it
     purges. `discarded` are contents that went out in discarding mode and come back if their panes
     are withdrawn. `missing` names aggregates that are younger than the window: their results are null.
+    `unseen` counts elements since the last firing, where windows may lose some.
     """
 
     __slots__ = (
@@ -28,6 +29,7 @@ class WindowCell:
         "missing",
         "pane",
         "trigger_state",
+        "unseen",
     )
 
     def __init__(self) -> None:
@@ -40,3 +42,4 @@ class WindowCell:
         self.discarded: Any = None
         self.late_firing: bool | None = None
         self.missing: frozenset[str] | None = None
+        self.unseen = 0

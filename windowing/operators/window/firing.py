@@ -111,6 +111,7 @@ class Firing:
             target.contents = self._both(target.contents, cell.contents)
             target.discarded = self._both(target.discarded, cell.discarded)
             target.pane = max(target.pane, cell.pane)
+            target.unseen += cell.unseen
             if cell.identity is not None:
                 target.identity = cell.identity if target.identity is None else min(target.identity, cell.identity)
             if cell.missing:

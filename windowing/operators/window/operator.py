@@ -96,6 +96,7 @@ class WindowOperator:
         self._firing = Firing(
             self, self._context, self._counters, self._contents, self._function, self._function_context
         )
+        self._counts_unseen = windows.may_lose_data
         self._coalesce = self.panes.coalesce_late and self._event_time
         self._discard = self.panes.accumulation is Accumulation.DISCARDING
 
@@ -145,6 +146,8 @@ class WindowOperator:
             if cell is None:
                 cell = self.cells[slot] = WindowCell()
             cell.contents = self._add(cell.contents, value, timestamp)
+            if self._counts_unseen:
+                cell.unseen += 1
             context.slot, context.cell = slot, cell
             result = self._trigger.on_element(value, timestamp, window, context)  # type: ignore[arg-type]
             if result is not CONTINUE:
@@ -240,12 +243,20 @@ class WindowOperator:
         purge = result.is_purge
         if result.is_fire and cell.contents is not None:
             self._firing.fire(slot, cell, timer, event_timer)
+            cell.unseen = 0
             purge = purge or self._discard
         if purge:
+            self._never_emitted(cell)
             self._firing.purge(cell)
+
+    def _never_emitted(self, cell: WindowCell) -> None:
+        """Count the elements of a cell that no pane has shown, and that none can show any more."""
+        self._counters.never_emitted += cell.unseen
+        cell.unseen = 0
 
     def _clear_all(self, slot: Slot, cell: WindowCell) -> None:
         cell.contents = None
+        self._never_emitted(cell)
         context = self._context
         context.slot = slot
         context.cell = cell

@@ -11,12 +11,13 @@ from windowing.aggregates.bound import AggregateColumns
 from windowing.assigners import GlobalWindows, MergingWindowAssigner
 from windowing.compute import Windows
 from windowing.evictors import TimestampedValue
+from windowing.functions import AggregateFunction
 from windowing.keys import KeySchema
 from windowing.merging import MergingWindowSet
 from windowing.operators.window.cells import WindowCell
 from windowing.panes import Accumulation, PanePolicy
 from windowing.state.descriptors import Cell, StateDescriptor, without_expired
-from windowing.state.rows import DISCARDED, KEY, WINDOW, StateRow, StateSchema
+from windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
 from windowing.timers import Slot
 from windowing.windows import TimeWindow, Window
 
@@ -41,6 +42,7 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
         tuple((state.name, state.arrow_type) for state in of_trigger),
         tuple((state.name, state.arrow_type) for state in (*of_windows, *of_keys)),
         "global_window" if isinstance(windows.assigner, GlobalWindows) else "time_window",
+        windows.may_lose_data,
     )
 
 
@@ -58,13 +60,43 @@ def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[
         aggregate = windows.bound_aggregate
         if isinstance(aggregate, AggregateColumns):
             parts = zip(aggregate.names, aggregate.functions, strict=True)
-            return tuple((f"acc_{name}", function.accumulator_type) for name, function in parts)
-        return (("acc", aggregate.accumulator_type),)
+            return _with_rests([(f"acc_{name}", function) for name, function in parts])
+        return _with_rests([("acc", aggregate)])
     if windows.reduce is not None:
         return (("reduced", value_type),)
     if value_type is None:
         return (("elements", None),)
     return (("elements", pa.list_(pa.struct([("timestamp", pa.int64()), ("value", value_type)]))),)
+
+
+def _with_rests(
+    functions: Sequence[tuple[str, AggregateFunction]],
+) -> tuple[tuple[str, pa.DataType | None], ...]:
+    """The columns of accumulators, then those of the rests of accumulators that have any."""
+    rests = [(f"{REST}{name}", function.rest_type) for name, function in functions if function.rest_type is not None]
+    return (*((name, function.accumulator_type) for name, function in functions), *rests)
+
+
+def _codec_of(functions: Sequence[AggregateFunction]) -> tuple[Any, Any]:
+    """How one accumulator for each function becomes the values of `_with_rests`, and back."""
+    resting = [index for index, function in enumerate(functions) if function.rest_type is not None]
+    if not resting:
+        return list, list
+
+    def encode(accumulators: Sequence[Any]) -> list[Any]:
+        values, rests = list(accumulators), []
+        for index in resting:
+            values[index], rest = functions[index].stored(accumulators[index])
+            rests.append(rest)
+        return values + rests
+
+    def decode(columns: Sequence[Any]) -> list[Any]:
+        accumulators = list(columns[: len(functions)])
+        for index, rest in zip(resting, columns[len(functions) :], strict=True):
+            accumulators[index] = functions[index].restored(accumulators[index], rest)
+        return accumulators
+
+    return encode, decode
 
 
 def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
@@ -94,6 +126,7 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
             emitted=cell.emitted,
             trigger_state=alive(cell.trigger_state, of_trigger),
             user_state=alive(cell.function_state, of_windows),
+            unseen=cell.unseen,
         )
         if cell.discarded is not None:
             yield StateRow(key, DISCARDED, window, contents=encode(cell.discarded))
@@ -131,6 +164,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         cell.contents = contents
         cell.missing = frozenset(name.removeprefix("acc_") for name in row.missing) if row.missing else None
         cell.pane = row.pane
+        cell.unseen = row.unseen
         cell.identity = row.state_window if row.pane else None
         cell.emitted = row.emitted
         cell.trigger_state = row.trigger_state
@@ -177,9 +211,11 @@ def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:
 def _codec(windows: Windows) -> tuple[Any, Any]:
     """How contents in memory become column values, and back."""
     if windows.aggregate is not None:
-        if isinstance(windows.bound_aggregate, AggregateColumns):
-            return list, list
-        return (lambda accumulator: [accumulator]), (lambda columns: columns[0])
+        aggregate = windows.bound_aggregate
+        if isinstance(aggregate, AggregateColumns):
+            return _codec_of(aggregate.functions)
+        encode, decode = _codec_of((aggregate,))
+        return (lambda accumulator: encode([accumulator])), (lambda columns: decode(columns)[0])
     if windows.reduce is not None:
         return (lambda value: [value]), (lambda columns: columns[0])
     if windows.evictor is not None:

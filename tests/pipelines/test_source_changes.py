@@ -1,0 +1,321 @@
+"""What a source goes through in a pipeline's life: quiet times, wider columns, times ahead of its commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable
+
+from pipelines import DeltaSource, Input, Pipeline
+from pipelines.binding import BoundPipeline, bind
+from pipelines.epoch.plan_clock import plan_clock
+from pipelines.errors import Refused
+from pipelines.fingerprint import describe
+from pipelines.retyped import with_renamed
+from pipelines.snapshots.compatibility import compare, ready
+from pipelines.sources.log import SourceLog
+from pipelines.sources.source import Source
+from pipelines.storage import Warehouse
+from pipelines.tables import late
+from pipelines.tables.columns import input_rows
+from pipelines.testing import PipelineHarness
+from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
+from tests.recovery.without_spark import NoSpark, standing_in
+from windowing import (
+    Count,
+    First,
+    Last,
+    Sum,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from windowing.errors import IllegalArgument
+from windowing.time import to_millis
+
+HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """A lake whose streams run without a JVM."""
+    with standing_in(NoSpark()):
+        yield Lake(tmp_path)
+
+
+def counting(**options: Any) -> Pipeline:
+    return Pipeline(
+        **{
+            "name": "hours",
+            "source": DeltaSource("events", timestamp="at"),
+            "key": ("user",),
+            "watermark": WatermarkStrategy.for_monotonous_timestamps(),
+            "compute": Windows(HOURS, aggregate={"n": Count()}),
+            **options,
+        }
+    )
+
+
+# --- quiet sources ------------------------------------------------------------------------------
+
+
+def maintain(lake: Lake) -> None:
+    """A commit without data, as a nightly VACUUM writes it."""
+    handle = DeltaTable(lake.path("events"))
+    properties = CommitProperties(custom_metadata={"what": "VACUUM END"})
+    handle.create_write_transaction([], "append", handle.schema(), commit_properties=properties)
+
+
+def test_rows_of_a_version_can_be_read_again_after_optimize_and_vacuum(lake: Lake) -> None:
+    lake.append(("ann", at("01:00"), 1))
+    lake.append(("ann", at("02:00"), 1))
+    lake.stream(NoSpark(), hourly_pipeline())
+    read = lake.snapshot(hourly_pipeline()).manifest.positions["events"]
+    handle = DeltaTable(lake.path("events"))
+    handle.optimize.compact()
+    handle.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    log = SourceLog(Warehouse(str(lake.folder)), lake.path("events"))
+    with pytest.raises(Refused, match=r"compacted and vacuumed since it was read\. Read on first"):
+        log.active("at", read.version)
+    assert log.settled(read.version) == log.head
+    assert sum(file.rows or 0 for file in log.active("at", log.settled(read.version))) == 2
+    # The way out that the message names.
+    lake.clock.now += 120_000
+    lake.stream(NoSpark(), hourly_pipeline())
+    assert lake.snapshot(hourly_pipeline()).manifest.positions["events"].version == log.head
+
+
+def test_a_position_does_not_go_on_over_data_nor_over_what_removed_some(lake: Lake) -> None:
+    lake.append(("ann", at("01:00"), 1))
+    maintain(lake)
+    lake.append(("ann", at("02:00"), 1))
+    assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).settled(0) == 1
+    DeltaTable(lake.path("events")).delete("user = 'ann'")
+    assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).settled(2) == 2
+    assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).next_commit(0).version == 2  # type: ignore[union-attr]
+
+
+def test_a_clock_that_need_not_be_recorded_is_where_a_day_of_maintenance_is_to_be_passed(lake: Lake) -> None:
+    pipeline = hourly_pipeline(checkpoint_interval=timedelta(days=400))
+    lake.append(("ann", at("01:00"), 1))
+    (made,) = lake.stream(NoSpark(), pipeline)
+    maintain(lake)
+    assert lake.stream(NoSpark(), pipeline) == []
+    lake.clock.now += 90_000_000
+    (passed,) = lake.stream(NoSpark(), pipeline)
+    assert (passed.kind, passed.positions["events"].version) == ("clock", made.positions["events"].version + 1)
+    lake.clock.now += 900_000_000
+    assert lake.stream(NoSpark(), pipeline) == [], "nothing is left to pass, so no epoch is made in vain"
+
+
+def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
+    """Every input is asked by itself, so the quiet side of a join goes on while the other has data."""
+    lake.append(("ann", at("01:00"), 1))
+    lake.stream(NoSpark(), hourly_pipeline())
+    maintain(lake)
+    source = Source.open(cast("Any", None), lake.tables(hourly_pipeline()), hourly_pipeline())
+    head = lake.snapshot(hourly_pipeline())
+    plan = plan_clock(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, 1)
+    assert plan is not None
+    assert plan.positions["events"].version == source.log.head
+
+
+# --- columns whose type changes -----------------------------------------------------------------
+
+
+def typed(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("amount", kind)])
+
+
+def widen_source(lake: Lake, kind: str) -> None:
+    """Delta's type widening of column `amount`, as the log has it."""
+    log = Path(lake.path("events"), "_delta_log")
+    newest = DeltaTable(lake.path("events")).version()
+    actions = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
+    (metadata,) = [action["metaData"] for action in actions if "metaData" in action]
+    schema = json.loads(metadata["schemaString"])
+    next(field for field in schema["fields"] if field["name"] == "amount")["type"] = kind
+    metadata["schemaString"] = json.dumps(schema)
+    (log / f"{newest + 1:020d}.json").write_text(json.dumps({"metaData": metadata}))
+
+
+def test_an_unused_column_may_be_widened_and_late_rows_keep_both(lake: Lake) -> None:
+    pipeline = counting(compute=Windows(HOURS, aggregate={"n": Count()}))
+
+    def write(kind: pa.DataType, *rows: tuple[str, int]) -> None:
+        values = [{"user": "u", "at": at(hour), "amount": amount} for hour, amount in rows]
+        lake.write(pa.Table.from_pylist(values, schema=typed(kind)))
+
+    write(pa.int32(), ("01:00", 1), ("05:00", 2))
+    lake.stream(NoSpark(), pipeline)
+    write(pa.int32(), ("01:30", 3))
+    lake.stream(NoSpark(), pipeline)
+    widen_source(lake, "long")
+    write(pa.int64(), ("01:40", 2**40))
+    lake.stream(NoSpark(), pipeline)
+    widen_source(lake, "long")
+    write(pa.int64(), ("01:50", 2**41))
+    lake.stream(NoSpark(), pipeline)
+    rows = lake.rows(pipeline, late.NAME).sort_by("at")
+    assert rows["amount"].to_pylist() == [3, None, None]
+    assert rows["amount_long"].to_pylist() == [None, 2**40, 2**41]
+    bound = with_renamed(bind(pipeline, typed(pa.int64()), typed(pa.int64())), lake.tables(pipeline))
+    assert bound.renamed[late.NAME] == {"amount": "amount_long"}
+    as_read = input_rows(rows, late.TRAILING, bound.source, bound.renamed[late.NAME])
+    assert as_read["amount"].to_pylist() == [3, 2**40, 2**41]
+    assert as_read.schema.names == ["user", "at", "amount"]
+
+
+def test_a_second_change_and_a_taken_name_get_a_column_each(lake: Lake) -> None:
+    schema = typed(pa.int32()).append(pa.field("Amount_Long", pa.string()))
+    lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00")}], schema=schema))
+    lake.stream(NoSpark(), counting())
+
+    def bound(kind: pa.DataType) -> BoundPipeline:
+        wide = typed(kind).append(pa.field("Amount_Long", pa.string()))
+        made = with_renamed(bind(counting(), wide, wide), lake.tables(counting()))
+        ready(lake.tables(counting()), made, lake.snapshot(counting()))
+        return made
+
+    assert bound(pa.int64()).renamed[late.NAME] == {"amount": "amount_long_2"}
+    assert bound(pa.decimal128(20, 2)).renamed[late.NAME] == {"amount": "amount_decimal_20_2"}
+    assert bound(pa.int64()).renamed[late.NAME] == {"amount": "amount_long_2"}
+    assert bound(pa.int32()).renamed == {}
+
+
+def test_a_used_column_that_changes_the_state_is_refused_and_the_way_out_works(lake: Lake) -> None:
+    pipeline = counting(compute=Windows(HOURS, aggregate={"first": First("amount"), "total": Sum("amount")}))
+    lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
+    lake.stream(NoSpark(), pipeline)
+    head, wide = lake.snapshot(pipeline), typed(pa.int64())
+    (found,) = compare(bind(pipeline, wide, wide), head.manifest).incompatibilities
+    assert "columns={'amount': 'try_cast(`amount` as TYPE)'}" in found.way_out
+    cast_back = replace(pipeline, columns={"amount": "try_cast(`amount` as int)"})
+    bound = with_renamed(bind(cast_back, wide, typed(pa.int32())), lake.tables(pipeline))
+    assert ready(lake.tables(pipeline), bound, head) is not None
+
+
+def test_a_sum_of_a_widened_column_goes_on(lake: Lake) -> None:
+    pipeline = counting(compute=Windows(HOURS, aggregate={"total": Sum("amount")}))
+    lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
+    lake.stream(NoSpark(), pipeline)
+    wide = typed(pa.int64())
+    assert compare(bind(pipeline, wide, wide), lake.snapshot(pipeline).manifest).incompatibilities == ()
+
+
+def test_a_way_out_is_told_once(lake: Lake) -> None:
+    pipeline = counting(compute=Windows(HOURS, aggregate={"last": Last("amount")}))
+    lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
+    lake.stream(NoSpark(), pipeline)
+    double = typed(pa.float64())
+    for changed in (pipeline, counting(compute=Windows(HOURS, aggregate={"n": Count()}))):
+        told = compare(bind(changed, double, double), lake.snapshot(pipeline).manifest).incompatibilities
+        assert told
+        for difference in told:
+            assert difference.way_out.count("change back") <= 1
+            assert "without a snapshot" not in difference.way_out
+            assert "another name and backfill it" in difference.way_out
+
+
+def test_a_key_column_that_changes_is_refused(lake: Lake) -> None:
+    pipeline = counting(key=("amount",))
+    lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(pa.int32())))
+    lake.stream(NoSpark(), pipeline)
+    wide = typed(pa.int64())
+    told = compare(bind(pipeline, wide, wide), lake.snapshot(pipeline).manifest).incompatibilities
+    assert [difference.field for difference in told] == ["key column 'amount'"]
+    with pytest.raises(Refused, match=r"key column 'amount' .* would not be found"):
+        with_renamed(bind(pipeline, wide, wide), lake.tables(pipeline))
+
+
+def test_another_watermark_by_is_told_before_a_run(lake: Lake) -> None:
+    lake.append(("ann", at("01:00"), 1))
+    lake.stream(NoSpark(), counting())
+    manifest = lake.snapshot(counting()).manifest
+    assert compare(bind(counting(), EVENTS, EVENTS), manifest).notes == ()
+    (note,) = compare(bind(counting(watermark_by="user"), EVENTS, EVENTS), manifest).notes
+    assert note == "watermark_by of events is 'user' now, so its source partitions start anew at the watermark"
+    lake.append(("ann", at("05:00"), 1))
+    lake.stream(NoSpark(), counting(watermark_by="user"))
+    manifest = lake.snapshot(counting()).manifest
+    assert manifest.watermark_by == {"": "user"}
+    assert list(manifest.partitions) == ["ann"]
+    assert lake.final(counting()).num_rows == 1
+    (note,) = compare(bind(counting(), EVENTS, EVENTS), manifest).notes
+    assert "is None now" in note
+
+
+# --- times ahead --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("zone", "columns", "expected"),
+    [(None, {}, True), ("America/Los_Angeles", {}, False), (None, {"at": "at + interval 5 days"}, False)],
+)
+def test_only_the_tables_own_instants_are_bounded_by_statistics(
+    tmp_path: Path, zone: str | None, columns: dict[str, str], expected: bool
+) -> None:
+    lake, now = Lake(tmp_path), datetime.now(UTC)
+    kind = pa.timestamp("us", tz="UTC" if zone is None else None)
+    ahead = now + timedelta(hours=5)
+    value = ahead if zone is None else ahead.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    lake.write(pa.table({"user": ["u"], "at": pa.array([value], kind)}))
+    pipeline = counting(source=DeltaSource("events", timestamp="at", zone=zone), columns=columns)
+    schema = pa.schema([("user", pa.string()), ("at", kind)])
+    log = SourceLog(Warehouse(str(tmp_path)), lake.path("events"))
+    assert Source(log, cast("Any", None), bind(pipeline, schema, schema)).has_instants is expected
+    if zone is not None:
+        (file,) = log.active("at")
+        assert file.newest is not None
+        assert file.newest < file.written < to_millis(ahead), "statistics of a wall clock say nothing of an instant"
+
+
+@pytest.mark.parametrize(("watermark_from", "watermark"), [("kept", "01:00"), ("all", "03:00")])
+def test_what_where_drops_moves_the_watermark_where_the_pipeline_says_so(watermark_from: str, watermark: str) -> None:
+    pipeline = counting(where="value > 0", watermark_from=watermark_from)
+    harness = PipelineHarness(pipeline, EVENTS, derive=lambda row: row if row["value"] > 0 else None)
+    rows = [("ann", at("01:00"), 1), ("bob", at("03:00"), -1), ("bob", at("01:00", 300), -1), ("bob", None, -1)]
+    harness.commit([dict(zip(EVENTS.names, row, strict=True)) for row in rows], at("03:00"))
+    harness.run()
+    assert harness.watermark == to_millis(at(watermark)) - 1
+
+
+def test_a_pipeline_says_whose_times_move_the_watermark() -> None:
+    with pytest.raises(IllegalArgument, match="watermark_from = 'none'"):
+        counting(watermark_from="none")
+    with pytest.raises(IllegalArgument, match=r"right\.watermark_from"):
+        Input(source=DeltaSource("events", timestamp="at"), watermark_from=cast("Any", "x"))
+
+
+def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:
+    source = DeltaSource("payments", timestamp="at")
+    assert "watermark_from" not in str(describe(Input(source=source)))
+    assert describe(Input(source=source)) != describe(Input(source=source, watermark_from="all"))
+
+
+def test_an_interval_past_the_last_event_closes_what_crosses_the_end_of_the_data(lake: Lake) -> None:
+    """The promise of README 5: event time goes to the end of an interval, with data or without."""
+    pipeline = session_pipeline()
+    lake.append(("ann", at("23:50"), 1))
+    lake.backfill(cast("Any", NoSpark()), pipeline, at("00:00"), at("00:00", 1))
+    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 1
+    lake.backfill(cast("Any", NoSpark()), pipeline, at("00:00", 1), at("01:00", 1))
+    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 0
+    assert [(row["window_start"], row["events"]) for row in lake.final(pipeline).to_pylist()] == [(at("23:50"), 1)]
+
+
+def test_a_time_an_hour_ahead_of_its_commit_is_the_last_that_is_taken_by_default() -> None:
+    harness = PipelineHarness(counting(), EVENTS)
+    rows = [("ann", at("03:00"), 1), ("bob", at("03:00") + timedelta(milliseconds=1), 1)]
+    harness.commit([dict(zip(EVENTS.names, row, strict=True)) for row in rows], at("02:00"))
+    harness.run()
+    assert [row["user"] for row in harness.rejected] == ["bob"]
+    assert harness.watermark == to_millis(at("03:00")) - 1

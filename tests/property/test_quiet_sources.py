@@ -1,0 +1,83 @@
+"""Data, maintenance, runs and the clean-up of the source's log in any order: no row is lost, and nothing is refused."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import CommitProperties, DeltaTable
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import Refused
+from pipelines.sources.log import SourceLog
+from tests.lake import DAY0, Lake, hourly_pipeline
+from tests.recovery.without_spark import NoSpark, standing_in
+
+DAY = 86_400_000
+
+STEPS = st.lists(st.sampled_from(["data", "vacuum", "optimize", "alter", "run", "clean"]), min_size=3, max_size=9)
+
+
+def vacuumed(table: str) -> None:
+    """The commit without data that Spark's VACUUM writes, and the removal of what was compacted away."""
+    handle = DeltaTable(table)
+    properties = CommitProperties(custom_metadata={"what": "VACUUM END"})
+    handle.create_write_transaction([], "append", handle.schema(), commit_properties=properties)
+    handle.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+def without_log(table: str, until: int) -> None:
+    """The log without the entries up to a version, as Delta's own clean-up leaves it after a checkpoint."""
+    handle = DeltaTable(table)
+    handle.create_checkpoint()
+    for entry in Path(table, "_delta_log").glob("*.json"):
+        if entry.stem.isdigit() and int(entry.stem) <= min(until, handle.version() - 1):
+            entry.unlink()
+
+
+def live(steps: list[str]) -> None:
+    """Run the steps, then once more; clean-ups and vacuums come when a run has seen all there is."""
+    with tempfile.TemporaryDirectory() as folder, standing_in(NoSpark()):
+        lake, pipeline, session = Lake(Path(folder)), hourly_pipeline(), NoSpark()
+        rows = 0
+        seen = -1
+        table = lake.path("events")
+        for step in ["data", "run", *steps, "data", "run"]:
+            lake.clock.now += DAY
+            if step == "data":
+                lake.append(("ann", DAY0 + timedelta(hours=rows), 1))
+                rows += 1
+            elif step == "run":
+                lake.stream(session, pipeline)
+                seen = DeltaTable(table).version()
+            elif step == "clean":
+                without_log(table, seen)
+            elif step == "optimize":
+                DeltaTable(table).optimize.compact()
+            elif step == "alter":
+                DeltaTable(table).alter.set_table_properties({"delta.checkpointInterval": str(50 + lake.clock.now % 7)})
+            elif seen == DeltaTable(table).version():
+                vacuumed(table)
+        assert sum(lake.rows(pipeline, "epochs")["events_in"].to_pylist()) == rows
+        assert lake.snapshot(pipeline).manifest.positions["events"].version == DeltaTable(table).version()
+
+
+@settings(max_examples=10)
+@given(STEPS)
+def test_a_source_may_be_quiet_for_longer_than_its_log_is_kept(steps: list[str]) -> None:
+    live(steps)
+
+
+def test_the_draws_find_a_position_that_stays_before_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SourceLog, "settled", lambda log, version: version)
+
+    @settings(database=None, phases=[Phase.generate], max_examples=40)
+    @given(STEPS)
+    def drawn(steps: list[str]) -> None:
+        live(steps)
+
+    with pytest.raises((AssertionError, Refused)):
+        drawn()

@@ -1,0 +1,261 @@
+"""State behind what is published, tables that are gone, logs that lost their end: refused with a way on, which works.
+
+Each fault is made between two epochs, by hand; the same epochs without it are what has to come out in the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import Refused
+from pipelines.snapshots import recovery
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.forget import forget
+from pipelines.snapshots.prune import prune
+from pipelines.snapshots.recovery import recover
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.storage import Warehouse
+from pipelines.tables.damaged_log import set_aside_damaged
+from pipelines.tables.pipeline_tables import PUBLISHED
+from tests.lake import at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+
+pytestmark = pytest.mark.recovery
+
+NOW = 1_800_000_000_000
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> ByHand:
+    return ByHand(tmp_path / "lake")
+
+
+def hours(by_hand: ByHand, *numbers: int) -> None:
+    """Epochs with a session at the full hour each, in which the one of the hour before fires; and a late row."""
+    for number in numbers:
+        recover(by_hand.tables)
+        row, late = ("ann", at(f"{number:02d}:00"), number), ("bob", at("00:30"), number)
+        by_hand.epoch(row, late, watermark=at(f"{number:02d}:00"))
+
+
+def sessions(by_hand: ByHand) -> list[int]:
+    return sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann")
+
+
+def numbers(by_hand: ByHand) -> list[int]:
+    return sorted(by_hand.rows("epochs")["epoch"].to_pylist())
+
+
+def entries(by_hand: ByHand, table: str) -> list[Path]:
+    """The entries of a table's log, in order."""
+    return sorted(Path(by_hand.tables.path(table), "_delta_log").glob("*.json"))
+
+
+def emptied(by_hand: ByHand, table: str, number: int = -1) -> None:
+    entries(by_hand, table)[number].write_bytes(b"")
+
+
+def cut(by_hand: ByHand, table: str, number: int = -1) -> None:
+    entry = entries(by_hand, table)[number]
+    entry.write_bytes(entry.read_bytes()[:-200])
+
+
+def set_back(by_hand: ByHand, table: str) -> None:
+    handle = by_hand.tables.open(table)
+    handle.restore(handle.version() - 2)
+
+
+def gone(by_hand: ByHand, table: str) -> None:
+    shutil.rmtree(by_hand.tables.path(table))
+
+
+def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> None:
+    set_aside_damaged(by_hand.tables)
+    restore(
+        by_hand.tables,
+        find_snapshot(by_hand.tables, target),
+        NOW,
+        give_up=None if give_up is None else give_up.append,
+        schemas=lambda: by_hand.planned([], at("12:00")).plan.bound.table_schemas,
+    )
+
+
+@pytest.mark.parametrize(("fault", "back", "lost"), [(emptied, "3", 11), (set_back, "4", None), (cut, "latest", 11)])
+def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on(
+    by_hand: ByHand, fault: Callable[[ByHand, str], None], back: str, lost: int | None
+) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    fault(by_hand, "state")
+    told = "can't be opened.*restore sessions latest" if fault is cut else f"stands at epoch.*restore sessions {back}`"
+    for goes_on in (
+        lambda: recover(by_hand.tables),
+        lambda: prune(by_hand.tables, NOW, NOW),
+        lambda: vacuum(by_hand.tables, Retention(1, 0), NOW),
+        lambda: vacuum(by_hand.tables, Retention(1, 0), NOW, dry_run=True),
+        lambda: forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW),
+    ):
+        with pytest.raises(Refused, match=told):
+            goes_on()
+    back_to(by_hand, back)
+    # What the lost epoch read is read again: the position went back with the state.
+    hours(by_hand, *([] if lost is None else [lost]), 12, 13)
+    assert sessions(by_hand) == [8, 9, 10, 11, 12]
+    assert len(set(numbers(by_hand))) == len(numbers(by_hand))
+
+
+def test_without_the_look_at_all_tables_rows_vanish(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: state is taken as it is, and its next epochs count as published."""
+    hours(by_hand, 8, 9, 10, 11)
+    emptied(by_hand, "state")
+    monkeypatch.setattr(recovery, "check_agreement", lambda *ignored: None)
+    by_hand.epoch(("ann", at("11:00"), 11), ("ann", at("12:00"), 12), watermark=at("12:00"))
+    hours(by_hand, 13)
+    assert sessions(by_hand) == [8, 9, 10, 12]
+
+
+@pytest.mark.parametrize("fault", [emptied, cut])
+@pytest.mark.parametrize("table", ["results", "late", "epochs"])
+def test_a_published_table_whose_log_lost_epochs_gets_them_again(
+    by_hand: ByHand, fault: Callable[[ByHand, str, int], None], table: str
+) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    before = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
+    # Two epochs, the older one of which no manifest at the head lists any more.
+    fault(by_hand, table, -2)
+    if fault is emptied:
+        emptied(by_hand, table)
+    else:
+        with pytest.raises(Refused, match="tidegate restore sessions latest"):
+            recover(by_hand.tables)
+        back_to(by_hand, "latest")
+    recover(by_hand.tables)
+    after = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
+    assert after == before
+    hours(by_hand, 12)
+    assert sessions(by_hand) == [8, 9, 10, 11]
+
+
+def test_epochs_that_a_log_lost_and_nothing_retains_are_told_and_given_up_on_request(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    by_hand.tables.shorten_log("state", by_hand.head().version)
+    for entry in entries(by_hand, "results")[-2:]:
+        entry.write_bytes(b"")
+    with pytest.raises(Refused, match=r"results ends at epoch.*no longer retained.*latest --give-up-results"):
+        recover(by_hand.tables)
+    lost: list[str] = []
+    back_to(by_hand, "latest", lost)
+    assert len(lost) == 1
+    hours(by_hand, 12)
+    assert set(sessions(by_hand)) < {8, 9, 10, 11}
+    assert 11 in sessions(by_hand)
+
+
+def test_a_table_that_never_held_a_row_is_made_anew_where_its_log_is_lost(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    emptied(by_hand, "rejects")
+    with pytest.raises(Refused, match=r"rejects can't be opened.*tidegate restore sessions latest"):
+        recover(by_hand.tables)
+    back_to(by_hand, "latest")
+    hours(by_hand, 10)
+    assert sessions(by_hand) == [8, 9]
+
+
+@pytest.mark.parametrize("table", ["results", "late", "epochs"])
+def test_a_published_table_that_is_gone_is_refused_until_it_is_put_back_or_given_up(
+    by_hand: ByHand, table: str
+) -> None:
+    hours(by_hand, 8, 9, 10)
+    away = Path(by_hand.tables.path(table)).rename(by_hand.folder / "away")
+    for _ in range(2):
+        with pytest.raises(Refused, match=f"{table} is gone. Put its folder back.*latest --give-up-results"):
+            hours(by_hand, 11)
+    with pytest.raises(Refused, match=f"{table} is gone, with all that it held.*restore sessions 2 --give-up-results"):
+        back_to(by_hand, "2")
+    assert not Path(by_hand.tables.path(table)).exists()
+    away.rename(by_hand.tables.path(table))
+    hours(by_hand, 11)
+    assert sessions(by_hand) == [8, 9, 10]
+    gone(by_hand, table)
+    lost: list[str] = []
+    back_to(by_hand, "latest", lost)
+    assert f"{table} is gone" in lost[0]
+    hours(by_hand, 12)
+    assert sessions(by_hand) == ([11] if table == "results" else [8, 9, 10, 11])
+
+
+def test_table_state_that_is_gone_is_refused_and_a_savepoint_brings_it_back_with_its_results(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    create_savepoint(by_hand.tables, by_hand.head(), "good", NOW)
+    hours(by_hand, 11)
+    gone(by_hand, "state")
+    with pytest.raises(Refused, match=r"state is gone.*up to epoch 4.*restore a savepoint"):
+        recover(by_hand.tables)
+    assert not Path(by_hand.tables.path("state")).exists()
+    back_to(by_hand, "savepoint:good")
+    assert by_hand.head().manifest.epoch == 5
+    hours(by_hand, 11, 12)
+    assert sessions(by_hand) == [8, 9, 10, 11]
+    assert numbers(by_hand) == [1, 2, 3, 5, 6, 7]
+
+
+def test_a_crash_while_the_tables_are_made_is_no_loss(by_hand: ByHand) -> None:
+    planned = by_hand.planned([("ann", at("08:00"), 8)], at("08:00"))
+    by_hand.tables.create({"state": planned.plan.bound.table_schemas["state"]})
+    assert recover(by_hand.tables) is None
+    hours(by_hand, 8, 9)
+    assert sessions(by_hand) == [8]
+
+
+def test_a_folder_that_was_renamed_is_refused_with_both_names(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    Path(by_hand.tables.path("state")).parent.rename(by_hand.folder / "warehouse" / "others")
+    renamed = ByHand(by_hand.folder, session_pipeline(name="others"))
+    with pytest.raises(Refused, match=r"pipeline 'sessions', not of 'others'.*renamed"):
+        recover(renamed.tables)
+    with pytest.raises(Refused, match="not of 'others'"):
+        restore(renamed.tables, find_snapshot(renamed.tables, "1"), NOW)
+
+
+def test_a_state_commit_says_what_each_table_holds_then(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    by_hand.tables.open("state").alter.set_table_description("somebody was here")
+    told = recovery.published_by(by_hand.head().handle)
+    assert told is not None
+    assert told.before == {"results": 1, "late": 0, "rejects": 0, "epochs": 1}
+    assert told.after == {"results": 2, "late": 2, "rejects": 0, "epochs": 2}
+    assert {
+        table: by_hand.tables.open(table).transaction_version("tidegate/sessions") or 0 for table in PUBLISHED
+    } == told.after
+
+
+def test_only_logs_that_can_not_be_read_are_touched(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    assert set_aside_damaged(by_hand.tables) == []
+    cut(by_hand, "epochs")
+    (told,) = set_aside_damaged(by_hand.tables)
+    assert "epochs/_delta_log/damaged: 00000000000000000002.json" in told
+
+
+def test_what_readers_see_was_made_to_last_before(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order on disk: the files of every table, the entry of state, and then those of the published tables."""
+    hours(by_hand, 8)
+    synced: list[str] = []
+    real = Warehouse.make_durable
+
+    def make_durable(self: Warehouse, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        real(self, path, names, folder)
+        synced.extend([f"{Path(path).parent.name} log"] if path.endswith("_delta_log") else [])
+        synced.extend([f"{Path(path).name} file" for _ in names])
+
+    monkeypatch.setattr(Warehouse, "make_durable", make_durable)
+    hours(by_hand, 9)
+    assert [name for name in synced if name.endswith("log")] == ["state log", "results log", "late log", "epochs log"]
+    at_commit = synced.index("state log")
+    assert {"state file", "results file", "late file"} <= set(synced[:at_commit])
+    assert "results file" not in synced[at_commit:]

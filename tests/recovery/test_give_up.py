@@ -1,0 +1,245 @@
+"""Published rows that can't be had: of damaged files, and of lines that were left. Named first, given up on request."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.epoch import publish as publish_step
+from pipelines.errors import Refused
+from pipelines.lease import Lease
+from pipelines.snapshots import commit as commit_step
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.forget import forget
+from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.line import come_back_whole
+from pipelines.snapshots.manifest import Manifest
+from pipelines.snapshots.recovery import recover
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.savepoint import create_savepoint
+from pipelines.storage import active_files
+from pipelines.tables.compaction import compact
+from pipelines.tables.pipeline_tables import PipelineTables
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
+
+pytestmark = pytest.mark.recovery
+
+NOW = 1_800_000_000_000
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> ByHand:
+    return ByHand(tmp_path / "lake")
+
+
+def hours(by_hand: ByHand, *numbers: int) -> None:
+    for number in numbers:
+        recover(by_hand.tables)
+        by_hand.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
+
+
+def sessions(by_hand: ByHand) -> list[int]:
+    return sorted(by_hand.rows("results")["total"].to_pylist())
+
+
+def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None, **options: bool) -> None:
+    found = find_snapshot(by_hand.tables, target)
+    restore(by_hand.tables, found, NOW, give_up=None if give_up is None else give_up.append, **options)
+
+
+def keep(by_hand: ByHand, snapshots: int) -> None:
+    with Lease(by_hand.tables, "vacuum", lambda: NOW):
+        vacuum(by_hand.tables, Retention(snapshots, timedelta(0)), NOW)
+
+
+def rot(by_hand: ByHand, table: str, number: int = 0) -> str:
+    """Damage an active file of a table, of those with the oldest epochs first; its name."""
+    found = sorted(active_files(by_hand.tables.open(table)), key=lambda file: file["min.epoch"])[number]["path"]
+    file = Path(by_hand.tables.path(table), found)
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    file.write_bytes(data)
+    return str(found)
+
+
+def test_a_damaged_file_of_which_nothing_stays_does_not_keep_anything_from_a_restore(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    rot(by_hand, "results", -1)
+    back_to(by_hand, "2")
+    hours(by_hand, 10, 11)
+    assert sessions(by_hand) == [8, 9, 10]
+
+
+def test_a_start_from_scratch_does_not_read_what_it_replaces(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    compact(by_hand.tables, "results")
+    rot(by_hand, "results")
+    head = by_hand.head()
+    planned = by_hand.planned([("ann", at("08:00"), 8), ("ann", at("09:00"), 9)], at("09:00"))
+    anew = planned.plan.replacing(head)
+    by_hand.committed(type(planned)(anew, planned.rows))
+    recover(by_hand.tables)
+    assert by_hand.rows("epochs")["epoch"].to_pylist() == [4]
+
+
+@pytest.mark.parametrize("table", ["results", "epochs"])
+def test_a_file_that_can_not_be_rewritten_is_refused_before_anything_is_committed(by_hand: ByHand, table: str) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    compact(by_hand.tables, table)
+    file = rot(by_hand, table)
+    version = by_hand.head().version
+    with pytest.raises(Refused, match=rf"nothing was committed: {file}") as refused:
+        back_to(by_hand, "2")
+    assert "tidegate restore sessions latest --give-up-results" in str(refused.value)
+    assert by_hand.head().version == version
+    hours(by_hand, 12)
+    lost: list[str] = []
+    back_to(by_hand, "latest", lost)
+    assert len(lost) == 1
+    assert f"of table {by_hand.tables.path(table)} are lost with file {file}" in lost[0]
+    back_to(by_hand, "2")
+    hours(by_hand, 10, 11)
+    assert sessions(by_hand) == ([9, 10] if table == "results" else [8, 9, 10])
+
+
+def test_a_commit_before_the_look_at_what_it_rewrites_locks_the_pipeline(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: the state is committed first, and then the damaged file is met at every start."""
+    hours(by_hand, 8, 9, 10, 11)
+    compact(by_hand.tables, "results")
+    rot(by_hand, "results")
+    monkeypatch.setattr(commit_step, "check_removable", lambda *ignored: None)
+    for _ in range(2):
+        with pytest.raises(Refused, match="can't be read"):
+            back_to(by_hand, "2")
+        with pytest.raises(Refused, match="can't be read"):
+            recover(by_hand.tables)
+    # Even from there: who was locked before this was looked at, has a way on.
+    lost: list[str] = []
+    back_to(by_hand, "latest", lost)
+    monkeypatch.undo()
+    hours(by_hand, 10, 11)
+    assert sessions(by_hand) == [9, 10]
+
+
+def test_a_forgetting_that_can_not_look_into_a_file_erases_nothing_and_goes_on_without_the_file(
+    by_hand: ByHand,
+) -> None:
+    hours(by_hand, 8, 9, 10)
+    rot(by_hand, "results")
+    with pytest.raises(Refused, match="can't be read"):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+    back_to(by_hand, "latest", [])
+    with Lease(by_hand.tables, "forget", lambda: NOW):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+    assert sessions(by_hand) == []
+
+
+def test_what_is_given_up_is_rolled_forward_after_a_crash(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    compact(by_hand.tables, "results")
+    rot(by_hand, "results")
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.snapshots.restore.publish", _die)
+        with pytest.raises(KeyboardInterrupt):
+            back_to(by_hand, "2", [])
+    hours(by_hand, 10, 11)
+    assert sessions(by_hand) == [9, 10]
+
+
+def _die(tables: PipelineTables, manifest: Manifest) -> None:
+    if manifest.kind == "restore":
+        raise KeyboardInterrupt
+
+
+def test_a_savepoint_of_a_left_line_is_restored_with_the_results_that_can_be_had(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    create_savepoint(by_hand.tables, by_hand.head(), "before-release", NOW)
+    back_to(by_hand, "1")
+    hours(by_hand, 11)
+    keep(by_hand, 1)
+    with pytest.raises(Refused, match=r"left at epoch 1.*restore sessions savepoint:before-release --give-up-results"):
+        back_to(by_hand, "savepoint:before-release")
+    lost: list[str] = []
+    back_to(by_hand, "savepoint:before-release", lost)
+    assert any("what epoch 2 of it published is no longer retained" in text for text in lost)
+    hours(by_hand, 11, 12)
+    # Windows that fired on the left line are lost, and nothing else is.
+    assert sessions(by_hand) == [10, 11]
+
+
+def test_every_listed_snapshot_says_if_it_comes_back_whole_and_is_restored_then(by_hand: ByHand) -> None:
+    hours(by_hand, *range(8, 15))
+    back_to(by_hand, "1")
+    keep(by_hand, 3)
+    whole = come_back_whole(by_hand.tables, list_snapshots(by_hand.tables))
+    assert whole == {8: True, 7: False, 6: False}
+    for target in ("6", "7"):
+        with pytest.raises(Refused, match=f"restore sessions {target} --give-up-results") as refused:
+            back_to(by_hand, target)
+        assert "epoch 1 can be restored" not in str(refused.value)
+    lost: list[str] = []
+    back_to(by_hand, "6", lost)
+    assert lost
+    hours(by_hand, 14, 15)
+    assert sessions(by_hand)[-2:] == [13, 14]
+
+
+def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours(by_hand, 8, 9, 10)
+    create_savepoint(by_hand.tables, by_hand.head(), "third", NOW)
+    back_to(by_hand, "1")
+    hours(by_hand, 12)
+    real = list_snapshots
+    monkeypatch.setattr(
+        "pipelines.snapshots.line.list_snapshots",
+        lambda tables: [entry for entry in real(tables) if entry.manifest["epoch"] != 2],
+    )
+    with pytest.raises(Refused, match=r"epoch 1 can be restored without a loss"):
+        back_to(by_hand, "savepoint:third")
+
+
+def test_a_savepoint_made_in_a_copy_of_the_warehouse_is_not_taken_for_one_of_this_line(
+    by_hand: ByHand, tmp_path: Path
+) -> None:
+    hours(by_hand, 8, 9)
+    shutil.copytree(by_hand.folder, tmp_path / "copy")
+    copy = ByHand(tmp_path / "copy")
+    hours(by_hand, 10, 11)
+    for number in (20, 21):
+        copy.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
+    create_savepoint(copy.tables, copy.head(), "theirs", NOW)
+    path = "sessions/savepoints/theirs"
+    shutil.copytree(copy.warehouse.path(path), by_hand.warehouse.path(path))
+    with pytest.raises(Refused, match=r"left at epoch 2.*--give-up-results"):
+        back_to(by_hand, "savepoint:theirs")
+    lost: list[str] = []
+    back_to(by_hand, "savepoint:theirs", lost)
+    assert lost
+    assert by_hand.head().manifest.epoch == 5
+    # Of the epochs after the copy, 3 and 4, nothing of this warehouse stays.
+    assert sessions(by_hand) == [8]
+    hours(by_hand, 22)
+    assert sessions(by_hand) == [8, 21]
+
+
+def test_a_start_with_nothing_damaged_gives_nothing_up(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    lost: list[str] = []
+    version = by_hand.head().version
+    back_to(by_hand, "latest", lost)
+    assert (lost, by_hand.head().version) == ([], version)
+
+
+def test_a_file_goes_unread_only_if_all_its_epochs_go() -> None:
+    work = publish_step.Publish(remove_epochs=(3, 4, 6))
+    spans = {(3, 4): True, (3, 3): True, (3, 5): False, (3, 6): False, (2, 3): False, (None, None): False}
+    for (first, last), whole in spans.items():
+        file = {"path": "a", "min.epoch": first, "max.epoch": last}
+        assert publish_step._goes_whole(file, work) is whole

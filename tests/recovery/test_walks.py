@@ -1,0 +1,52 @@
+"""Whatever is done to a pipeline, its tables hold what comes out from scratch, or a refusal names a way on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import Refused
+from pipelines.snapshots import line, recovery
+from pipelines.snapshots.losses import Losses
+from tests.recovery.walks import Walk
+
+pytestmark = pytest.mark.recovery
+
+SEED = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+def test_a_walk_ends_as_a_computation_from_scratch_does(tmp_path: Path, seed: int) -> None:
+    Walk(tmp_path / "walk", seed).run(steps=10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEED + 2, SEED + 32))
+def test_a_longer_walk_does_too(tmp_path: Path, seed: int) -> None:
+    Walk(tmp_path / "walk", seed).run(steps=24)
+
+
+def test_a_walk_finds_state_that_goes_on_behind_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: nothing looks at what the published tables know."""
+    monkeypatch.setattr(recovery, "check_agreement", lambda *ignored: None)
+    with pytest.raises(AssertionError, match=r"seed 2, after .*: (windows|late rows|epochs) "):
+        Walk(tmp_path / "walk", 2).run(steps=12)
+
+
+def test_a_walk_finds_advice_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: a line that was left is refused, with epoch 0 to go back to, and listed all the same."""
+
+    def settle(self: Losses) -> None:
+        if self.found and not self.accepted:
+            raise Refused(f"{self.found[0]}. Restore epoch 0 or one before it, `tidegate restore sessions 0`")
+
+    monkeypatch.setattr(Losses, "settle", settle)
+    monkeypatch.setattr(
+        line, "come_back_whole", lambda tables, entries: {entry.manifest["epoch"]: True for entry in entries}
+    )
+    with pytest.raises(AssertionError, match=r"seed 7, after .*: (epoch \d+ is listed|'0' is no snapshot)"):
+        Walk(tmp_path / "walk", 7).run(steps=12)
