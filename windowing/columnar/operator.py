@@ -7,6 +7,7 @@ state rows of their keys, such as ranges of key groups: memory is bounded by the
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -189,7 +190,7 @@ class ColumnarOperator:
         timers = pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None
         return Outcome(
             PaneRows.joined(panes or [self._no_panes()]).table(keys, result),
-            pa.concat_tables(late) if late else NO_LATE,
+            pa.concat_tables(late) if late else no_late(),
             state,
             counters,
             timers,
@@ -204,15 +205,13 @@ class ColumnarOperator:
         )
 
 
-NO_LATE = pa.table(
-    {
-        "row": pa.array([], pa.int64()),
-        "reason": pa.array([], pa.string()),
-        "watermark": pa.array([], pa.int64()),
-        "window_start": pa.array([], pa.int64()),
-        "window_end": pa.array([], pa.int64()),
-    }
-)
+@cache
+def no_late() -> pa.Table:
+    """Late elements of an epoch that has none. Made when asked for: making an array imports pandas."""
+    columns = [("row", pa.int64()), ("reason", pa.string())]
+    return pa.schema(
+        [*columns, *((name, pa.int64()) for name in ("watermark", "window_start", "window_end"))]
+    ).empty_table()
 
 
 def _too_far(timestamps: Int64s) -> bool:

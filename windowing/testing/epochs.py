@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windowing.columnar import Elements, Outcome, Timeline
-from windowing.columnar.operator import NO_LATE
+from windowing.columnar.operator import no_late
 from windowing.compute import Windows
 from windowing.keys import KeySchema, window_identity
 from windowing.operators.event_order import advance
@@ -55,7 +55,7 @@ def row_epoch(
                 }
                 for row, record in zip(late_rows, late, strict=True)
             ],
-            schema=NO_LATE.schema,
+            schema=no_late().schema,
         ),
         state.to_table(operator.state_rows(), max_parallelism),
         operator.counters,
