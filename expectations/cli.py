@@ -31,15 +31,23 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     from expectations.pinned import pin
     from expectations.run import run_suites
     from expectations.suites import suites
+    from pipelines.driver import system_clock
     from pipelines.storage import warehouse_of
+    from pipelines.tables import quality as outcomes
     from pipelines.tables.pipeline_tables import PipelineTables
+    from pipelines.work_folder import DAY, clean_work
 
     own = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
     if own is not None and not hasattr(own, "expectations"):
         raise UsageError(f"pipelines.{pipeline}.suite = {path!r}: it is a {type(own).__name__}, no ExpectationSuite")
     tables = PipelineTables(warehouse_of(config), pipeline)
-    pinned = pin(tables, config.pipeline(pipeline), epoch)
-    run = run_suites(suites(pinned, own), pinned, tables, config.work_folder / "quality" / pipeline)
+    folder = config.quality_folder(pipeline)
+    folder.mkdir(parents=True, exist_ok=True)
+    pinned = pin(tables, config.pipeline(pipeline), epoch, folder)
+    run = run_suites(suites(pinned, own), pinned, tables, folder)
+    now = system_clock()
+    outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
+    clean_work(config.work_folder, config.retain_work_days, now)
     report = None
     if with_report:
         from pipelines.report.page import write_report
@@ -59,10 +67,11 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     screen.show(
         {
             **_of_snapshot(pinned),
-            "windows": len(pinned.fresh),
+            "windows": pinned.fresh_windows,
+            "looked_from": None if pinned.scope.proof is None else pinned.scope.proof.epoch,
             "quality": run.state,
             "success": not run.is_critical,
-            "checks": [asdict(check) for check in run.checks],
+            "checks": [{**asdict(check), "proof": check.proof is not None} for check in run.checks],
             "docs": str(run.docs),
             "report": None if report is None else str(report),
         },
@@ -82,7 +91,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
 
 def _found(pinned: Pinned) -> str:
     since = "" if pinned.since is None else f" since epoch {pinned.since}"
-    return f"{len(pinned.fresh)} windows became final{since}"
+    return f"{pinned.fresh_windows} windows became final{since}"
 
 
 def _of_snapshot(pinned: Pinned) -> dict[str, Any]:

@@ -6,54 +6,43 @@ found wrong is looked at again until it holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.tables import quality, results
-from pipelines.tables.pinned import PinnedTables
+from pipelines.tables.pinned import PinnedEpoch
 from pipelines.tables.pipeline_tables import PipelineTables
 
 
-@dataclass(frozen=True)
-class Fresh:
-    """What no check that passed has seen.
+def since_of(own: PipelineTables, pinned: PinnedEpoch) -> int | None:
+    """The newest epoch before the pinned one whose check passed; None if there is none.
+
+    Epochs that a restore or a re-run replaced are not among these, whatever their checks said.
+    """
+    numbers = pinned.epochs["epoch"]
+    return quality.newest_passed(own, numbers.filter(pc.less(numbers, pinned.snapshot.manifest.epoch)).to_pylist())
+
+
+def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None) -> pa.Table:
+    """Of final windows those that were not final at an epoch, or that something was put out for since.
 
     Args:
-        since: the newest epoch before the pinned one whose check passed; None if there is none.
-        windows: final ones that were not final then, or that something was put out for since.
-        interval: event time that was run since, `start` and `end` in epoch milliseconds; None of a stream.
+        windows: that are final now.
+        epochs: rows of table epochs.
+        since: the epoch; None takes them all.
     """
-
-    since: int | None
-    windows: pa.Table
-    interval: dict[str, int] | None
-
-
-def find_fresh(own: PipelineTables, tables: PinnedTables, final: pa.Table) -> Fresh:
-    """What is new to a check.
-
-    Args:
-        own: the pipeline's tables.
-        tables: the same as of an epoch.
-        final: the windows that are final then.
-    """
-    # Epochs that a restore or a re-run replaced are not among these, whatever their checks said.
-    before = tables.epochs.filter(pc.less(tables.epochs["epoch"], tables.manifest.epoch))
-    since = quality.newest_passed(own, before["epoch"].to_pylist())
     if since is None:
-        return Fresh(None, final, _interval(tables.epochs))
-    watermark = before.filter(pc.equal(before["epoch"], since))["watermark"][0]
-    is_new = pc.greater(final["epoch"], since)
-    if results.has_panes(final.schema) and watermark.is_valid:
-        is_new = pc.or_kleene(is_new, pc.greater(final["final_at"], watermark))
-    return Fresh(
-        since, final.filter(is_new), _interval(tables.epochs.filter(pc.greater(tables.epochs["epoch"], since)))
-    )
+        return windows
+    watermark = epochs.filter(pc.equal(epochs["epoch"], since))["watermark"][0]
+    is_new = pc.greater(windows["epoch"], since)
+    if results.has_panes(windows.schema) and watermark.is_valid:
+        is_new = pc.or_kleene(is_new, pc.greater(windows["final_at"], watermark))
+    return windows.filter(is_new)
 
 
-def _interval(made: pa.Table) -> dict[str, int] | None:
+def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:
+    """Event time that was run since an epoch, `start` and `end` in epoch milliseconds; None of a stream."""
+    made = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
     starts, ends = (
         made[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()) for name in ("interval_start", "interval_end")
     )

@@ -7,22 +7,25 @@ A row that was lost or came twice stands out here, whichever table it was in. Wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.snapshots.manifest import Manifest
+from pipelines.snapshots.manifest import Line, Manifest
 from pipelines.tables import results
-from pipelines.tables.key_groups import key_groups
-from pipelines.tables.pinned import PinnedTables
 from pipelines.window_shape import WindowShape
 
 _PRUNED = ("late", "rejected")
 """What is counted of rows that `tidegate late prune` may take away, all of an epoch at once."""
+
+ELEMENTS = "elements in windows"
+
+Ints = npt.NDArray[Any]
 
 
 class Entry(NamedTuple):
@@ -36,26 +39,45 @@ class Entry(NamedTuple):
     found: int
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Rows of a table that counters are held against: their number by epoch and key group, if that can be known."""
+class RowCounts:
+    """Rows of the tables by epoch and range of key groups, as they are read.
 
-    by_epoch: dict[int, np.ndarray]
-    by_group: bool
+    Args:
+        epochs: rows of table epochs; of other epochs nothing is counted.
+        max_parallelism: number of key groups.
+    """
 
-    @classmethod
-    def of(cls, epochs: np.ndarray, groups: np.ndarray | None) -> _Found:
-        """Count rows by their epoch and key group."""
-        size = 1 if groups is None or not len(groups) else int(groups.max()) + 1
-        placed = np.zeros(len(epochs), dtype=np.int64) if groups is None else groups
-        numbers, rank = np.unique(epochs, return_inverse=True)
-        counts = np.bincount(rank * size + placed, minlength=len(numbers) * size).reshape(len(numbers), size)
-        return cls(dict(zip(numbers.tolist(), counts, strict=True)), groups is not None)
+    def __init__(self, epochs: pa.Table, max_parallelism: int) -> None:
+        self._epochs = epochs.to_pylist()
+        self._every = (0, max_parallelism - 1)
+        self._starts = {row["epoch"]: np.array([first for first, _ in self._ranges(row)]) for row in self._epochs}
+        self._by_group: dict[str, bool] = {}
+        self._found: dict[tuple[str, int], Ints] = {}
 
-    def count(self, epoch: int, first: int, last: int) -> int:
-        """Rows of an epoch in a range of key groups."""
-        counts = self.by_epoch.get(epoch)
-        return 0 if counts is None else int(counts[first : last + 1].sum())
+    def take(self, what: str, epochs: Ints, groups: Ints | None) -> None:
+        """Count rows by their epoch, and by their key groups where these are known."""
+        self._by_group[what] = groups is not None
+        for epoch in np.unique(epochs).tolist():
+            if epoch not in self._starts:
+                continue
+            starts = self._starts[epoch] if groups is not None else np.zeros(1, np.int64)
+            own = np.zeros(int((epochs == epoch).sum()), np.int64) if groups is None else groups[epochs == epoch]
+            counts = np.bincount(np.searchsorted(starts, own, side="right") - 1, minlength=len(starts))
+            known = self._found.get((what, epoch))
+            self._found[what, epoch] = counts if known is None else known + counts
+
+    def entries(self) -> Iterator[Entry]:
+        """Each count of an epoch beside the rows that were found."""
+        for row in self._epochs:
+            for what, by_group in self._by_group.items():
+                ranges = self._ranges(row) if by_group else [self._every]
+                found = self._found.get((what, row["epoch"]), np.zeros(len(ranges), np.int64))
+                told = [row[what]] if not by_group or not row.get("shards") else [one[what] for one in row["shards"]]
+                for (first, last), counted, rows in zip(ranges, told, found.tolist(), strict=True):
+                    yield Entry(row["epoch"], what, first, last, counted or 0, rows)
+
+    def _ranges(self, row: dict[str, Any]) -> list[tuple[int, int]]:
+        return [(shard["first"], shard["last"]) for shard in row.get("shards") or ()] or [self._every]
 
 
 class Erased(NamedTuple):
@@ -83,73 +105,107 @@ class Erased(NamedTuple):
         return is_whole and self.pruned is not None and entry.epoch < self.pruned
 
 
-def ledger(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> pd.DataFrame:
-    """One row a count; `counted` and `found` must be equal.
+@dataclass
+class Contents:
+    """What the snapshot and the final windows hold, by key group.
 
     Args:
-        tables: as of an epoch.
-        shape: of the windows.
-        final: the final windows.
+        groups: number of key groups.
     """
-    manifest = tables.manifest
-    found = _found_rows(tables)
-    erased = Erased.of(tables.epochs)
-    entries: list[Entry] = []
-    every_group = (0, manifest.max_parallelism - 1)
-    for row in tables.epochs.to_pylist():
-        for what, rows in found.items():
-            shards = row.get("shards") if rows.by_group else None
-            ranges = [(shard["first"], shard["last"], shard[what]) for shard in shards or ()]
-            for first, last, counted in ranges or [(*every_group, row[what])]:
-                entry = Entry(row["epoch"], what, first, last, counted or 0, rows.count(row["epoch"], first, last))
-                if not erased.explains(entry):
-                    entries.append(entry)
-    entries.extend(_snapshot_entries(tables, shape if erased.forgotten is None else None, final))
+
+    groups: int
+    open_windows: Ints = field(init=False)
+    elements: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open_windows, self.elements = (np.zeros(self.groups, np.int64) for _ in range(2))
+
+    def take_state(self, rows: pa.Table | pa.RecordBatch, count: str | None) -> None:
+        """Rows of the snapshot; `count` names the result that counts the elements of a window."""
+        is_open = pc.and_(pc.equal(rows["namespace"], "window"), rows["in_flight"]).to_numpy(zero_copy_only=False)
+        groups = rows["key_group"].to_numpy(zero_copy_only=False)[is_open]
+        self.open_windows += np.bincount(groups, minlength=self.groups)
+        if count is not None:
+            self.elements += self._sums(groups, rows[f"acc_{count}"].to_numpy(zero_copy_only=False)[is_open])
+
+    def take_final(self, groups: Ints, counts: pa.ChunkedArray, sign: int = 1) -> None:
+        """Final windows with their number of elements; taken off again where the sign is -1."""
+        self.elements += sign * self._sums(groups, counts.to_numpy())
+
+    def _sums(self, groups: Ints, counts: Ints) -> Ints:
+        counts = np.nan_to_num(counts.astype(np.float64))
+        # Exact: below 2 ** 53, and a table has fewer rows.
+        return np.bincount(groups, weights=counts, minlength=self.groups).astype(np.int64)
+
+
+class Taken(NamedTuple):
+    """Elements that windows took up to an epoch, and those of them that final windows held, each once for a window."""
+
+    taken: int
+    final: int
+
+
+def snapshot_entries(
+    manifest: Manifest, made: pa.Table, shape: WindowShape | None, contents: Contents, before: Taken | None
+) -> Iterator[Entry]:
+    """Counts that hold of the snapshot as a whole: its open windows, and every element since the beginning.
+
+    Args:
+        manifest: of the snapshot.
+        made: rows of table epochs that are new since `before`, else all.
+        shape: of the windows; None leaves the elements out.
+        contents: of the snapshot and of the final windows, those that were final before left out.
+        before: what an earlier check found; None where all is looked at.
+    """
+    ranges = _ranges(manifest)
+    for first, last, counters in ranges:
+        is_open = int(contents.open_windows[first : last + 1].sum())
+        yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
+    if not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
+        return
+    if before is None and not is_whole(made, manifest.line):
+        # Rows of old epochs don't stay for ever, and nothing else tells how many elements they took.
+        return
+    by_range = _taken(made) if before is None else None
+    for first, last, _ in ranges if by_range is not None else [(0, manifest.max_parallelism - 1, {})]:
+        elements = int(contents.elements[first : last + 1].sum()) + (0 if before is None else before.final)
+        inside = taken_in_all(made, before) if by_range is None else int(by_range[first : last + 1].sum())
+        yield Entry(manifest.epoch, ELEMENTS, first, last, inside * shape.multiplicity, elements)
+
+
+def counts_elements(manifest: Manifest, shape: WindowShape | None) -> bool:
+    """Whether every element is counted in all its windows: one behind the watermark may miss some of several."""
+    is_exact = shape is not None and (shape.multiplicity == 1 or manifest.order == "event")
+    return is_exact and shape is not None and shape.count is not None and shape.multiplicity is not None
+
+
+def is_whole(made: pa.Table, line: Line) -> bool:
+    """Whether table epochs has a row of every epoch on a line."""
+    return len(made) == sum(last - first + 1 for first, last in line)
+
+
+def taken_in_all(made: pa.Table, before: Taken | None = None) -> int:
+    """Elements that windows took: on time, or reopened when they had been late."""
+    reopened = pc.sum(made["reopened"]).as_py() if "reopened" in made.column_names else 0
+    new = int(pc.sum(made["on_time"]).as_py() or 0) + int(reopened or 0)
+    return new + (0 if before is None else before.taken)
+
+
+def frame_of(entries: list[Entry]) -> pd.DataFrame:
+    """Entries as a table."""
     return pd.DataFrame(entries, columns=list(Entry._fields)).convert_dtypes(dtype_backend="numpy_nullable")
 
 
-def _found_rows(tables: PinnedTables) -> dict[str, _Found]:
-    key, max_parallelism = tables.key, tables.manifest.max_parallelism
-    found = {"rejected": _Found.of(tables.rejects["epoch"].to_numpy(), None)}
-    rows = tables.late
-    # A derived key column is not among the input's.
-    has_key = set(key) <= set(rows.column_names)
-    groups = key_groups(rows, key, max_parallelism).to_numpy() if has_key else None
-    found["late"] = _Found.of(rows["epoch"].to_numpy(), groups)
-    if "reopened" in rows.column_names and "reopened" in tables.epochs.column_names:
-        marks = pc.fill_null(rows["reopened"], 0).to_numpy()
-        found["reopened"] = _Found.of(marks, groups)
-    panes = tables.results
+def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
+    """Count rows of table results by what was counted of them."""
     if not results.has_panes(panes.schema):
-        return found
-    groups = key_groups(panes, key, max_parallelism).to_numpy()
-    numbers, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
-    is_result = pc.equal(panes["op"], "+").to_numpy()
+        return
+    epochs, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
+    is_result = pc.equal(panes["op"], "+").to_numpy(zero_copy_only=False)
     for name in ("early", "on_time", "late"):
         chosen = is_result & (timing == name)
-        found[f"fired_{name}"] = _Found.of(numbers[chosen], groups[chosen])
-    found["withdrawn"] = _Found.of(numbers[~is_result], groups[~is_result])
-    return found
-
-
-def _snapshot_entries(tables: PinnedTables, shape: WindowShape | None, final: pa.Table) -> Iterator[Entry]:
-    """Counts that hold of the snapshot as a whole: its open windows, and every element since the beginning."""
-    manifest, made, state = tables.manifest, tables.epochs, tables.state
-    groups = state["key_group"].to_numpy()
-    in_flight = pc.and_(pc.equal(state["namespace"], "window"), state["in_flight"]).to_numpy(zero_copy_only=False)
-    ranges = _ranges(manifest)
-    for first, last, counters in ranges:
-        inside = in_flight & (groups >= first) & (groups <= last)
-        yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], int(inside.sum()))
-    if not _is_exact(manifest, shape) or shape is None or shape.count is None or shape.multiplicity is None:
-        return
-    final_groups = key_groups(final, tables.key, manifest.max_parallelism).to_numpy()
-    taken = _taken(made)
-    for first, last, _ in ranges if taken is not None else [(0, manifest.max_parallelism - 1, {})]:
-        elements = _sum(final[shape.count], (final_groups >= first) & (final_groups <= last))
-        elements += _sum(state[f"acc_{shape.count}"], in_flight & (groups >= first) & (groups <= last))
-        inside = _taken_in_all(made) if taken is None else taken[first : last + 1].sum()
-        yield Entry(manifest.epoch, "elements in windows", first, last, int(inside) * shape.multiplicity, int(elements))
+        counts.take(f"fired_{name}", epochs[chosen], groups[chosen])
+    counts.take("withdrawn", epochs[~is_result], groups[~is_result])
 
 
 def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
@@ -159,12 +215,7 @@ def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
     return [(0, manifest.max_parallelism - 1, manifest.counters)]
 
 
-def _is_exact(manifest: Manifest, shape: WindowShape | None) -> bool:
-    """Whether every element is in all its windows: one behind the watermark may miss some of several."""
-    return shape is not None and (shape.multiplicity == 1 or manifest.order == "event")
-
-
-def _taken(made: pa.Table) -> np.ndarray | None:
+def _taken(made: pa.Table) -> Ints | None:
     """Elements that windows took since the beginning, spread over key groups; None unless ranges never changed."""
     if "shards" not in made.column_names or made["shards"].null_count:
         return None
@@ -176,13 +227,3 @@ def _taken(made: pa.Table) -> np.ndarray | None:
         for shard in shards:
             taken[shard["first"]] += (shard["on_time"] or 0) + (shard.get("reopened") or 0)
     return taken
-
-
-def _taken_in_all(made: pa.Table) -> int:
-    """Elements that windows took since the beginning: on time, or reopened when they had been late."""
-    reopened = pc.sum(made["reopened"]).as_py() if "reopened" in made.column_names else 0
-    return int(pc.sum(made["on_time"]).as_py()) + int(reopened or 0)
-
-
-def _sum(column: pa.ChunkedArray, chosen: np.ndarray) -> int:
-    return int(pc.sum(column.filter(pa.array(chosen))).as_py() or 0)

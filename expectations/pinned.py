@@ -1,20 +1,30 @@
-"""What a check looks at: a pipeline's tables as of one epoch, as data frames."""
+"""What a check looks at: a pipeline's tables as of one epoch, in parts that fit into memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from expectations.fresh import find_fresh
-from expectations.ledger import ledger
+from expectations.fresh import fresh_windows, interval_since
+from expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
+from expectations.ledger import ELEMENTS, Entry, Erased, RowCounts, frame_of, snapshot_entries, taken_in_all
+from expectations.proof import Proof
 from expectations.restored import restored
+from expectations.scope import Scope, scope_of
+from expectations.slices import ROWS, Slices, hashes_of
+from expectations.tables_read import count_side_tables, final_windows, pass_over, slices_of, state_batches
 from pipelines import Pipeline
 from pipelines.snapshots.manifest import Manifest
-from pipelines.tables.pinned import pin_tables
+from pipelines.storage import arrow_schema
+from pipelines.tables import results
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.window_shape import WindowShape, window_shape
+from windowing.columnar.hashing import key_groups, window_ids
 
 
 @dataclass(frozen=True)
@@ -22,69 +32,159 @@ class Pinned:
     """A pipeline's tables as of one epoch: its rows and those of the epochs before it that still count.
 
     Args:
-        manifest: of the epoch's snapshot.
-        versions: of each table, that it was read at.
+        tables: of the pipeline.
+        scope: the epoch, and which rows are looked at.
         shape: of the windows; None where the pipeline computes something else.
         since: the newest epoch before it whose check passed; None if there is none.
         interval: event time that was run since, `start` and `end` in epoch milliseconds; None of a stream.
-        fresh: windows that became final since, one row each.
-        windows: all final windows, one row each.
-        panes: table results.
-        epochs: table epochs.
+        fresh_windows: how many windows became final since.
+        slices: rows of table results that are looked at, and what they stand beside.
+        epochs: table epochs, along the snapshot's line.
+        lines: epochs that each table has rows of.
+        files: of each table.
         ledger: what the epochs counted beside what the tables hold.
-        state: rows of the snapshot.
         restored: checksums of the newest restore, and of what it went back to.
+        proves: what the next check goes on from, if this one finds nothing.
     """
 
-    manifest: Manifest
-    versions: dict[str, int]
+    tables: PipelineTables
+    scope: Scope
     shape: WindowShape | None
     since: int | None
     interval: dict[str, int] | None
-    fresh: pd.DataFrame
-    windows: pd.DataFrame
-    panes: pd.DataFrame
+    fresh_windows: int
+    slices: Slices
     epochs: pd.DataFrame
+    lines: pd.DataFrame
+    files: pd.DataFrame
     ledger: pd.DataFrame
-    state: pd.DataFrame
     restored: pd.DataFrame
+    proves: Proof
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the epoch's snapshot."""
+        return self.scope.pinned.snapshot.manifest
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The version that each table was read at."""
+        return self.scope.pinned.versions
 
     @property
     def key(self) -> list[str]:
         """The key columns."""
         return list(self.manifest.schemas.key)
 
+    @property
+    def fresh(self) -> pd.DataFrame:
+        """Windows that became final since the newest check that passed, one row each, in one piece."""
+        parts = [
+            fresh_windows(final_windows(rows, self.manifest), self.scope.pinned.epochs, self.since)
+            for rows in self.slices
+        ]
+        return _frame(pa.concat_tables(parts))
 
-def pin(own: PipelineTables, pipeline: Pipeline, epoch: int | None = None) -> Pinned:
+    def windows(self) -> Iterator[pd.DataFrame]:
+        """Final windows, one row each, in parts; all of a key are in one."""
+        for rows in self.slices:
+            yield _frame(final_windows(rows, self.manifest))
+
+    def panes(self) -> Iterator[pd.DataFrame]:
+        """Rows of table results in parts: every pane of a window that got one since, and what was withdrawn."""
+        for rows in self.slices:
+            chosen = rows
+            if self.scope.proof is not None and results.has_panes(rows.schema):
+                touched = rows.filter(pc.greater(rows["epoch"], self.scope.proof.epoch))["window_id"]
+                is_touched = pc.is_in(rows["window_id"], value_set=touched.combine_chunks())
+                chosen = rows.filter(pc.or_(is_touched, pc.equal(rows["op"], "-")))
+            yield _frame(_with_ids(chosen, self.manifest))
+
+    def state(self) -> Iterator[pd.DataFrame]:
+        """Rows of the snapshot, in parts."""
+        empty = True
+        for batch in state_batches(self.tables, self.scope.pinned):
+            rows = pa.Table.from_batches([batch])
+            groups = key_groups(hashes_of(rows, tuple(self.key)), self.manifest.max_parallelism)
+            empty = False
+            yield _frame(rows.append_column(COMPUTED_GROUP, pa.array(groups, pa.int32())))
+        if empty:
+            none = arrow_schema(self.scope.pinned.snapshot.handle).empty_table()
+            yield _frame(none.append_column(COMPUTED_GROUP, pa.array([], pa.int32())))
+
+
+def pin(
+    own: PipelineTables,
+    pipeline: Pipeline,
+    epoch: int | None = None,
+    folder: Path | None = None,
+    rows_at_a_time: int = ROWS,
+) -> Pinned:
     """What to check of a pipeline as of an epoch.
 
     Args:
         own: the pipeline's tables.
         pipeline: as the code has it now.
         epoch: None takes the newest.
+        folder: where parts of the rows are kept while they are looked at; None takes the system's.
+        rows_at_a_time: how many rows are in memory together, about.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
         Refused: the epoch is not published yet, or was replaced by a later restore or re-run.
     """
-    tables = pin_tables(own, epoch)
-    shape = window_shape(pipeline, tables.manifest.stagger_offset)
-    final = tables.final_windows()
-    fresh = find_fresh(own, tables, final)
-    return Pinned(
-        tables.manifest,
-        tables.versions,
-        shape,
-        fresh.since,
-        fresh.interval,
-        _frame(fresh.windows),
-        _frame(final),
-        _frame(tables.results),
-        _frame(tables.epochs.drop_columns(["phases"])),
-        ledger(tables, shape, final),
-        _frame(tables.state),
-        restored(own, tables),
+    scope = scope_of(own, pipeline, epoch)
+    manifest, made = scope.pinned.snapshot.manifest, scope.pinned.epochs
+    shape = window_shape(pipeline, manifest.stagger_offset)
+    counts = RowCounts(scope.new_epochs, manifest.max_parallelism)
+    slices = slices_of(own, scope, counts, folder, rows_at_a_time)
+    count_side_tables(own, scope, counts)
+    read = pass_over(own, scope, shape, slices)
+    erased = Erased.of(pa.concat_tables([made, scope.pinned.others]))
+    before = None if scope.proof is None else scope.proof.taken_before
+    entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
+    # After an erasure nobody knows how many elements went with it.
+    is_counted = erased.forgotten is None and (scope.proof is None or before is not None)
+    of_snapshot = list(
+        snapshot_entries(manifest, scope.new_epochs, shape if is_counted else None, read.contents, before)
     )
+    tells = any(entry.what == ELEMENTS for entry in of_snapshot)
+    return Pinned(
+        tables=own,
+        scope=scope,
+        shape=shape,
+        since=scope.since,
+        interval=interval_since(made, scope.since),
+        fresh_windows=read.fresh,
+        slices=slices,
+        epochs=_frame(made.drop_columns([name for name in ("phases", "shards") if name in made.column_names])),
+        lines=scope.lines,
+        files=scope.files,
+        ledger=frame_of([*entries, *of_snapshot]),
+        restored=restored(own, scope.new_epochs),
+        proves=Proof(
+            epoch=manifest.epoch,
+            versions=scope.pinned.versions,
+            fingerprint=manifest.fingerprint,
+            watermark=manifest.watermark,
+            lateness=read.lateness,
+            taken=taken_in_all(scope.new_epochs, before) if tells else None,
+            final=read.final + (0 if before is None else before.final) if tells else None,
+        ),
+    )
+
+
+def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
+    """Panes, and beside their ids those that follow from key and bounds."""
+    if not results.has_panes(rows.schema):
+        return rows
+    hashes = hashes_of(rows, tuple(manifest.schemas.key))
+    # The global window has no bounds, and counts as one that begins and ends at 0.
+    bounds = [
+        rows[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).fill_null(0).to_numpy()
+        for name in ("window_start", "window_end")
+    ]
+    return rows.append_column(COMPUTED_ID, pa.array(window_ids(hashes, *bounds), pa.int64()))
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:

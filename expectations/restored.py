@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow as pa
 
 from pipelines.snapshots.contents import checksums, state_rows
 from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from pipelines.snapshots.savepoint import list_savepoints, read_savepoint
-from pipelines.tables.pinned import PinnedTables
 from pipelines.tables.pipeline_tables import PipelineTables
 
 COLUMNS = ("key_group", "recorded", "computed")
 
 
-def restored(tables: PipelineTables, pinned: PinnedTables) -> pd.DataFrame:
+def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
     """One row a key group; none where there was no restore, or its snapshots are no longer retained.
 
     Args:
         tables: of the pipeline.
-        pinned: the same as of an epoch; the newest restore before it counts.
+        epochs: rows of table epochs; the newest restore among them counts.
     """
-    restores = [row for row in pinned.epochs.to_pylist() if row["kind"] == "restore"]
+    restores = [row for row in epochs.to_pylist() if row["kind"] == "restore"]
     if not restores:
         return pd.DataFrame(columns=list(COLUMNS))
     newest = max(restores, key=lambda row: int(row["epoch"]))

@@ -1,18 +1,18 @@
-"""Run suites over pinned tables; results stay in a folder with Data Docs of all runs, and in table `quality`."""
+"""Run suites over pinned tables; results stay in table `quality`, and a page of each check in a folder."""
 
 from __future__ import annotations
 
-import fcntl
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
+from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
+from expectations.docs import write_page
 from expectations.pinned import Pinned
 from expectations.suites import CRITICAL, WARNING, TableSuite
 from pipelines.tables import quality, results, state
@@ -23,6 +23,8 @@ _ABOUT = ("column_list", "column", "column_A", "column_B", "key")
 _LENGTHS = ("size", "slide", "offset", "length")
 """Parameters in milliseconds."""
 
+_EXAMPLES = 5
+
 
 @dataclass(frozen=True)
 class QualityRun:
@@ -32,7 +34,7 @@ class QualityRun:
         pipeline: its name.
         epoch: that was checked.
         checks: one for each expectation.
-        docs: first page of the Data Docs.
+        docs: the page that lists all checks.
     """
 
     pipeline: str
@@ -57,6 +59,56 @@ class QualityRun:
         return "failed" if self.is_critical else "marked" if warned else "passed"
 
 
+@dataclass
+class Outcome:
+    """How an expectation went, over all parts of its rows.
+
+    Args:
+        expectation: as Great Expectations configures it.
+        severity: critical, warning or info.
+        success: whether it holds.
+        rows: that were looked at.
+        unexpected: how many rows break it; None where it is not about single rows.
+        observed: what was seen of rows in one part.
+        examples: some of the rows that break it.
+    """
+
+    expectation: Any
+    severity: str
+    success: bool = True
+    rows: int = 0
+    unexpected: int | None = None
+    observed: str = ""
+    examples: list[Any] = field(default_factory=list)
+
+    def take(self, result: Any, rows: int) -> None:
+        """Add the result of a part."""
+        raw = result.result or {}
+        self.success &= bool(result.success)
+        self.rows += rows
+        if "unexpected_count" in raw:
+            self.unexpected = (self.unexpected or 0) + int(raw["unexpected_count"])
+        if raw.get("observed_value") is not None:
+            self.observed = str(raw["observed_value"])
+        self.observed = self.observed or next(
+            (error["exception_message"] for error in _exceptions(result) if error.get("exception_message")), ""
+        )
+        left = _EXAMPLES - len(self.examples)
+        self.examples += list(raw.get("partial_unexpected_list") or ())[:left] if not result.success else []
+
+    @property
+    def told(self) -> str:
+        """What was seen, in words."""
+        if self.unexpected is None:
+            return self.observed
+        return f"{self.unexpected} of {self.rows} rows break it"
+
+    @property
+    def about(self) -> str:
+        """The columns or limits that it was given."""
+        return _about(self.expectation.kwargs)
+
+
 def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTables, folder: Path) -> QualityRun:
     """Check pinned tables, and keep how it went.
 
@@ -64,15 +116,15 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
         suites: what must hold.
         pinned: the tables.
         tables: of the pipeline, whose table `quality` gets the results.
-        folder: where results of all runs and Data Docs are kept, one for each pipeline.
+        folder: where the pages of all checks are kept, one for each pipeline.
     """
     folder.mkdir(parents=True, exist_ok=True)
     manifest = pinned.manifest
     now = datetime.now(UTC)
     check_id = uuid.uuid4().hex
     versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
-    with _alone_in(folder):
-        found = _validate_all(suites, folder, gx.RunIdentifier(run_name=f"epoch {manifest.epoch}", run_time=now))
+    context = gx_context()
+    found = [(suite, _validate(context, suite)) for suite in suites]
     checks = [
         QualityRow(
             check_id,
@@ -80,65 +132,51 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
             manifest.timeline,
             manifest.epoch,
             suite.table,
-            result.expectation_config.type,
-            _about(result.expectation_config.kwargs),
-            _severity(result),
-            bool(result.success),
-            _observed(result),
-            len(suite.rows),
+            outcome.expectation.type,
+            outcome.about,
+            outcome.severity,
+            outcome.success,
+            _with_example(outcome),
+            outcome.rows,
             *versions,
         )
-        for suite, results_of_suite in zip(suites, found, strict=True)
-        for result in results_of_suite
+        for suite, outcomes in found
+        for outcome in outcomes
     ]
+    run = QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), folder)
+    if checks and not run.is_critical:
+        checks[0] = replace(checks[0], proof=pinned.proves.to_json())
+    # Before the table: who reads there that a check failed finds its page.
+    docs = write_page(folder, pinned, check_id, now, run.state, found)
     quality.append(tables, checks)
-    docs = folder / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
-    return QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), docs)
+    return replace(run, checks=tuple(checks), docs=docs)
 
 
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other check uses a folder: Great Expectations keeps suites there that all runs overwrite."""
-    with (folder / "lock").open("w") as file:
-        # Given back when the file is closed, however the process ends.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _validate_all(suites: Sequence[TableSuite], folder: Path, run_id: Any) -> list[list[Any]]:
-    """The results of each suite; the folder has them and the pages that show them."""
-    context = gx.get_context(mode="file", project_root_dir=str(folder))
-    context.variables.progress_bars = {"globally": False}
-    pages: list[Any] = []
-    found = []
-    for suite in suites:
-        identifier, results_of_suite = _validate(context, suite, run_id)
-        pages += [identifier, identifier.expectation_suite_identifier]
-        found.append(results_of_suite)
-    # Once for all suites, because each time the page that lists every run is made anew.
-    context.build_data_docs(resource_identifiers=pages)
-    return found
-
-
-def _validate(context: Any, suite: TableSuite, run_id: Any) -> tuple[Any, list[Any]]:
-    """The results of one suite, which the context keeps, and under which name."""
-    source = context.data_sources.add_or_update_pandas(suite.table)
-    batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("epoch")
-    kept = context.suites.add_or_update(gx.ExpectationSuite(name=suite.table, expectations=list(suite.expectations)))
-    definition = context.validation_definitions.add_or_update(
-        gx.ValidationDefinition(name=suite.table, data=batch, suite=kept)
+def gx_context() -> Any:
+    """A context of Great Expectations that keeps nothing: neither suites nor pages."""
+    config = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(),
+        progress_bars={"globally": False},
+        analytics_enabled=False,
     )
-    checkpoint = context.checkpoints.add_or_update(
-        gx.Checkpoint(
-            name=suite.table,
-            validation_definitions=[definition],
-            result_format="SUMMARY",
-        )
-    )
-    ((identifier, result),) = checkpoint.run(
-        batch_parameters={"dataframe": suite.rows}, run_id=run_id
-    ).run_results.items()
-    return identifier, list(result.results)
+    return gx.get_context(mode="ephemeral", project_config=config)
+
+
+def _validate(context: Any, suite: TableSuite) -> list[Outcome]:
+    """How each expectation of a suite went over its parts."""
+    asset = context.data_sources.add_pandas(suite.table).add_dataframe_asset("rows")
+    batch = asset.add_batch_definition_whole_dataframe("part")
+    outcomes: list[Outcome] = []
+    for rows in suite.parts():
+        # An expectation belongs to one suite, and each part has one of its own.
+        copies = [expectation.copy(deep=True) for expectation in suite.expectations]
+        given = gx.ExpectationSuite(name=suite.table, expectations=copies)
+        result = batch.get_batch({"dataframe": rows}).validate(given, result_format="SUMMARY")
+        if not outcomes:
+            outcomes = [Outcome(one.expectation_config, _severity(one)) for one in result.results]
+        for outcome, one in zip(outcomes, result.results, strict=True):
+            outcome.take(one, len(rows))
+    return outcomes
 
 
 def _about(kwargs: dict[str, Any]) -> str:
@@ -153,15 +191,8 @@ def _severity(result: Any) -> str:
     return str(getattr(severity, "value", severity) or CRITICAL).lower()
 
 
-def _observed(result: Any) -> str:
-    raw = result.result or {}
-    observed = raw.get("observed_value")
-    if observed is None and "unexpected_count" in raw:
-        observed = f"{raw['unexpected_count']} of {raw.get('element_count')} unexpected"
-    examples = raw.get("partial_unexpected_list")
-    if observed is not None:
-        return f"{observed}{EXAMPLE}{examples[0]}" if examples and not result.success else str(observed)
-    return next((error["exception_message"] for error in _exceptions(result) if error.get("exception_message")), "")
+def _with_example(outcome: Outcome) -> str:
+    return f"{outcome.told}{EXAMPLE}{outcome.examples[0]}" if outcome.examples else outcome.told
 
 
 def _exceptions(result: Any) -> list[dict[str, Any]]:

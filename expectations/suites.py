@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import great_expectations.expectations as gxe
 import pandas as pd
@@ -17,18 +17,22 @@ CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Critical fails the task and holds the asset back, warning marks the run, info is recorded."""
 
 
+Parts: TypeAlias = Callable[[], Iterable[pd.DataFrame]]
+"""Gives the rows to check in parts; what a rule looks at together is in one."""
+
+
 @dataclass(frozen=True)
 class TableSuite:
     """What must hold of one table's rows.
 
     Args:
-        table: what it is about: final windows, panes, epochs, ledger or state.
-        rows: to check.
+        table: what it is about: final windows, panes, epochs, lines, files, ledger or state.
+        parts: the rows to check.
         expectations: of Great Expectations.
     """
 
     table: str
-    rows: pd.DataFrame
+    parts: Parts
     expectations: tuple[Any, ...]
 
 
@@ -42,14 +46,22 @@ def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
     found = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
         TableSuite("panes", pinned.panes, tuple(_panes(pinned))),
-        TableSuite("epochs", pinned.epochs, tuple(_epochs())),
-        TableSuite("ledger", pinned.ledger, tuple(_ledger())),
+        TableSuite("epochs", _whole(pinned.epochs), tuple(_epochs())),
+        TableSuite("lines", _whole(pinned.lines), tuple(_lines())),
+        TableSuite("files", _whole(pinned.files), tuple(_files())),
+        TableSuite("ledger", _whole(pinned.ledger), tuple(_ledger())),
         TableSuite("state", pinned.state, tuple(_state(pinned))),
-        TableSuite("restored state", pinned.restored, tuple(_restored(pinned))),
+        TableSuite("restored state", _whole(pinned.restored), tuple(_restored(pinned))),
     ]
     if own is not None:
-        found.insert(0, TableSuite(f"new final windows: {own.name}", pinned.fresh, tuple(own.expectations)))
+        # An expectation belongs to one suite, and the caller may use his again.
+        copies = tuple(expectation.copy(deep=True) for expectation in own.expectations)
+        found.insert(0, TableSuite(f"new final windows: {own.name}", lambda: (pinned.fresh,), copies))
     return [suite for suite in found if suite.expectations]
+
+
+def _whole(rows: pd.DataFrame) -> Parts:
+    return lambda: (rows,)
 
 
 def _windows(pinned: Pinned) -> Iterator[Any]:
@@ -64,6 +76,7 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
             size=shape.size, slide=shape.slide, offset=shape.offset, severity=CRITICAL
         )
         if _explains_sliding(pinned, shape):
+            looks_from = pinned.scope.looks_from
             yield invariants.ExpectElementsInEverySlidingWindow(
                 key=key,
                 count=shape.count,
@@ -72,6 +85,7 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
                 offset=shape.offset,
                 watermark=pinned.manifest.watermark,
                 lateness=shape.lateness,
+                since=None if looks_from is None else looks_from - shape.size,
                 severity=CRITICAL,
             )
     if shape.is_merging:
@@ -109,12 +123,25 @@ def _panes(pinned: Pinned) -> Iterator[Any]:
         ignore_row_if="either_value_is_missing",
         severity=CRITICAL,
     )
+    yield invariants.ExpectWindowIdsToNameTheirWindows(is_merging=pinned.shape.is_merging, severity=CRITICAL)
+    yield invariants.ExpectFinalAtToFitTheBounds(lateness=pinned.shape.lateness, severity=CRITICAL)
 
 
 def _epochs() -> Iterator[Any]:
     yield gxe.ExpectColumnValuesToBeUnique(column="epoch", severity=CRITICAL)
     yield invariants.ExpectEventsToBeConserved(severity=CRITICAL)
     yield invariants.ExpectWatermarkNeverToGoBack(severity=CRITICAL)
+
+
+def _lines() -> Iterator[Any]:
+    yield invariants.ExpectEpochsToBeOfTheLine(severity=CRITICAL)
+
+
+def _files() -> Iterator[Any]:
+    yield invariants.ExpectFilesToBeOfOurCommits(severity=CRITICAL)
+    yield invariants.ExpectFilesToKeepTheirRows(severity=CRITICAL)
+    # The rows are the same, and the next one to do it may be less careful.
+    yield invariants.ExpectNobodyElseToRewriteFiles(severity=WARNING)
 
 
 def _ledger() -> Iterator[Any]:
@@ -124,6 +151,7 @@ def _ledger() -> Iterator[Any]:
 
 
 def _state(pinned: Pinned) -> Iterator[Any]:
+    yield invariants.ExpectKeysToHashToTheirGroup(severity=CRITICAL)
     shape = pinned.shape
     if shape is None or not shape.is_event_time:
         return

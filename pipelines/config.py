@@ -10,25 +10,35 @@ import importlib
 import os
 import sys
 import tomllib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from pipelines.errors import UsageError
+from pipelines.config_faults import describe
+from pipelines.errors import TidegateError, UsageError
+from pipelines.imports import explain_import, similar
 from pipelines.names import check_name
 
 if TYPE_CHECKING:
     from pipelines.pipeline import Pipeline
+    from pipelines.snapshots.retained import Retention
 
 FILE_NAME = "tidegate.toml"
 ENVIRONMENT = "TIDEGATE_CONFIG"
 
+_NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
+
 
 def _moment(value: object) -> object:
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(_NO_MOMENT) from None
+    elif not hasattr(value, "year"):
+        raise ValueError(_NO_MOMENT)
     elif not isinstance(value, datetime) and hasattr(value, "year"):
         value = datetime(value.year, value.month, value.day)  # type: ignore[attr-defined]
     if isinstance(value, datetime) and value.tzinfo is None:
@@ -43,7 +53,7 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 class PipelineEntry(BaseModel):
     """One `[pipelines.NAME]` of tidegate.toml."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     object: str
     """Where the Pipeline value is: `package.module:name`."""
@@ -62,15 +72,21 @@ class PipelineEntry(BaseModel):
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """How far the watermark may lie behind the clock before a watch fails; None watches nothing."""
     on_failure: str | None = None
-    """What hears of a failed task, besides the alarms file: `package.module:function` of one dict."""
+    """Function that is called with one dict when a task fails: `package.module:function`."""
     pool: str = "default_pool"
     """Airflow pool that its Spark runs take a slot of."""
     suite: str | None = None
     """Where the expectation suite is: `package.module:name`."""
     retain_snapshots: int = Field(default=10, ge=1)
-    """How many of the newest snapshots `tidegate vacuum` keeps at least."""
+    """How many of the newest snapshots a clean-up keeps at least."""
     retain_days: int = Field(default=7, ge=0)
-    """And all that are not older than so many days."""
+    """And those that are not older than so many days; of a stream's, one an hour."""
+    retain_log_hours: int = Field(default=6, ge=0)
+    """How long versions of the published tables stay for who reads or follows them, at most `retain_days`."""
+    retain_epochs_days: int = Field(default=90, ge=1)
+    """How long rows of table epochs stay at least: they go file by file, and those of retained snapshots never."""
+    retain_quality_days: int = Field(default=90, ge=0)
+    """How long outcomes of checks stay in table quality; those of the newest, and of the newest that passed, always."""
     upkeep_epochs: int = Field(default=20, ge=0)
     """A stream optimizes and vacuums its tables after so many epochs; 0 leaves it to the commands."""
     retries: int = Field(default=1, ge=0)
@@ -79,19 +95,40 @@ class PipelineEntry(BaseModel):
     """How long it waits before."""
     tags: tuple[str, ...] = ()
 
+    @property
+    def retention(self) -> Retention:
+        """What a clean-up leaves."""
+        return self.retention_of()
+
+    def retention_of(self, snapshots: int | None = None, days: int | None = None) -> Retention:
+        """What a clean-up leaves, where some of it is given.
+
+        Args:
+            snapshots: how many of the newest; None takes `retain_snapshots`.
+            days: and for how long; None takes `retain_days`.
+        """
+        from pipelines.snapshots.retained import Retention
+
+        age = timedelta(days=self.retain_days if days is None else days)
+        readers = min(age, timedelta(hours=self.retain_log_hours))
+        newest = self.retain_snapshots if snapshots is None else snapshots
+        return Retention(newest, age, readers, timedelta(days=self.retain_epochs_days))
+
 
 class Config(BaseModel):
     """The whole of tidegate.toml."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     warehouse: str = "warehouse"
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
     work: str = ".work"
     """Folder for logs, checkpoints and reports; relative as above."""
-    storage_options: dict[str, str] = {}
+    retain_work_days: int = Field(default=30, ge=0)
+    """Logs and reports in it go when nothing was written to them for so many days; 0 keeps all."""
+    storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
-    spark: dict[str, str | int | bool] = {}
+    spark: dict[str, str | int | bool] = Field(default={}, repr=False)
     """Spark settings, on top of those that Tidegate needs."""
     pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
     root: Path = Field(default=Path(), exclude=True)
@@ -117,6 +154,10 @@ class Config(BaseModel):
     def report_file(self, pipeline: str, epoch: int) -> Path:
         """Where the run report of an epoch is kept."""
         return self.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
+
+    def quality_folder(self, pipeline: str) -> Path:
+        """Where the pages of a pipeline's checks are kept."""
+        return self.work_folder / "quality" / pipeline
 
     def make_folders(self) -> None:
         """Make the work folder, and the warehouse where it is a folder.
@@ -156,7 +197,11 @@ class Config(BaseModel):
         entry = self.entry(name)
         value = self.load(entry.object, f"pipelines.{name}.object")
         if not isinstance(value, Pipeline):
-            raise UsageError(f"pipelines.{name}.object = {entry.object!r}: it is a {type(value).__name__}, no Pipeline")
+            module = sys.modules[entry.object.partition(":")[0]]
+            raise UsageError(
+                f"pipelines.{name}.object = {entry.object!r}: it is a {type(value).__name__}, no Pipeline"
+                f"{similar(module, name, Pipeline)}"
+            )
         if value.name != name:
             raise UsageError(
                 f"pipelines.{name}.object = {entry.object!r}: that pipeline is named {value.name!r}; "
@@ -176,11 +221,14 @@ class Config(BaseModel):
         if str(self.root) not in sys.path:
             sys.path.insert(0, str(self.root))
         try:
-            return getattr(importlib.import_module(module), attribute)
-        except ImportError as error:
-            raise UsageError(f"{field} = {path!r}: {error}") from error
-        except AttributeError as error:
-            raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}") from error
+            imported = importlib.import_module(module)
+        except Exception as error:
+            told = f"{field} = {path!r}: {explain_import(error, module, self.root)}"
+            # A file or a service that a module reads may be there the next time; what it says stays as it is.
+            raise (TidegateError if isinstance(error, OSError) else UsageError)(told) from error
+        if not hasattr(imported, attribute):
+            raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}{similar(imported, attribute)}")
+        return getattr(imported, attribute)
 
 
 def find_config(start: Path | None = None) -> Path:
@@ -204,21 +252,26 @@ def load_config(file: Path | None = None) -> Config:
     """Read tidegate.toml.
 
     Raises:
-        UsageError: it is missing or faulty; the error names file and field.
+        UsageError: it is missing or faulty; the error names file and field, and never the value of what may be secret.
     """
-    file = (file or find_config()).absolute()
+    given = file or find_config()
+    file = given.absolute()
     try:
         raw = tomllib.loads(file.read_text())
+    except FileNotFoundError as error:
+        relative = f"; {given} was taken from the folder of this process, {Path.cwd()}"
+        raise UsageError(f"there is no {file}{'' if given.is_absolute() else relative}") from error
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: it is no text in UTF-8, which TOML is") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from error
     if own := sorted({"root", "file_name"} & raw.keys()):
-        raise UsageError(f"{file}: {own[0]}: that is no key of {FILE_NAME}")
+        raise UsageError(f"{file}: {own[0]}: that is no key here")
     try:
         return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (given {fault['input']!r})" for fault in error.errors()
-        )
-        raise UsageError(f"{file}: {faults}") from error
+        faults = error.errors()
+    # Outside of it: what pydantic says holds the values, and a traceback would show them.
+    raise UsageError(f"{file}: {describe(faults, Config, PipelineEntry)}")

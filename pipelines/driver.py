@@ -6,6 +6,7 @@ the screen, or a test that stops between any two.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,12 +18,13 @@ from deltalake.exceptions import DeltaError
 from pipelines.config import Config
 from pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
 from pipelines.failures import told_as
-from pipelines.lease import Lease
+from pipelines.lease import Lease, LeaseRow
 from pipelines.pipeline import Pipeline
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.recovery import recover
 from pipelines.storage import warehouse_of
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from pipelines.work_folder import clean_work
 from windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 
+_OUT_OF_MEMORY = 3
+"""Exit code of a JVM with `-XX:+ExitOnOutOfMemoryError`."""
+_HEARTBEATS_MISSED = 56
+"""Exit code of Spark's executor, which locally is the whole process, that could not tell its driver that it lives."""
 _JVM_ENDS_WITHIN = 1.0
 """Seconds between an error that a dying JVM causes and its end."""
 
@@ -127,16 +133,27 @@ def drive(
     spark: SparkSession | None = None,
     clock: Callable[[], Millis] = system_clock,
     tell: Tell = lambda step: None,
+    wait: Callable[[LeaseRow], bool] = lambda holder: False,
 ) -> Iterator[Driver]:
     """A driver with the lease, and a Spark session that ends with it unless one is given.
+
+    Args:
+        config: the project.
+        pipeline: what to run.
+        command: what the driver does, for people who look.
+        spark: a session that is there already.
+        clock: int64 epoch milliseconds.
+        tell: hears the name of each step when it is done.
+        wait: called while another driver holds the lease; True to look again.
 
     Raises:
         LeaseHeld: another driver is at work on the pipeline.
         UsageError: a folder that tidegate.toml names can't be made.
     """
     config.make_folders()
+    clean_work(config.work_folder, config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
-    with Lease(tables, command, clock) as lease:
+    with Lease(tables, command, clock, wait) as lease:
         session = spark
         if session is None:
             from pipelines.session import start_session, stop_session
@@ -173,7 +190,20 @@ def _check_session(session: SparkSession, config: Config, error: Exception) -> N
 
     if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, _JVM_ENDS_WITHIN)) is None:
         return
-    raise TidegateError(
-        f"Spark's process ended with exit code {code}: out of memory, or killed? Give it more with "
-        f'"spark.driver.memory" under [spark] in {config.file_name}. The last snapshot is good: run again'
-    ) from error
+    raise TidegateError(f"{_end_of_spark(code, config)}. The last snapshot is good: run again") from error
+
+
+def _end_of_spark(code: int, config: Config) -> str:
+    """How Spark's process ended and what to do, by its exit code; below 0 or above 128 it is of a signal."""
+    more = f'Give it more with "spark.driver.memory" under [spark] in {config.file_name}'
+    if code == _OUT_OF_MEMORY:
+        return f"Spark's process ran out of memory (exit code {code}). {more}"
+    if code == _HEARTBEATS_MISSED:
+        return (
+            f"Spark's process had stood still for minutes and ended itself (exit code {code}): it was stopped, its "
+            "machine was suspended, or something else took the processors"
+        )
+    if (number := -code if code < 0 else code - 128) in set(signal.Signals):
+        name = signal.Signals(number).name
+        return f"Spark's process was ended by {name}: by hand, or by a system that is short of memory"
+    return f"Spark's process ended with exit code {code}: out of memory, or killed? {more}"

@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from pipelines.snapshots.manifest import Manifest
+from pipelines.tables import epochs
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
 LARGEST = 16 * 1024 * 1024
@@ -93,6 +94,7 @@ def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
         "filtered": counters["no_window"] + counters["rejected"] + counters["dropped"],
         "fired": sum(counters[f"fired_{timing}"] for timing in ("early", "on_time", "late")),
         "withdrawn": counters["withdrawn"],
+        "rows_out": counters.get(epochs.ROWS_OUT),
         "open_windows": counters["open_windows"],
         "watermark": _iso(manifest.watermark),
         "watermark_lag_ms": manifest.watermark_lag,

@@ -1,6 +1,7 @@
-"""What went wrong beneath us, in one line: storage that fails, a task that died, Spark that is no more.
+"""Failures beneath us, in one line with the way out: storage that fails, a task that died, Spark that is no more.
 
-Libraries tell it over many lines, in colours, below a name that says nothing; a task's error comes wrapped twice.
+Libraries tell them over many lines, in colours, with native backtraces, below a name that says nothing; a task's error
+comes wrapped twice, and Java's below the number of an object.
 """
 
 from __future__ import annotations
@@ -16,13 +17,45 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = "↳"
 _TRACEBACK = "Traceback (most recent call last):"
 _LOST_TASK = re.compile(r"(Python worker exited unexpectedly[^\n]*)")
+_CALL_OF_JAVA = "An error occurred while calling"
+_JAVA_ERROR = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
+_NO_DAEMON = re.compile(r"(?s)Stream closed|Broken pipe|EOFException")
 _LONGEST = 500
+
+_WAYS_OUT = (
+    (
+        re.compile(r"No space left on device|Disk quota exceeded|os error (?:28|122)|Errno (?:28|122)"),
+        (
+            "The disk is full: make room for the warehouse and the work folder, or set `warehouse` or `work` in "
+            "tidegate.toml to a disk that has some"
+        ),
+    ),
+    (
+        re.compile(r"File too large|os error 27|Errno 27"),
+        "A file may not grow that far: raise the limit of the user's processes (`ulimit -f`)",
+    ),
+    (
+        re.compile(r"Read-only file system|Permission denied|os error (?:13|30)|Errno (?:13|30)"),
+        "This user may not write there: let it, or set `warehouse` or `work` in tidegate.toml to a folder where it may",
+    ),
+    (
+        re.compile(r"Too many open files|os error 24|Errno 24"),
+        "Too many files are open: raise the limit of the user's processes (`ulimit -n`)",
+    ),
+)
 
 
 def in_words(error: BaseException) -> str:
     """An error in one line: what a task raised, else its first line and the causes that deltalake puts below it."""
-    raised = _raised_in_task(str(error))
-    return raised[1] if raised else _first_line(str(error)) or type(error).__name__
+    text = str(error)
+    raised = _raised_in_task(text)
+    return raised[1] if raised else _raised_in_java(text) or _first_line(text) or type(error).__name__
+
+
+def way_out(error: BaseException) -> str | None:
+    """Return what to do about a failure of the system that it names itself, a sentence; None for any other."""
+    text = str(error)
+    return next((way for cause, way in _WAYS_OUT if cause.search(text)), None)
 
 
 @contextmanager
@@ -41,15 +74,15 @@ def told_as(doing: str, then: str) -> Iterator[None]:
     except TidegateError:
         raise
     except Exception as error:
-        if not _is_from_beneath(error):
+        if not is_from_beneath(error):
             raise
         raised = _raised_in_task(str(error))
         kind = getattr(errors, raised[0], None) if raised else None
         ours = kind if isinstance(kind, type) and issubclass(kind, TidegateError) else TidegateError
-        raise ours(f"{doing}: {in_words(error)}. {then}") from error
+        raise ours(". ".join(filter(None, (f"{doing}: {in_words(error)}", way_out(error), then)))) from error
 
 
-def _is_from_beneath(error: Exception) -> bool:
+def is_from_beneath(error: Exception) -> bool:
     """Whether the system, deltalake or Spark failed, and not a line of ours or the user's."""
     package = type(error).__module__.partition(".")[0]
     return isinstance(error, OSError) or package in ("deltalake", "pyspark", "py4j")
@@ -69,6 +102,16 @@ def _raised_in_task(text: str) -> tuple[str, str] | None:
                 getattr(errors, name, object), TidegateError
             ) else f"{name}: {message}".rstrip(": ")
     return None
+
+
+def _raised_in_java(text: str) -> str | None:
+    """Java's exception and its innermost cause, where a call from Python gives them with their frames."""
+    if _CALL_OF_JAVA not in text or _LOST_TASK.search(text):
+        return None
+    if "PythonWorkerFactory" in text and _NO_DAEMON.search(text):
+        return "the process that starts Spark's Python workers is gone (killed, or out of memory?)"
+    told = [line.strip() for line in _JAVA_ERROR.findall(text)]
+    return ": ".join(dict.fromkeys([*told[:1], *told[-1:]])).rstrip(".")[:_LONGEST] or None
 
 
 def _first_line(text: str) -> str:

@@ -14,6 +14,7 @@ from windowing.time import from_millis, show_millis, to_millis
 
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks", "mo": "months"}
 _SLICE = re.compile(r"(\d+)(s|min|h|d|w|mo)")
+_DURATION = re.compile(r"(\d+)(ms|s|min|h|d|w)")
 
 
 def parse_slice(text: str) -> relativedelta:
@@ -29,15 +30,15 @@ def parse_slice(text: str) -> relativedelta:
 
 
 def parse_duration(text: str, field: str) -> timedelta:
-    """A length of time such as `5s` or `1min`; months have none.
+    """A length of time such as `200ms`, `5s` or `1min`; months have none.
 
     Raises:
         UsageError: it is something else, or zero.
     """
-    match = _SLICE.fullmatch(text.strip())
-    if match is None or match[2] == "mo" or int(match[1]) == 0:
-        raise UsageError(f"{field} {text!r}: give a number and a unit of s, min, h, d, w, such as 5s")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"{field} {text!r}: give a number and a unit of ms, s, min, h, d, w, such as 5s")
+    return timedelta(**{(_UNITS | {"ms": "milliseconds"})[match[2]]: int(match[1])})
 
 
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:

@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipelines.errors import LeaseHeld, Refused
+from pipelines.failures import told_as
 from pipelines.storage import active_files, read_table
 from pipelines.tables.files import add_action, remove_action, write_file
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -111,13 +112,21 @@ class Lease:
         tables: the pipeline's tables.
         command: what the driver does, for people who look.
         clock: int64 epoch milliseconds.
+        wait: called with who holds it; True to look again, False to give up.
 
     Raises:
         LeaseHeld: another driver holds it; on entering, and from `check` once it was lost.
     """
 
-    def __init__(self, tables: PipelineTables, command: str, clock: Callable[[], Millis]) -> None:
+    def __init__(
+        self,
+        tables: PipelineTables,
+        command: str,
+        clock: Callable[[], Millis],
+        wait: Callable[[LeaseRow], bool] = lambda holder: False,
+    ) -> None:
         self._tables = tables
+        self._wait = wait
         self._clock = clock
         self._lost: LeaseRow | None = None
         self._until: Millis = 0
@@ -129,7 +138,12 @@ class Lease:
         self.row = LeaseRow(uuid.uuid4().hex, command, this_host(), os.getpid(), started, now, now + TIME_TO_LIVE)
 
     def __enter__(self) -> Lease:
-        holder = self._hold()
+        path = self._tables.path(NAME)
+        with told_as(
+            f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
+        ):
+            while (holder := self._hold()) is not None and self._wait(holder):
+                pass
         if holder is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "

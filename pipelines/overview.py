@@ -5,6 +5,7 @@ Plain values, ready for JSON; times are int64 epoch milliseconds. Importing this
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,21 @@ def report_file(config_file: str | Path, pipeline: str, epoch: int) -> Path | No
     return file if file.is_file() else None
 
 
+def docs_file(config_file: str | Path, pipeline: str, page: str) -> Path | None:
+    """A page of a pipeline's Data Docs; None where there is none of that name.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    folder = config.quality_folder(pipeline)
+    # Nothing but what a check wrote is handed out, whatever else lies there.
+    is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
+    file = folder / page
+    return file if is_page and file.is_file() else None
+
+
 def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     from pipelines.lease import read_lease
     from pipelines.snapshots.head import list_snapshots, read_snapshot
@@ -80,7 +96,9 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     manifest = snapshot.manifest
     is_known = MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP
     lease = read_lease(tables)
-    checks = quality.newest(tables)
+    checks = quality.newest(tables, timeline=manifest.timeline)
+    state = quality.state_of(checks)
+    checked = checks["epoch"][0].as_py() if len(checks) else None
     return {
         "epoch": manifest.epoch,
         "timeline": manifest.timeline,
@@ -89,7 +107,8 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "lag": now - manifest.watermark if is_known else None,
         "counters": dict(manifest.counters),
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
-        "snapshots": [_snapshot(config, tables, entry) for entry in list_snapshots(tables)[:SNAPSHOTS]],
+        "snapshots": [_snapshot(config, tables, entry) for entry in list_snapshots(tables, SNAPSHOTS)],
+        "has_docs": (config.quality_folder(tables.pipeline) / "index.html").is_file(),
         "savepoints": [
             {
                 "name": entry.name,
@@ -101,8 +120,10 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
             for entry in list_savepoints(tables)
         ],
         "quality": {
-            "state": quality.state_of(checks),
-            "epoch": checks["epoch"][0].as_py() if len(checks) else None,
+            "state": state,
+            "epoch": checked,
+            # A check of another timeline, or of an older epoch, says nothing of what is there now.
+            "text": f"timeline {manifest.timeline}: {state}" if checked is None else f"epoch {checked}: {state}",
             "failed": sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]}),
         },
     }

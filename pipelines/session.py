@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TIME_ZONE = "spark.sql.session.timeZone"
+_SUBMIT = "PYSPARK_SUBMIT_ARGS"
 
 _WORKER_MEMORY: dict[str, str | int] = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -51,15 +55,73 @@ def start_session(config: Config, name: str) -> SparkSession:
         )
     java = check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    ours = {key: _text(value) for key, value in _settings(config, java).items() if key not in config.spark}
+    given = {key: _text(value) for key, value in config.spark.items()}
+    if SparkContext._gateway is not None:
+        # The JVM of an earlier session runs on, and reads no file any more.
+        ours, given = ours | given, {}
     builder = SparkSession.builder.appName(f"tidegate {name}")
-    for key, value in {**_settings(config, java), **config.spark}.items():
-        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
-    with _errors_to(config.work_folder / "logs" / f"spark-{os.getpid()}.log"):
+    for key, text in ours.items():
+        builder = builder.config(key, text)
+    log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
+    with _errors_to(log), _properties(given):
         session = builder.getOrCreate()
+    _log_py4j_to(log)
     ship(session, config.root, config.work_folder / "shipped")
     return session
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def _properties(settings: Mapping[str, str]) -> Iterator[None]:
+    """Give settings to a JVM that is started meanwhile by a file of this user's alone.
+
+    On its command line everyone on the machine could read them, and keys of an object store may be among them.
+    """
+    if not settings:
+        yield
+        return
+    before = os.environ.get(_SUBMIT)
+    descriptor, file = tempfile.mkstemp(prefix="tidegate-spark-", suffix=".properties")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as lines:
+            lines.write(properties_text(settings))
+        given = f"--properties-file {shlex.quote(file)} --load-spark-defaults"
+        os.environ[_SUBMIT] = f"{given} {before or 'pyspark-shell'}"
+        yield
+    finally:
+        Path(file).unlink()
+        if before is None:
+            os.environ.pop(_SUBMIT, None)
+        else:
+            os.environ[_SUBMIT] = before
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Write settings as Java's Properties reads them."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    special = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", **{sign: f"\\{sign}" for sign in "\\ :=#!"}}
+    return "".join(special.get(sign, sign) for sign in text)
+
+
+def _log_py4j_to(file: Path) -> None:
+    """Keep the tracebacks that py4j logs of errors in a stream's epoch, which the command itself tells in one line."""
+    handler = logging.FileHandler(file, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("py4j")
+    for old in [old for old in logger.handlers if isinstance(old, logging.FileHandler)]:
+        logger.removeHandler(old)
+        old.close()
+    logger.addHandler(handler)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ file system where there is one: a short process that reads through deltalake's m
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -17,14 +17,19 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
     from pipelines.config import Config
 
 
 _BLOCK = 1 << 20
+
+_BATCH = 65_536
+"""Rows that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Warehouse:
     """
 
     uri: str
-    options: dict[str, str] = field(default_factory=dict)
+    # They hold the keys of the object store, which belong into no log.
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, *parts: str) -> str:
         """The path of a table below the warehouse; an absolute path or URI stays as it is."""
@@ -189,23 +195,52 @@ class Warehouse:
         if not names:
             wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
             return wanted.empty_table()
+        try:
+            return self._dataset(path, names, schema).to_table(columns=columns, filter=where, use_threads=self.is_local)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _unreadable(path, error) from error
+
+    def read_batches(
+        self,
+        path: str,
+        names: Sequence[str],
+        schema: pa.Schema,
+        columns: list[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `read_files`, a few at a time. Raises as that does."""
+        if not names:
+            return
+        try:
+            yield from self._dataset(path, names, schema).to_batches(
+                columns=columns,
+                filter=where,
+                batch_size=_BATCH,
+                batch_readahead=1,
+                fragment_readahead=1,
+                use_threads=False,
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _unreadable(path, error) from error
+
+    def _dataset(self, path: str, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
         # Commands that read only the log should not wait for this import.
         import pyarrow.dataset as ds
 
         filesystem, root = self.filesystem(path)
         paths = [f"{root}/{name}" if root else name for name in names]
-        try:
-            # A bit that fell over on disk must not become a wrong window.
-            checked = ds.ParquetFileFormat(
-                default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-            )
-            dataset = ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
-            return dataset.to_table(columns=columns, filter=where, use_threads=self.is_local)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise Refused(
-                f"a file of table {path} can't be read: {error}. If it is damaged, restore a savepoint or a snapshot "
-                "whose files are whole; docs/operations/recovery.md has the way on for each table"
-            ) from error
+        # A bit that fell over on disk must not become a wrong window.
+        checked = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        )
+        return ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
+
+
+def _unreadable(path: str, error: Exception) -> Refused:
+    return Refused(
+        f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
+        "whose files are whole; docs/operations/recovery.md has the way on for each table"
+    )
 
 
 def warehouse_of(config: Config) -> Warehouse:

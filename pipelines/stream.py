@@ -27,9 +27,11 @@ from pipelines.driver import Driver
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.plan_clock import plan_clock
 from pipelines.epoch.plan_commits import plan_commits
+from pipelines.epoch.plan_end import plan_end
 from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.epoch.read_commits import ReadCommit
 from pipelines.errors import TidegateError
+from pipelines.failures import in_words, told_as, way_out
 from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
 from pipelines.snapshots.manifest import Manifest, Position
@@ -86,6 +88,17 @@ class Stream:
             self._run_query(None, should_stop)
         if not self._stopping.is_set():
             self._tick()
+
+    def end_of_input(self) -> None:
+        """End event time after all that is read, so that what is open fires; what comes later is late.
+
+        Raises:
+            Refused: a commit was read in part.
+        """
+        self._begun = perf_counter()
+        driver, head = self.driver, self._parent()
+        if head is not None and not self._stopping.is_set():
+            self._run(plan_end(self._source(), driver.tables, head, driver.clock(), driver.shards))
 
     def run_continuously(self, interval: timedelta, should_stop: Callable[[], bool]) -> None:
         """Run epochs as data comes, and clock epochs between, until asked to stop.
@@ -210,7 +223,8 @@ class Stream:
             self.anew = False
             self.on_epoch(manifest)
             if self.upkeep is not None:
-                self.upkeep.after(self.driver.tables, manifest.epoch, self.driver.clock())
+                driver = self.driver
+                self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
     def _source(self) -> Source:
         """The source as it is now; what follows from its columns is found anew only where they changed."""
@@ -272,11 +286,14 @@ class _Running:
         writer = frame.writeStream.foreachBatch(lambda batch, number: stream._take(self.checkpoint, number))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if self.interval is None:
-            self._query = writer.trigger(availableNow=True).start()
+            writer = writer.trigger(availableNow=True)
         else:
-            self._query = writer.trigger(
-                processingTime=f"{self.interval / timedelta(milliseconds=1):.0f} milliseconds"
-            ).start()
+            writer = writer.trigger(processingTime=f"{self.interval / timedelta(milliseconds=1):.0f} milliseconds")
+        with told_as(
+            f"the stream of {driver.pipeline.name} can't be started with its checkpoint in {self.checkpoint}",
+            "Mend that and run again: it goes on from the newest snapshot",
+        ):
+            self._query = writer.start()
         return self._query
 
     def _reader(self, one: Source, position: Position) -> DataFrame:
@@ -298,7 +315,9 @@ class _Running:
             _check_append_only(self.source, self.positions)
             if any(one.log.now().columns != one.log.columns for one in self.source.inputs):
                 raise _ColumnsChanged from error
-            raise TidegateError(f"the stream stopped: {error}") from error
+            told = f"the stream of {self.stream.driver.pipeline.name} stopped: {in_words(error)}"
+            then = "Run again: it goes on from the newest snapshot"
+            raise TidegateError(". ".join(filter(None, (told, way_out(error), then)))) from error
 
 
 def _beats(driver: Driver) -> DataFrame:

@@ -64,6 +64,7 @@ class Windows:
                 f"trigger = {self.trigger!r}: windows of {type(self.assigner).__name__} merge, and this trigger does "
                 "not support that: use one whose can_merge() is true, such as EventTimeTrigger or CountTrigger"
             )
+        self._check_code()
         if self.aggregate is not None and self.reduce is not None:
             raise IllegalArgument("reduce", self.reduce, "give aggregate or reduce, not both")
         if self.aggregate is None and self.reduce is None and self.process is None:
@@ -87,6 +88,37 @@ class Windows:
             names = [state.name for state in states]
             if len(set(names)) < len(names):
                 raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
+
+    def _check_code(self) -> None:
+        """Refuse an aggregate, reduce or process that is something else."""
+        if self.process is not None and not isinstance(self.process, ProcessWindowFunction):
+            raise IllegalArgument("process", self.process, "give an instance of a ProcessWindowFunction")
+        if self.reduce is not None and not callable(self.reduce):
+            raise IllegalArgument("reduce", self.reduce, "give a function of two values, such as lambda a, b: a + b")
+        if self.aggregate is None or isinstance(self.aggregate, AggregateFunction):
+            return
+        if not isinstance(self.aggregate, Mapping) or not self.aggregate:
+            raise IllegalArgument(
+                "aggregate",
+                self.aggregate,
+                'name the result columns: {"events": Count()}, or give one AggregateFunction',
+            )
+        for name, aggregate in self.aggregate.items():
+            if not isinstance(name, str) or not name:
+                raise IllegalArgument("aggregate", name, 'name a result column with a text: {"events": Count()}')
+            if isinstance(aggregate, AggregateFunction):
+                raise IllegalArgument(
+                    f"aggregate[{name!r}]",
+                    aggregate,
+                    "an AggregateFunction gives a whole result: give it alone, aggregate=..., with a struct as its "
+                    "result_type, or wrap it: a subclass of Aggregate whose bind() returns it is one column",
+                )
+            if not isinstance(aggregate, Aggregate):
+                raise IllegalArgument(
+                    f"aggregate[{name!r}]",
+                    aggregate,
+                    'give an instance of an Aggregate, such as Count() or Sum("value")',
+                )
 
     def _warn_if_never_cleaned(self) -> None:
         """Warn of contents that no time, trigger, evictor or accumulation mode ever takes away."""

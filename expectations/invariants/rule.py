@@ -78,6 +78,9 @@ class Rule(BatchExpectation):
                 "observed_value": f"{len(broken)} of {len(rows)} rows break it",
                 "element_count": len(rows),
                 "unexpected_count": len(broken),
+                "unexpected_percent": 100 * len(broken) / len(rows) if len(rows) else 0.0,
+                "missing_count": 0,
+                "missing_percent": 0.0,
                 "partial_unexpected_list": [
                     {name: str(value) for name, value in row.items()} for row in broken.head(_SHOWN).to_dict("records")
                 ],

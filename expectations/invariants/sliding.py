@@ -19,7 +19,8 @@ class ExpectElementsInEverySlidingWindow(Rule):
     """Counts of neighbouring windows of a key agree: each element is in `size / slide` of them.
 
     `count` names the column with the number of elements. Windows up to the watermark (milliseconds)
-    must be there; a window without elements has no row.
+    must be there; a window without elements has no row. Windows that begin before `since` (milliseconds) are left out,
+    as they are where only newer ones are looked at.
     """
 
     key: list[str]
@@ -29,6 +30,7 @@ class ExpectElementsInEverySlidingWindow(Rule):
     offset: int = 0
     watermark: int
     lateness: int = 0
+    since: int | None = None
 
     success_keys: ClassVar[tuple[str, ...]] = ("key", "count", "size", "slide", "offset", "watermark", "lateness")
     text: ClassVar[str] = "Each element of one $key is in every window of $size ms each $slide ms that covers it."
@@ -36,15 +38,20 @@ class ExpectElementsInEverySlidingWindow(Rule):
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         index = (milliseconds(rows["window_start"]) - self.offset) // self.slide
         last_final = (self.watermark + 1 - self.lateness - self.size - self.offset) // self.slide
-        broken = pd.Series(False, index=rows.index)
+        first_known = None if self.since is None else -((self.offset - self.since) // self.slide)
+        rows = rows if first_known is None else rows[index >= first_known]
+        broken = pd.Series(False, index=index.index)
         groups = rows.groupby(self.key, dropna=False).groups if self.key else {None: rows.index}
         for members in groups.values():
             starts = index[members].to_numpy()
-            bad = self._bad_starts(starts, rows.loc[members, self.count].to_numpy(), last_final)
-            broken[members] = np.isin(starts, bad)
+            if len(starts):
+                bad = self._bad_starts(starts, rows.loc[members, self.count].to_numpy(), last_final, first_known)
+                broken[members] = np.isin(starts, bad)
         return broken
 
-    def _bad_starts(self, starts: np.ndarray, counts: np.ndarray, last_final: int) -> np.ndarray:
+    def _bad_starts(
+        self, starts: np.ndarray, counts: np.ndarray, last_final: int, first_known: int | None
+    ) -> np.ndarray:
         """Numbers of windows around which no elements explain the counts."""
         per_element = self.size // self.slide
         first = int(starts.min())
@@ -52,8 +59,17 @@ class ExpectElementsInEverySlidingWindow(Rule):
         windows = np.zeros(known, dtype=np.int64)
         np.add.at(windows, starts - first, counts)
         change = np.diff(windows, prepend=0)
+        if first == first_known:
+            # There is one before it, whose elements nobody told: of the first window it is only known how many it has.
+            change[0] = 0
         # Elements of the slide that window i has and i - 1 has not; summed up along its own residue class.
         padded = np.pad(change, (0, -known % per_element)).reshape(-1, per_element)
         elements = padded.cumsum(axis=0).ravel()[:known]
-        found = np.flatnonzero((elements < 0) & (change < 0)) + first
+        if first == first_known:
+            # Each class of slides may begin with as many as keep it from falling below none; the first window has room.
+            least = np.maximum(0, -padded.cumsum(axis=0).min(axis=0))
+            fits = least.sum() <= windows[0]
+            found = np.empty(0, np.int64) if fits else np.flatnonzero((elements == -least.max()) & (change < 0)) + first
+        else:
+            found = np.flatnonzero((elements < 0) & (change < 0)) + first
         return np.concatenate([found - 1, found])

@@ -77,6 +77,8 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
         "try": instance.try_number,
         "exit_code": code,
         "meaning": meaning(code),
+        # Of a command what it said itself; of any other task its error.
+        "reason": getattr(error, "reason", None) or (str(error) if error is not None else None),
         "message": str(error) if error is not None else None,
     }
 

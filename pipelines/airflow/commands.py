@@ -8,6 +8,8 @@ from __future__ import annotations
 
 LATEST, ANEW = "latest", "none"
 """`restore` of a stream that goes on from its newest snapshot, and of one that starts anew."""
+PATIENCE_SECONDS = 3600
+"""How long a stream that somebody started waits for a run of the schedule, which ends by itself."""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 
 
@@ -50,6 +52,8 @@ def stream_arguments(pipeline: str, before: str) -> list[str]:
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore=' ~ params.restore }}}}",
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore-from-timeline=' ~ {timeline} }}}}",
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
+        # Unpausing the DAG starts a run of the schedule too, and the one that somebody asked for must not lose to it.
+        f"{{{{ '' if dag_run.run_type == 'scheduled' else '--patience={PATIENCE_SECONDS}' }}}}",
     ]
 
 

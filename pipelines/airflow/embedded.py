@@ -30,6 +30,8 @@ USER = "admin"
 _STARTUP_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 _SUPERVISOR = "pipelines.airflow.supervisor"
+# Their servers of logs listen on every address of the machine; the page reads the files themselves.
+_OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
 
 
 @dataclass
@@ -97,7 +99,9 @@ class EmbeddedAirflow:
 
     def start_component(self, component: str) -> None:
         """Start one of Airflow's processes, such as `scheduler`, in a session of its own."""
-        arguments = [component, "--port", str(self.port)] if component == "api-server" else [component]
+        arguments = [component, *_OPTIONS.get(component, ())]
+        if component == "api-server":
+            arguments += ["--port", str(self.port)]
         with (self.home / f"{component}.log").open("ab") as log:
             self._processes[component] = subprocess.Popen(
                 [*_airflow(), *arguments],

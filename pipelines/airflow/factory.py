@@ -23,13 +23,14 @@ from pipelines.airflow.commands import (
 )
 from pipelines.airflow.documents import DOCUMENTS
 from pipelines.airflow.operator import TidegateOperator
-from pipelines.airflow.report_link import ReportLink
+from pipelines.airflow.report_link import DocsLink, ReportLink
 from pipelines.airflow.sensors import SnapshotSensor
 from pipelines.airflow.stale import StaleNote
 from pipelines.airflow.standing_task import ReadStanding
 from pipelines.airflow.stop import StopStream
 from pipelines.airflow.watch import WatermarkWatch
 from pipelines.config import Config, PipelineEntry, load_config
+from pipelines.errors import UsageError
 
 _A_YEAR = 366 * 24 * 3600.0
 _LOOK_SECONDS = 5.0
@@ -39,13 +40,27 @@ def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
     """The DAGs of every pipeline in tidegate.toml, by id: put them into the globals of a DAG file.
 
     Args:
-        config_file: tidegate.toml; None finds it as the command line does.
+        config_file: tidegate.toml, best named from the DAG file's own place: Airflow's processes run in folders of
+            their own. None finds it as the command line does.
+
+    Raises:
+        UsageError: it is missing or faulty; Airflow shows it as an import error.
 
     Example:
+        >>> from pathlib import Path
         >>> from pipelines.airflow import project_dags
-        >>> globals().update(project_dags())
+        >>> globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
     """
-    config = load_config(None if config_file is None else Path(config_file))
+    file = None if config_file is None else Path(config_file)
+    try:
+        config = load_config(file)
+    except UsageError as error:
+        if file is not None and (file.is_absolute() or file.exists()):
+            raise
+        raise UsageError(
+            f"{error}. In a DAG file name it from that file: "
+            'project_dags(Path(__file__).parent.parent / "tidegate.toml")'
+        ) from error
     dags = [dag for name, entry in config.pipelines.items() for dag in PipelineDags(config, name, entry).all()]
     return {dag.dag_id: dag for dag in dags}
 
@@ -191,6 +206,7 @@ class PipelineDags:
                 "retries": self.entry.retries,
                 "retry_delay": timedelta(seconds=self.entry.retry_delay_seconds),
                 "on_failure_callback": Alarm(**self._pipeline),
+                "pre_execute": params.known(options.get("params", ())),
             },
             **DOCUMENTS[kind].about(self.name, self.entry.max_lag_minutes),
         }
@@ -201,7 +217,7 @@ class PipelineDags:
             "quality",
             quality_arguments(self.name, epoch),
             outlets=[final_windows_asset(self.name)],
-            links=[ReportLink()],
+            links=[ReportLink(), DocsLink()],
         )
 
     def _tidegate(self, task_id: str, arguments: list[str], **options: Any) -> TidegateOperator:

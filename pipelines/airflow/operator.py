@@ -30,17 +30,19 @@ _STAYS = (USAGE, REFUSED, QUALITY)
 class CommandFailed(AirflowException):
     """The command ended with a code that a retry may change."""
 
-    def __init__(self, told: str, exit_code: int | None) -> None:
+    def __init__(self, told: str, exit_code: int | None, reason: str | None = None) -> None:
         super().__init__(told)
         self.exit_code = exit_code
+        self.reason = reason
 
 
 class CommandRefused(AirflowFailException):
     """The command ended with a code that stays until somebody changes something."""
 
-    def __init__(self, told: str, exit_code: int) -> None:
+    def __init__(self, told: str, exit_code: int, reason: str | None = None) -> None:
         super().__init__(told)
         self.exit_code = exit_code
+        self.reason = reason
 
 
 class TidegateOperator(ResumableJobMixin, BaseOperator):
@@ -160,12 +162,14 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         if ended == process.SUCCEEDED:
             return self.get_job_result(external_id, context)
         code = process.exit_code(self._handle)
-        told = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}; see {self._handle.log}"
+        reason = process.reason(self._handle)
+        command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
         if code == LEASE_HELD and str(self.skip_if_held) == "True":
-            raise AirflowSkipException(f"{told}: the next run does what this one would have done")
+            raise AirflowSkipException(f"{command}: the next run does what this one would have done ({reason})")
+        told = f"{command}{f': {reason}' if reason else ''}; see {self._handle.log}"
         if code in _STAYS:
-            raise CommandRefused(told, code)
-        raise CommandFailed(told, code)
+            raise CommandRefused(told, code, reason)
+        raise CommandFailed(told, code, reason)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """The JSON that the command left."""

@@ -8,11 +8,14 @@ read the pipeline's DAGs.
 from __future__ import annotations
 
 import os
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.configuration import conf
 from fastapi import Depends, FastAPI, HTTPException
@@ -21,10 +24,16 @@ from fastapi.responses import FileResponse
 
 from pipelines.config import ENVIRONMENT, find_config
 from pipelines.errors import UsageError
-from pipelines.overview import pipeline_names, pipeline_overview, report_file
+from pipelines.overview import docs_file, pipeline_names, pipeline_overview, report_file
 
 _PAGE = Path(__file__).parent / "page.html"
+_LINKS = Path(__file__).parent / "links.js"
 _NO_STORE = {"Cache-Control": "no-store"}
+# Reports and Data Docs have no script of their own; text from the data shall not bring any.
+_NO_SCRIPT = {
+    **_NO_STORE,
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+}
 
 Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")]
 
@@ -49,6 +58,16 @@ def may_read(pipeline: str, user: Any) -> bool:
     return manager.is_authorized_dag(method="GET", details=DagDetails(id=f"{pipeline}__stream"), user=user)
 
 
+def may_restart(pipeline: str, user: Any) -> bool:
+    """Whether a user may trigger the stream of a pipeline."""
+    return get_auth_manager().is_authorized_dag(
+        method="POST",
+        access_entity=DagAccessEntity.RUN,
+        details=DagDetails(id=f"{pipeline}__stream"),
+        user=user,
+    )
+
+
 def readable(pipeline: Name, user: GetUserDep) -> str:
     """A pipeline of the project that the user may read.
 
@@ -68,7 +87,13 @@ Readable = Annotated[str, Depends(readable)]
 @app.get("/")
 def page() -> FileResponse:
     """The page; it asks for the data itself."""
-    return FileResponse(_PAGE, media_type="text/html", headers=_NO_STORE)
+    return FileResponse(_PAGE, media_type="text/html", headers={**_NO_STORE, "Content-Security-Policy": _page_policy()})
+
+
+@app.get("/links.js")
+def links() -> FileResponse:
+    """What the page's links do in Airflow's window."""
+    return FileResponse(_LINKS, media_type="text/javascript", headers=_NO_STORE)
 
 
 @app.get("/pipelines")
@@ -78,9 +103,9 @@ def pipelines(user: GetUserDep) -> list[str]:
 
 
 @app.get("/pipelines/{pipeline}")
-def overview(pipeline: Readable) -> dict[str, Any]:
-    """How a pipeline stands."""
-    return pipeline_overview(config_file(), pipeline)
+def overview(pipeline: Readable, user: GetUserDep) -> dict[str, Any]:
+    """How a pipeline stands, and what the user may do with it."""
+    return {**pipeline_overview(config_file(), pipeline), "may_restart": may_restart(pipeline, user)}
 
 
 @app.get("/pipelines/{pipeline}/reports/{epoch}")
@@ -89,6 +114,22 @@ def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> Fi
     file = report_file(config_file(), pipeline, epoch)
     if file is None:
         raise HTTPException(404, f"no report of epoch {epoch}: `tidegate report {pipeline} --epoch {epoch}` writes it")
-    # A report has no script of its own; text from the data shall not bring any.
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    return FileResponse(file, media_type="text/html", headers={**_NO_STORE, "Content-Security-Policy": policy})
+    return FileResponse(file, media_type="text/html", headers=_NO_SCRIPT)
+
+
+@app.get("/pipelines/{pipeline}/checks/{page}")
+def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z0-9-]{1,60}\.html$")]) -> FileResponse:
+    """A page of the Data Docs: `index.html`, or that of one check."""
+    file = docs_file(config_file(), pipeline, page)
+    if file is None:
+        raise HTTPException(404, f"no such page: `tidegate quality {pipeline}` writes one for each check")
+    return FileResponse(file, media_type="text/html", headers=_NO_SCRIPT)
+
+
+@cache
+def _page_policy() -> str:
+    """The page runs its own script and no other."""
+    script = _PAGE.read_text().partition("<script>")[2].partition("</script>")[0]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    rest = "style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+    return f"default-src 'none'; script-src 'sha256-{digest}'; {rest}"

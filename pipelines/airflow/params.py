@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
 from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
 
 from pipelines.airflow.commands import ANEW, AVAILABLE_NOW, CONTINUOUS, LATEST
 
 _A_MOMENT = (
     "A date-time; one without a zone is UTC. Give start and end, or neither: then it is the run's data interval."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownParams:
+    """A look, before a task of a DAG does anything, at the keys that its run was given.
+
+    Airflow takes any key: a typo would leave the Param that was meant at its default.
+
+    Args:
+        names: of the Params that the DAG has.
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, context: Any) -> None:
+        """Let a run pass whose keys are all Params.
+
+        Raises:
+            AirflowFailException: one is not; it names those that there are.
+        """
+        given = context["dag_run"].conf or {}
+        if unknown := sorted(set(given) - set(self.names)):
+            raise AirflowFailException(f"{'; '.join(map(self._told, unknown))}. {self._there_are()}. Nothing was done")
+
+    def _told(self, name: str) -> str:
+        close = get_close_matches(name, self.names, 1)
+        return f"{name!r} is no Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
+
+    def _there_are(self) -> str:
+        return f"It has {', '.join(self.names)}" if self.names else "It has none"
+
+
+def known(params: Iterable[str]) -> KnownParams:
+    """Make the look at the keys of a run of a DAG with these Params."""
+    return KnownParams(tuple(params))
 
 
 def backfill() -> dict[str, Param]:
@@ -69,7 +110,7 @@ def stream(mode: str) -> dict[str, Param]:
             title="Start from",
             description=f"`{LATEST}` goes on from the newest snapshot. The number of an epoch, or `savepoint:NAME`, "
             "starts a new timeline from that one; it begins with its first commit, and what the old one published "
-            f"after that snapshot is removed then. `{ANEW}` starts anew at the beginning of the source.",
+            f"after that snapshot is removed then. `{ANEW}` starts from scratch at the beginning of the source.",
         ),
         "parallelism": Param(
             None,
@@ -90,8 +131,8 @@ def stream(mode: str) -> dict[str, Param]:
             False,
             type="boolean",
             title="Stop the stream that runs now",
-            description="After its present epoch. Without it a stream that is at work is left alone, and this run "
-            "ends with exit code 4.",
+            description="After its present epoch. Without it this run waits for a run of the schedule that is at work, "
+            "and leaves a continuous stream alone: then it ends with exit code 4.",
         ),
     }
 

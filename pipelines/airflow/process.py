@@ -25,6 +25,11 @@ _STALE_SECONDS = 60.0
 _GRACE_SECONDS = 20.0
 """Between asking a command to end and ending it by force."""
 
+_ERROR = "tidegate: "
+"""How the line begins in which a command says why it ends."""
+_END_OF_LOG = 64 << 10
+_LONGEST_REASON = 2000
+
 RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
 
@@ -151,6 +156,16 @@ def follow(handle: ProcessHandle, tell: Callable[[str], None]) -> str:
         if not alive:
             return status(handle)
         time.sleep(_POLL_SECONDS)
+
+
+def reason(handle: ProcessHandle) -> str | None:
+    """Return what a command that failed said last: its error, or else its last line; None if it said nothing."""
+    with handle.log.open("rb") as log:
+        log.seek(max(0, handle.log.stat().st_size - _END_OF_LOG))
+        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    told = [number for number, line in enumerate(lines) if line.startswith(_ERROR)]
+    text = " ".join(lines[told[-1] :]).removeprefix(_ERROR) if told else "".join(lines[-1:])
+    return text[:_LONGEST_REASON] or None
 
 
 def end(handle: ProcessHandle) -> None:

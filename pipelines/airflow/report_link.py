@@ -1,4 +1,4 @@
-"""Where a person reads the run report of a check: the page in Airflow, linked at the task, in its log and its event."""
+"""Addresses of the report and the Data Docs of a check in Airflow, linked at the task, in its log and its event."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ class ReportLink(BaseOperatorLink):
         return report_url(getattr(operator, "result", None)) or ""
 
 
+class DocsLink(BaseOperatorLink):
+    """A button at a task, whether its check passed or not: to the pages of all checks of the pipeline."""
+
+    name = "Data Docs"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The address; nothing where the task checked nothing."""
+        result = getattr(operator, "result", None)
+        if not isinstance(result, dict) or not result.get("docs"):
+            return ""
+        return _address(f"pipelines/{result['pipeline']}/checks/index.html")
+
+
 def report_url(result: Any) -> str | None:
     """The address of the report that a check wrote, told from the JSON that it left; None where it wrote none.
 
@@ -27,9 +40,13 @@ def report_url(result: Any) -> str | None:
     """
     if not isinstance(result, dict) or not result.get("report"):
         return None
+    return _address(f"pipelines/{result['pipeline']}/reports/{result['epoch']}")
+
+
+def _address(path: str) -> str:
     from airflow.sdk.configuration import conf
 
     from pipelines.airflow.plugin import PREFIX
 
     base = conf.get("api", "base_url", fallback=None) or ""
-    return f"{base.rstrip('/')}{PREFIX}/pipelines/{result['pipeline']}/reports/{result['epoch']}"
+    return f"{base.rstrip('/')}{PREFIX}/{path}"

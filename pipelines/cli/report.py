@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from pipelines.cli.screen import Screen, with_screen
-from pipelines.errors import UsageError
 
 
 @click.command()
@@ -20,10 +19,7 @@ def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to
     """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
     config = screen.config()
     config.entry(pipeline)
-    try:
-        from pipelines.report.page import write_report
-    except ModuleNotFoundError as error:
-        raise UsageError(f"reports need the package {error.name}: pip install 'tidegate[report]'") from error
+    from pipelines.report.page import write_report
 
     file = write_report(config, pipeline, epoch, key, to)
     screen.show({"pipeline": pipeline, "file": str(file)}, f"report of {pipeline}: {file}")

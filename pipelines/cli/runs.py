@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipelines.cli.screen import Screen, cell, moment, table, with_screen
-from pipelines.storage import read_table
+from pipelines.storage import active_files
 from pipelines.tables import epochs
 
 _COLUMNS = (
@@ -21,6 +21,7 @@ _COLUMNS = (
         "late",
         "filtered",
         "fired",
+        "rows out",
         "open",
         "watermark",
         "lag",
@@ -39,15 +40,16 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
     """Show the epochs of PIPELINE, the newest first: what went in, what came out, how long it took."""
     tables = screen.tables(pipeline)
     rows: list[dict[str, Any]] = []
+    there = 0
     if tables.exist:
-        found = read_table(tables.warehouse, tables.open(epochs.NAME)).sort_by([("epoch", "descending")])
-        rows = [row for row in found.to_pylist() if stale or not row["stale"]]
-    shown = rows[:limit] if limit else rows
-    for row in shown:
+        handle = tables.open(epochs.NAME)
+        there = sum(file["num_records"] for file in active_files(handle))
+        rows = epochs.newest(tables.warehouse, handle, limit or None, stale).to_pylist()
+    for row in rows:
         row["phases"] = dict(row["phases"] or ())
     screen.show(
-        shown,
-        table(f"epochs of {pipeline} ({len(shown)} of {len(rows)})", _COLUMNS, map(_cells, shown), _COLUMNS[3:9]),
+        rows,
+        table(f"epochs of {pipeline} ({len(rows)} of {there})", _COLUMNS, map(_cells, rows), _COLUMNS[3:10]),
     )
 
 
@@ -74,6 +76,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["late"],
         row["no_window"] + row["rejected"] + row["dropped"],
         row["fired_early"] + row["fired_on_time"] + row["fired_late"],
+        cell(row.get(epochs.ROWS_OUT)),
         row["open_windows"],
         moment(row["watermark"]),
         # The interval of a backfill was chosen: its age says nothing about the run.

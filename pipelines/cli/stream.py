@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipelines.cli.backfill import put_out
 from pipelines.cli.runs import lag
 from pipelines.cli.screen import Screen, with_screen
 from pipelines.errors import UsageError
@@ -21,15 +21,19 @@ from windowing.time import show_millis
 
 if TYPE_CHECKING:
     from pipelines.driver import Driver
-    from pipelines.lease import Lease
+    from pipelines.lease import Lease, LeaseRow
     from pipelines.snapshots.head import Snapshot
 
 _LOOK_AT_LEASE_SECONDS = 2.0
+_WAIT_SECONDS = 1.0
+_ENDS_BY_ITSELF = "stream --available-now"
+"""What the lease says of a stream that reads what is there and ends."""
 
 
 @click.command()
 @click.argument("pipeline")
 @click.option("--available-now", is_flag=True, help="Read what is there now, let the clock go on, then end.")
+@click.option("--end-of-input", is_flag=True, help="With --available-now: end event time then, so all windows fire.")
 @click.option("--interval", help="Run until stopped, looking at the source this often: 5s, 1min.")
 @click.option(
     "--restore", "target", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none."
@@ -42,17 +46,26 @@ _LOOK_AT_LEASE_SECONDS = 2.0
 @click.option("--parallelism", type=click.IntRange(min=1), help="Number of shards; default: the pipeline's, or cores.")
 @click.option("--max-files-per-epoch", type=click.IntRange(min=1), help="Read at most so many source files at once.")
 @click.option("--max-bytes-per-epoch", help="Read at most about so much at once, such as 1g.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seconds to wait for a driver at work that ends by itself: a stream with --available-now.",
+)
 @with_screen
 def stream(
     screen: Screen,
     pipeline: str,
     available_now: bool,
+    end_of_input: bool,
     interval: str | None,
     target: str,
     restore_from_timeline: int | None,
     parallelism: int | None,
     max_files_per_epoch: int | None,
     max_bytes_per_epoch: str | None,
+    patience: float,
 ) -> None:
     """Run PIPELINE as a stream, going on from its newest snapshot or from the one that --restore names.
 
@@ -62,6 +75,8 @@ def stream(
     """
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
+    if end_of_input and not available_now:
+        raise UsageError("--end-of-input: only with --available-now; a stream that goes on has no end")
     every = None if interval is None else parse_duration(interval, "--interval")
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
@@ -72,20 +87,18 @@ def stream(
     from pipelines.epoch_log import EpochLog
     from pipelines.snapshots.head import read_snapshot
     from pipelines.snapshots.manifest import Manifest
-    from pipelines.snapshots.retention import Retention
     from pipelines.stream import Stream
     from pipelines.upkeep import Upkeep
 
     entry = config.entry(pipeline)
-    retention = Retention(entry.retain_snapshots, timedelta(days=entry.retain_days))
-    upkeep = Upkeep(retention, entry.upkeep_epochs) if entry.upkeep_epochs else None
+    upkeep = Upkeep(entry.retention, entry.upkeep_epochs) if entry.upkeep_epochs else None
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
 
     def on_epoch(manifest: Manifest) -> None:
         told = log.write(manifest, run.plan_seconds)
         screen.tell(
-            f"epoch {manifest.epoch}: {told['events']} in, {told['late']} late, {told['fired']} fired, "
+            f"epoch {manifest.epoch}: {told['events']} in, {told['late']} late, {put_out(value, manifest.counters)}, "
             f"{told['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
             f"lag {lag(manifest.watermark_lag)}, took {told['seconds']:.1f} s"
         )
@@ -101,7 +114,12 @@ def stream(
     _listen(asked)
     options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes}
     given = {name: str(option) for name, option in options.items() if option is not None}
-    with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "stream") as driver:
+    command = _ENDS_BY_ITSELF if available_now else "stream"
+    wait = _waiting(patience, asked, screen.tell)
+    with (
+        screen.console.status(f"starting Spark for {pipeline}") as status,
+        drive(config, value, command, wait=wait) as driver,
+    ):
         # PySpark has its own handler of Ctrl-C by now.
         _listen(asked)
         driver.tell = on_step
@@ -118,9 +136,28 @@ def stream(
             should_stop = _asked_to_stop(asked, driver.lease)
             if every is None:
                 run.run_available(should_stop)
+                if end_of_input:
+                    run.end_of_input()
             else:
                 run.run_continuously(every, should_stop)
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
+
+
+def _waiting(patience: float, asked: threading.Event, tell: Callable[[str], None]) -> Callable[[LeaseRow], bool]:
+    """Wait for whoever holds the lease, if that ends by itself, for so many seconds and until the end is asked for."""
+    deadline = time.monotonic() + patience
+    told: set[str] = set()
+
+    def wait(holder: LeaseRow) -> bool:
+        if holder.command != _ENDS_BY_ITSELF or time.monotonic() >= deadline or asked.is_set():
+            return False
+        if holder.run not in told:
+            told.add(holder.run)
+            tell(f"waiting for {holder}")
+        time.sleep(_WAIT_SECONDS)
+        return True
+
+    return wait
 
 
 def has_left(head: Snapshot | None, timeline: int | None) -> bool:

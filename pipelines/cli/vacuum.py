@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
 
 import click
 
@@ -10,16 +10,20 @@ from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.driver import system_clock
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.retention import Retention
 from pipelines.snapshots.retention import vacuum as run
 from pipelines.tables.compaction import compact
 from pipelines.tables.pipeline_tables import PUBLISHED
+
+_SPANS = 10
+"""Runs of epochs that are named; there is one for each hour whose snapshots were thinned out."""
 
 
 @click.command()
 @click.argument("pipeline")
 @click.option("--snapshots", type=int, help="Keep so many of the newest. Default: retain_snapshots of tidegate.toml.")
-@click.option("--days", type=int, help="And all that are not older. Default: retain_days of tidegate.toml.")
+@click.option(
+    "--days", type=int, help="And those that are not older; of a stream's, one an hour. Default: retain_days."
+)
 @click.option("--dry-run", is_flag=True, help="Tell what would go; change nothing.")
 @with_screen
 def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> None:
@@ -28,17 +32,13 @@ def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | Non
     Savepoints are never touched. What `tidegate snapshot list` shows afterwards can be restored.
     """
     tables = screen.tables(pipeline)
-    entry = screen.config().entry(pipeline)
-    retention = Retention(
-        entry.retain_snapshots if snapshots is None else snapshots,
-        timedelta(days=entry.retain_days if days is None else days),
-    )
+    retention = screen.config().entry(pipeline).retention_of(snapshots, days)
     if dry_run:
         clearing = run(tables, retention, system_clock(), dry_run=True)
     else:
         find_snapshot(tables, "latest")
-        with Lease(tables, "vacuum", system_clock):
-            clearing = run(tables, retention, system_clock())
+        with Lease(tables, "vacuum", system_clock) as lease:
+            clearing = run(tables, retention, system_clock(), check_lease=lease.check)
     rows = [(name, len(files), sum(files.values())) for name, files in clearing.files.items()]
     verb = "would go" if dry_run else "gone"
     screen.show(
@@ -50,8 +50,21 @@ def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | Non
             "size": clearing.size,
         },
         table(f"{pipeline}: {clearing.size} bytes {verb}", ("table", "files", "bytes"), rows, ("files", "bytes")),
-        f"snapshots that can no longer be restored: {', '.join(map(str, clearing.snapshots)) or 'none'}",
+        f"snapshots that can no longer be restored: {spans(clearing.snapshots)}",
     )
+
+
+def spans(epochs: Sequence[int]) -> str:
+    """Numbers of epochs for people: how many, and runs of them by their ends."""
+    spans: list[list[int]] = []
+    for epoch in sorted(epochs):
+        if spans and spans[-1][1] == epoch - 1:
+            spans[-1][1] = epoch
+        else:
+            spans.append([epoch, epoch])
+    shown = [str(first) if first == last else f"{first} to {last}" for first, last in spans]
+    more = [f"and {len(shown) - _SPANS} more such runs"] if len(shown) > _SPANS else []
+    return f"{len(epochs)} ({', '.join([*shown[:_SPANS], *more])})" if shown else "none"
 
 
 @click.command()

@@ -13,7 +13,7 @@ from pipelines.epoch.shard import ShardOutcome
 from pipelines.snapshots.commit import as_data_file, check_before_commit, commit_snapshot, outrun
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.storage import active_files
-from pipelines.tables import late, rejects, results, state
+from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 COUNTERS = (
@@ -88,6 +88,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         table: tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
         for table in (results.NAME, late.NAME, rejects.NAME)
     }
+    counters[epochs.ROWS_OUT] = sum(file.rows for file in files[results.NAME])
     stale = tuple(epoch for item in plan.stale for epoch in item.epochs)
     new_line = plan.head is not None and plan.timeline != plan.head.manifest.timeline
     return Manifest(

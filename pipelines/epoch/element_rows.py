@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipelines.tables import results
-from windowing.compute import IntervalJoin
+from windowing.compute import Compute, IntervalJoin, Windows
+from windowing.declared import declared_array
 from windowing.errors import IllegalArgument
 from windowing.operators.records import ElementResult, SideOutput
 from windowing.operators.two_inputs import SIDES
@@ -31,9 +32,19 @@ def element_columns(job: ShardJob, records: Sequence[ElementResult | SideOutput]
     rows = [_row(record, main, tags) for record in records]
     columns: dict[str, Any] = {name: [key[i] for key in keys] for i, name in enumerate(job.key.names)}
     columns["output"] = [record.tag if isinstance(record, SideOutput) else None for record in records]
+    declared = declared_types(job.compute)
     for field in named:
-        columns[field.name] = _typed(field, [row.get(field.name) for row in rows])
+        values = [row.get(field.name) for row in rows]
+        what = f"side output {field.name!r}" if field.name in tags else f"result column {field.name!r}"
+        columns[field.name] = declared_array(what, values, field.type, declared.get(field.name))
     return columns
+
+
+def declared_types(compute: Compute) -> dict[str, pa.DataType]:
+    """The type of each result column and side output as the user wrote it; nothing of what is not declared."""
+    outputs = {} if isinstance(compute, Windows | IntervalJoin) else compute.function.side_outputs
+    fields = compute.result_type if isinstance(compute.result_type, pa.StructType) else ()
+    return {field.name: field.type for field in fields} | dict(outputs)
 
 
 def _row(record: ElementResult | SideOutput, main: set[str], tags: Mapping[str, pa.StructType]) -> Mapping[str, Any]:
@@ -41,36 +52,22 @@ def _row(record: ElementResult | SideOutput, main: set[str], tags: Mapping[str, 
     if isinstance(record, SideOutput):
         if record.tag not in tags:
             raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; there are {sorted(tags)}")
-        _check_names(f"side output {record.tag!r}", value, {field.name for field in tags[record.tag]})
+        check_names(f"side output {record.tag!r}", value, {field.name for field in tags[record.tag]})
         return {record.tag: value}
     if isinstance(value, tuple) and main == set(SIDES):
         return dict(zip(SIDES, value, strict=True))
-    _check_names("result", value, main)
+    check_names("result", value, main)
     row: Mapping[str, Any] = value
     return row
 
 
-def _check_names(what: str, value: Any, names: set[str]) -> None:
+def check_names(what: str, value: Any, names: Collection[str]) -> None:
+    """Refuse a result that is no mapping, or has a name that is not declared.
+
+    Raises:
+        IllegalArgument: names the result and what is declared.
+    """
     if not isinstance(value, Mapping):
         raise IllegalArgument(what, value, f"give a mapping with {sorted(names)}, as its type is declared")
-    if unknown := sorted(set(value) - names):
+    if unknown := sorted(set(value) - set(names), key=str):
         raise IllegalArgument(what, value, f"{unknown[0]!r} is not declared; there are {sorted(names)}")
-
-
-def _typed(field: pa.Field, values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise IllegalArgument(
-            f"result column {field.name!r}", _culprit(field, values), f"its declared type is {field.type}: {error}"
-        ) from error
-
-
-def _culprit(field: pa.Field, values: list[Any]) -> Any:
-    """The first value that is not of the type."""
-    for value in values:
-        try:
-            pa.array([value], field.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            return value
-    return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
+from pipelines.epoch.element_rows import check_names
 from windowing.compute import Compute, CoProcess, KeyedProcess, Windows
+from windowing.declared import declared_values
 from windowing.keys import KeyGroupRange
 from windowing.operators.co_process import KeyedCoProcessOperator
 from windowing.operators.interval_join import IntervalJoinOperator
@@ -35,6 +38,8 @@ def make_operator(
     """
     owned: dict[str, Any] = {"key_groups": key_groups, "key_group_of": key_group_of}
     if isinstance(compute, Windows):
+        if compute.reduce is not None:
+            compute = replace(compute, reduce=_Reducing(compute.reduce, elements[0]))
         return WindowOperator(compute, panes=panes, account_for_all=True, **owned)
     if isinstance(compute, KeyedProcess):
         return KeyedProcessOperator(compute, value_type=elements[0], **owned)
@@ -42,3 +47,22 @@ def make_operator(
         left, right = elements
         return KeyedCoProcessOperator(compute, left_type=left, right_type=right, **owned)
     return IntervalJoinOperator(compute, **owned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reducing:
+    """A user's reduce whose values are of the elements' type, before a window keeps them.
+
+    Args:
+        reduce: the user's.
+        kind: of an element.
+    """
+
+    reduce: Callable[[Any, Any], Any]
+    kind: pa.StructType
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        value = self.reduce(left, right)
+        check_names("reduce", value, self.kind.names)
+        (fitting,) = declared_values("reduce", [value], self.kind)
+        return fitting

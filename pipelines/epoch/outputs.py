@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.epoch.element_rows import element_columns
+from pipelines.epoch.element_rows import check_names, declared_types, element_columns
 from pipelines.epoch.moments import moments
 from pipelines.epoch.source_rows import source_rows
 from pipelines.tables import late, results
+from windowing.aggregates import AggregateColumns
 from windowing.compute import Windows
+from windowing.declared import declared_array
 from windowing.errors import UnsupportedOperation
 from windowing.keys import window_identity
 from windowing.operators.protocol import KeyedOperator
@@ -87,11 +89,28 @@ class Outputs:
             "final_at": _moments(min(record.timestamp + lateness, MAX_TIMESTAMP) for record in records),
             "watermark": _moments(record.watermark for record in records),
         }
-        names = {field.name for field in results.LEADING} | set(job.key.names)
-        for field in schema:
-            if field.name not in names:
-                columns[field.name] = [record.value[field.name] for record in records]
+        ours = {field.name for field in results.LEADING} | set(job.key.names)
+        columns |= self._values([field for field in schema if field.name not in ours])
         return self._table(schema, columns, len(records))
+
+    def _values(self, fields: list[pa.Field]) -> dict[str, Any]:
+        """The result columns of windows; those of the user's own code are held against their types."""
+        values = [record.value for record in self._results]
+        windows = self._job.windows
+        if windows.process is None and isinstance(windows.aggregate, Mapping | AggregateColumns):
+            return {field.name: [value[field.name] for value in values] for field in fields}
+        names, declared = {field.name for field in fields}, declared_types(windows)
+        for value in values:
+            check_names("result", value, names)
+        return {
+            field.name: declared_array(
+                f"result column {field.name!r}",
+                [value.get(field.name) for value in values],
+                field.type,
+                declared.get(field.name),
+            )
+            for field in fields
+        }
 
     def late(self) -> pa.Table:
         """Rows of table late."""

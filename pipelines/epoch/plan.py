@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pipelines.binding import BoundPipeline
 from pipelines.epoch.joint_frames import together
 from pipelines.epoch.steps import CommitStep, EventOrder
+from pipelines.errors import Refused
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Interval, Kind, PartitionWatermark, Position, Shard, StaleInterval
 from pipelines.sources.file_slice import FileSlice
@@ -72,6 +73,10 @@ class SliceCounts:
         return SliceCounts(self.usable + other.usable, self.dropped + other.dropped, rejected, self.size + other.size)
 
 
+MOST_PARTITIONS = 10_000
+"""Source partitions of a pipeline: each epoch writes a watermark for each, some 150 bytes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
     """Everything that the later steps need; nothing in it is decided again.
@@ -99,6 +104,16 @@ class EpochPlan:
     stale: tuple[StaleInterval, ...] = ()
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: Millis
+
+    def __post_init__(self) -> None:
+        if len(self.partitions) > MOST_PARTITIONS:
+            columns = sorted({one.watermark_by for one in self.bound.pipeline.inputs if one.watermark_by is not None})
+            raise Refused(
+                f"watermark_by={', '.join(map(repr, columns))} of {self.bound.pipeline.name} makes "
+                f"{len(self.partitions)} source partitions, and a pipeline may have {MOST_PARTITIONS}: every snapshot "
+                "holds the watermark of each. Name a column of fewer values, such as the gateway or the region that a "
+                "row came from, or take watermark_by out; event time then goes on from the pipeline's watermark"
+            )
 
     def replacing(self, head: Snapshot) -> EpochPlan:
         """The same plan as the beginning of a new timeline, in place of all that was published before."""

@@ -41,7 +41,7 @@ def render(run: RunReport, now: datetime | None = None) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["number"] = lambda value: f"{value:,}"
+    environment.filters["number"] = lambda value: "-" if value is None else f"{value:,}"
     environment.filters["moment"] = _moment
     manifest = run.manifest
     row = run.epoch
@@ -52,7 +52,7 @@ def render(run: RunReport, now: datetime | None = None) -> str:
         watermark=show_millis(manifest.watermark),
         lag="-" if behind is None else show_duration(behind),
         interval=_interval(run),
-        counters=[(label, name, row[name], run.total(name)) for label, name in _COUNTERS],
+        counters=[(label, name, row.get(name), run.total(name)) for label, name in _COUNTERS],
         lengths=_lengths(run),
         plots=plots(run),
         failed=[check for check in run.quality if not check["success"]],
@@ -72,6 +72,7 @@ _COUNTERS = (
     ("Fired on time", "fired_on_time"),
     ("Fired late", "fired_late"),
     ("Withdrawn", "withdrawn"),
+    ("Rows out", "rows_out"),
 )
 
 

@@ -59,7 +59,8 @@ class RunReport:
 
     def total(self, counter: str) -> int:
         """Sum of a counter over all epochs up to this one."""
-        return sum(row[counter] for row in self.epochs)
+        # A count that is younger than a row is null there.
+        return sum(row.get(counter) or 0 for row in self.epochs)
 
 
 _TIMELINE_WINDOWS = 20

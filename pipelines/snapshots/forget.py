@@ -23,7 +23,8 @@ from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.snapshots.recovery import require_recovered, require_trusted
-from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.retained import Retention
+from pipelines.snapshots.retention import vacuum
 from pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
 from pipelines.storage import arrow_schema, read_table
 from pipelines.tables import late, quality, rejects, results, state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import ALL, PipelineTables
+from pipelines.tables.table_log import TableLog
 
 PUBLISHED_BY = "tidegate_published"
 """Metadata of a state commit: what `PublishedBy` says."""
@@ -163,17 +165,34 @@ class SnapshotEntry:
     manifest: dict[str, Any]
     published_by: PublishedBy | None = None
 
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that made it."""
+        return int(self.manifest["epoch"])
 
-def list_snapshots(tables: PipelineTables) -> list[SnapshotEntry]:
-    """Every snapshot in the log, the newest first. Reads only the log, and starts no JVM."""
-    if not tables.exist:
-        return []
-    history = tables.open(state.NAME).history()
-    return [
-        SnapshotEntry(commit["version"], commit["timestamp"], commit["tidegate"], _published_by(commit))
-        for commit in history
-        if isinstance(commit.get("tidegate"), dict)
-    ]
+
+def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[SnapshotEntry]:
+    """The snapshots in the log, the newest first. Reads only the log, and starts no JVM.
+
+    Args:
+        tables: the pipeline's tables.
+        newest: how many of the newest are wanted; None lists all. The rest of the log is not read.
+
+    Raises:
+        Refused: an entry of the log is damaged.
+    """
+    return list(islice(snapshots_of(TableLog(tables, state.NAME)), newest)) if tables.exist else []
+
+
+def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
+    """The snapshots in a log of table `state`, the newest first.
+
+    Delta's own history would count versions down without a gap, and a log has gaps where snapshots were thinned out.
+    """
+    for version in reversed(log.versions):
+        entry = log.entry(version)
+        if entry is not None and entry.snapshot is not None:
+            yield SnapshotEntry(version, entry.time or 0, entry.snapshot, _published_by(entry.info))
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.epoch.publish import publish
@@ -32,12 +33,11 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
     head = require_recovered(tables)
-    moment = pc.scalar(from_millis(before)).cast(TIMESTAMP)
-    old = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch"], pc.field("started_at") < moment)["epoch"]
+    old, oldest = _epochs_before(tables, before)
     gone, counts = {}, {}
     for table in PRUNED:
         held = read_table(tables.warehouse, tables.open(table), ["epoch"])["epoch"]
-        found = held.filter(pc.is_in(held, value_set=old.combine_chunks()))
+        found = held.filter(pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest)))
         counts[table] = len(found)
         gone[table] = Publish(remove_epochs=tuple(sorted(set(found.to_pylist()))))
     if any(counts.values()):
@@ -47,6 +47,18 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
         publish(tables, manifest)
     return counts
+
+
+def _epochs_before(tables: PipelineTables, before: Millis) -> tuple[pa.Array, int]:
+    """The epochs that began before a moment, and a number below which all did.
+
+    Rows of very old epochs leave table epochs: they began before the oldest that is there.
+    """
+    rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "started_at"])
+    is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))
+    old = rows["epoch"].filter(is_old).combine_chunks()
+    oldest = pc.min(rows["epoch"]).as_py()
+    return old, oldest if oldest in old.to_pylist() else 0
 
 
 def _manifest(head: Manifest, gone: dict[str, Publish], now: Millis) -> Manifest:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.epoch.commit import COUNTERS
 from pipelines.snapshots.manifest import Kind, Line, Manifest, Publish, Shard
+from pipelines.tables import epochs
 from windowing.time import Millis
 
 
@@ -35,7 +36,7 @@ def quiet_manifest(
         shards: ranges of key groups with their open windows; None takes those of the snapshot.
     """
     ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
-    nothing = dict.fromkeys((*COUNTERS, "events_in", "dropped", "rejected"), 0)
+    nothing = dict.fromkeys((*COUNTERS, "events_in", "dropped", "rejected", epochs.ROWS_OUT), 0)
     update: dict[str, Any] = {
         "timeline": timeline,
         "epoch": epoch,

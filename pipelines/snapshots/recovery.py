@@ -23,6 +23,7 @@ from pipelines.snapshots.head import (
 from pipelines.snapshots.manifest import Manifest
 from pipelines.tables import state
 from pipelines.tables.pipeline_tables import ALL, PipelineTables
+from pipelines.tables.table_log import TableLog
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
@@ -135,7 +136,11 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
         # An older tidegate did not tell; that the newest epoch is published is looked at in any case.
         return [head.manifest]
     found: list[Manifest] = []
+    # Between older snapshots some were thinned out, and what those published can't be told.
+    recent = TableLog(tables, state.NAME).recent[0]
     for entry in list_snapshots(tables):
+        if entry.version < recent:
+            break
         snapshot = read_snapshot(tables, entry.version)
         if snapshot is not None:
             found.append(snapshot.manifest)

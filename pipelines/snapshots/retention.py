@@ -1,54 +1,36 @@
-"""Retention: how long snapshots live, and the clean-up that can remove nothing which one of them needs.
+"""Retention: the clean-up that removes nothing which a retained snapshot or a reader needs.
 
-Kept are the newest snapshots by number and by age, whichever keeps more. Older versions of the tables
-go, and with them the log before the oldest that stays, so that the log lists just what can be restored.
+Older versions of the tables go, and with them their entries in the log, so that the log lists just what can be
+restored, and what an epoch costs depends on what is retained and not on how many epochs there were.
 Savepoints are tables of their own: nothing here touches them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
+from itertools import takewhile
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.errors import Refused, UsageError
+from pipelines.errors import Refused
 from pipelines.lease import NAME as LEASE
-from pipelines.snapshots.head import list_snapshots, read_snapshot
+from pipelines.snapshots.head import Snapshot, read_snapshot, snapshots_of
 from pipelines.snapshots.manifest import QUIET, Manifest
 from pipelines.snapshots.recovery import require_recovered, require_trusted
-from pipelines.storage import active_files
+from pipelines.snapshots.retained import Retention, retained
 from pipelines.tables import state
+from pipelines.tables.compaction import drop_old_epochs
 from pipelines.tables.files import epoch_of
 from pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
-from windowing.time import Duration, Millis, non_negative_millis
+from pipelines.tables.table_log import LogMemory, TableLog
+from windowing.time import Millis, non_negative_millis
 
 _GOOD_PART = 1.1
 
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """Which snapshots stay.
-
-    Args:
-        snapshots: at least so many of the newest.
-        age: and all that are not older than this; readers of the other tables have as long, too.
-
-    Raises:
-        UsageError: fewer than one snapshot. IllegalArgument: a negative age.
-    """
-
-    snapshots: int
-    age: Duration
-
-    def __post_init__(self) -> None:
-        if self.snapshots < 1:
-            raise UsageError(f"snapshots to keep: {self.snapshots}; the newest one always stays, so give 1 or more")
-        non_negative_millis(self.age, "age")
+_DELETIONS_PER_CHECK = 100
+"""Files that are deleted before the lease and the head are looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,73 +51,124 @@ class Clearing:
         return sum(size for files in self.files.values() for size in files.values())
 
 
-def is_worthwhile(tables: PipelineTables, retention: Retention, now: Millis) -> bool:
-    """Whether a clean-up would remove a good part of what there is: a tenth more than is to stay.
+@dataclass(frozen=True)
+class _Decision:
+    """What goes, and what stays of each log.
 
-    It looks at one entry of the log; the clean-up itself reads all of it, which takes long where many snapshots stay.
+    Args:
+        clearing: what goes.
+        snapshots: versions of table state that stay, by themselves.
+        since: by table, the first version from which on all stay.
+        logs: by table.
+        oldest_epoch: whose snapshot stays.
     """
-    versions = _versions(tables, state.NAME)
-    if len(versions) <= retention.snapshots * _GOOD_PART:
-        return False
-    written = (
-        action["commitInfo"]["timestamp"]
-        for action in _actions(tables, state.NAME, versions[0])
-        if "commitInfo" in action
-    )
-    return now - next(written, now) > non_negative_millis(retention.age, "age") * _GOOD_PART
+
+    clearing: Clearing
+    snapshots: frozenset[int]
+    since: dict[str, int]
+    logs: dict[str, TableLog]
+    oldest_epoch: int
 
 
-def vacuum(tables: PipelineTables, retention: Retention, now: Millis, dry_run: bool = False) -> Clearing:
+def is_worthwhile(tables: PipelineTables, retention: Retention) -> bool:
+    """Whether a clean-up would remove a good part of the newest snapshots: a tenth more than are to stay.
+
+    It lists one log; the clean-up itself lists every folder.
+    """
+    return len(TableLog(tables, state.NAME).recent) > retention.snapshots * _GOOD_PART
+
+
+def vacuum(
+    tables: PipelineTables,
+    retention: Retention,
+    now: Millis,
+    dry_run: bool = False,
+    check_lease: Callable[[], None] | None = None,
+    memory: LogMemory | None = None,
+) -> Clearing:
     """Remove what no retained snapshot, published row or unpublished manifest needs.
 
-    The caller holds the lease. Drivers that hang with files they have not committed are fenced off first.
+    The caller holds the lease. Drivers that hang with files they have not committed are fenced off first, and a
+    clean-up that hung itself removes nothing that somebody made the head meanwhile.
 
     Args:
         tables: the pipeline's tables.
         retention: which snapshots stay.
         now: int64 epoch milliseconds.
         dry_run: whether to only tell.
+        check_lease: raises LeaseHeld if the lease went to another driver.
+        memory: what was read of the logs before.
 
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = require_trusted(tables) if dry_run else require_recovered(tables)
-    if not dry_run:
-        _fence(tables)
-    oldest_moment = now - non_negative_millis(retention.age, "age")
-    entries = list_snapshots(tables)
-    kept = [
-        entry
-        for number, entry in enumerate(entries)
-        if number < retention.snapshots or entry.committed_at >= oldest_moment
-    ]
-    oldest = {state.NAME: min((entry.version for entry in kept), default=head.version)}
-    oldest |= {table: _version_at(tables.open(table), oldest_moment) for table in PUBLISHED}
-    needed = {table: _files_since(tables, table, oldest[table]) for table in ALL}
+    if dry_run:
+        return _decide(tables, require_trusted(tables), retention, now, LogMemory()).clearing
+    head = require_recovered(tables)
+    fence = _fence(tables)
+
+    def check() -> None:
+        if check_lease is not None:
+            check_lease()
+        _check_head(tables, fence)
+
+    decision = _decide(tables, head, retention, now, LogMemory() if memory is None else memory)
+    # The log first: a version that is listed can be read, whenever this ends.
+    for table in ALL:
+        check()
+        decision.logs[table].keep(decision.snapshots if table == state.NAME else (), decision.since[table])
+        for number, name in enumerate(decision.clearing.files[table]):
+            if number % _DELETIONS_PER_CHECK == 0:
+                check()
+            tables.warehouse.delete_file(tables.path(table), name)
+    if retention.epochs is not None:
+        drop_old_epochs(tables, now - non_negative_millis(retention.epochs, "epochs"), decision.oldest_epoch)
+    _clear_lease(tables)
+    return decision.clearing
+
+
+def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:
+    # The files before the logs: what is written from here on belongs to a commit that no log has yet.
+    files = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
+    logs = {table: TableLog(tables, table, memory) for table in ALL}
+    entries = list(snapshots_of(logs[state.NAME]))
+    kept = retained(entries, head.manifest.line, retention, now)
+    since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
+    since |= {table: logs[table].version_at(retention.oldest_read(now)) for table in PUBLISHED}
+    needed = {table: logs[table].files_since(since[table]) for table in ALL}
+    for version in kept:
+        if version < since[state.NAME]:
+            needed[state.NAME] |= logs[state.NAME].files_at(version)
     # Epochs that only read and computed publish files of their own, which are named for them; a stream has too many
     # to read the manifest of each.
-    for manifest in _manifests(tables, [entry.version for entry in kept if entry.manifest["kind"] in QUIET]):
+    quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
+    for manifest in _manifests(tables, quiet):
         for table, work in manifest.publish.items():
             needed[table] |= {file.path for file in work.files}
-    versions = {entry.version for entry in kept}
-    epochs = {entry.manifest["epoch"] for entry in kept}
+    epochs = {entry.epoch for entry in entries if entry.version in kept}
     clearing = Clearing(
-        tuple(entry.manifest["epoch"] for entry in entries if entry.version not in versions),
-        {table: _superfluous(tables, table, needed[table], epochs if table in PUBLISHED else ()) for table in ALL},
+        tuple(entry.epoch for entry in entries if entry.version not in kept),
+        {table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ()) for table in ALL},
     )
-    if not dry_run:
-        # The log first: a version that is listed can be read, whenever this ends.
-        for table in ALL:
-            tables.shorten_log(table, oldest[table])
-            for name in clearing.files[table]:
-                tables.warehouse.delete_file(tables.path(table), name)
-        _clear_lease(tables)
-    return clearing
+    return _Decision(clearing, frozenset(kept), since, logs, min(epochs, default=head.manifest.epoch))
 
 
-def _fence(tables: PipelineTables) -> None:
-    """A commit after which no driver can commit files that it wrote before."""
+def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
+    """The first of the versions up to the newest between which none is missing, nor goes.
+
+    Args:
+        log: of table state.
+        snapshots: versions of all snapshots, the newest first.
+        kept: those that stay.
+    """
+    recent = log.recent
+    return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
+
+
+def _fence(tables: PipelineTables) -> int:
+    """A commit after which no driver can commit files that it wrote before; its version."""
     handle = tables.open(state.NAME)
+    planned_at = handle.version()
     try:
         handle.create_write_transaction(
             [],
@@ -146,30 +179,18 @@ def _fence(tables: PipelineTables) -> None:
         )
     except CommitFailedError as error:
         raise Refused(f"somebody commits to table state of {tables.pipeline} at this moment: try again") from error
+    return planned_at + 1
 
 
-def _version_at(handle: DeltaTable, moment: Millis) -> int:
-    """The version that was the newest at a moment; readers who opened a later one still read."""
-    before = [commit["version"] for commit in handle.history() if commit["timestamp"] <= moment]
-    return max(before, default=min((commit["version"] for commit in handle.history()), default=handle.version()))
-
-
-def _files_since(tables: PipelineTables, table: str, version: int) -> set[str]:
-    """Every file of a version and of those after it."""
-    names = {file["path"] for file in active_files(tables.open(table, version))}
-    head = tables.open(table).version()
-    for after in range(version + 1, head + 1):
-        names |= {unquote(add["path"]) for action in _actions(tables, table, after) if (add := action.get("add"))}
-    return names
-
-
-def _actions(tables: PipelineTables, table: str, version: int) -> Iterator[dict[str, Any]]:
-    filesystem, root = tables.warehouse.filesystem(tables.path(table))
-    log = f"{root}/_delta_log" if root else "_delta_log"
-    with filesystem.open_input_stream(f"{log}/{version:020d}.json") as stream:
-        for line in stream.read().splitlines():
-            if line:
-                yield json.loads(line)
+def _check_head(tables: PipelineTables, fence: int) -> None:
+    """Refuse to go on if somebody committed to table state since the fence: what they need is not what was decided."""
+    following = f"{fence + 1:020d}.json"
+    folder = TableLog(tables, state.NAME).folder
+    if tables.warehouse.sizes(folder, [following])[following] is not None:
+        raise Refused(
+            f"somebody committed to table state of {tables.pipeline} while this clean-up hung, and may need what it "
+            "was about to remove: it ends here, and nothing is lost. Run `tidegate vacuum` again"
+        )
 
 
 def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest]:
@@ -179,20 +200,13 @@ def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest
             yield snapshot.manifest
 
 
-def _superfluous(tables: PipelineTables, table: str, needed: set[str], epochs: Collection[int]) -> dict[str, int]:
+def _superfluous(files: dict[str, int], needed: set[str], epochs: Collection[int]) -> dict[str, int]:
     """Files that are neither needed nor of one of these epochs."""
-    found = tables.warehouse.names(tables.path(table))
     return {
         name: size
-        for name, size in found.items()
+        for name, size in files.items()
         if name.endswith(".parquet") and name not in needed and epoch_of(name) not in epochs
     }
-
-
-def _versions(tables: PipelineTables, table: str) -> list[int]:
-    """The versions that the log has an entry of."""
-    names = tables.warehouse.names(tables.warehouse.path(tables.pipeline, table, "_delta_log"))
-    return sorted(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
 
 
 def _clear_lease(tables: PipelineTables) -> None:

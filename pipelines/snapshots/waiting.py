@@ -13,7 +13,7 @@ from pipelines.snapshots.contents import state_rows
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.storage import Warehouse
-from windowing.state.rows import BUCKET, KEY, WINDOW
+from windowing.state.rows import BUCKET, HELD, KEY, WINDOW
 from windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 
 
@@ -145,7 +145,8 @@ def _waiting(
     row: dict[str, Any], names: tuple[str, ...], manifest: Manifest, lateness: Millis, blocked: str
 ) -> Waiting:
     end = None if row["window_end"] is None else to_millis(row["window_end"])
-    event_timer = min(row["event_time_timers"] or (), default=None)
+    held = row.get(HELD) or ()
+    event_timer = min((*(row["event_time_timers"] or ()), *held), default=None)
     clock_timer = min(row["processing_time_timers"] or (), default=None)
     missing = None if event_timer is None else max(0, event_timer - manifest.watermark)
     fired = int(row["pane"])
@@ -153,6 +154,8 @@ def _waiting(
     left = None if end is None or not passed else max(0, saturating_add(end - 1, lateness) - manifest.watermark)
     if row["namespace"] == BUCKET and event_timer is not None:
         reason = f"a {row['side']} element: kept until the watermark is {show_millis(event_timer)}; {blocked}"
+    elif held and event_timer is not None and event_timer == min(held):
+        reason = f"its function gets an element when the watermark reaches {show_millis(event_timer)}; {blocked}"
     elif passed and fired:
         reason = f"it has fired, and takes late elements until the watermark is {show_millis(event_timer)}"
     elif event_timer is not None and missing == 0:

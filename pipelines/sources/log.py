@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import FileType
 
 from pipelines.errors import Refused
+from pipelines.failures import in_words
 from pipelines.snapshots.manifest import Position
 from pipelines.storage import Warehouse, active_files
 from windowing.time import Millis, to_millis
@@ -68,21 +72,72 @@ class SourceLog:
         self.path = path
         self._filesystem, root = warehouse.filesystem(path)
         self._log = f"{root}/_delta_log" if root else "_delta_log"
+        self._table: DeltaTable | None = None
         try:
-            self._table = warehouse.open(path)
+            table = warehouse.open(path)
         except TableNotFoundError as error:
             raise Refused(
                 f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source"
             ) from error
         except DeltaError as error:
-            raise Refused(f"source table {path} can't be opened: {error}") from error
-        self.head = self._table.version()
-        self.table_id = str(self._table.metadata().id)
-        self.columns = self._table.schema().to_json()
+            raise Refused(
+                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; "
+                "nothing of the pipeline has changed"
+            ) from error
+        self.head = table.version()
+        self._table, self._metadata, self._protocol = table, table.metadata(), table.protocol()
+        self.table_id = str(self._metadata.id)
+        self.columns = table.schema().to_json()
+        self._newest_entry = self._entry_info(self.head)
 
     def now(self) -> SourceLog:
-        """The log as it is now."""
-        return SourceLog(self.warehouse, self.path)
+        """The log as it is now.
+
+        Delta opens a table with all its files, and those of a source are many. What came since tells all that is
+        asked of it, unless it changed the table's columns or properties: only then it is opened again.
+        """
+        head = self._followed()
+        if head is None:
+            return SourceLog(self.warehouse, self.path)
+        log = copy(self)
+        log.head = head
+        if head != self.head:
+            log._table, log._newest_entry = None, self._entry_info(head)
+        return log
+
+    def _followed(self) -> int | None:
+        """The newest version, read entry by entry; None where the table has to be opened to tell."""
+        if self._newest_entry is None or self._entry_info(self.head) != self._newest_entry:
+            return None
+        version = self.head
+        while self._entry_info(version + 1) is not None:
+            version += 1
+            try:
+                if any("metaData" in action or "protocol" in action for action in self._actions(version)):
+                    return None
+            except (Refused, ValueError):
+                return None
+        return version
+
+    def _entry_info(self, version: int) -> tuple[int, int] | None:
+        """Size of a version's entry and when it was written; None where there is none."""
+        info = self._filesystem.get_file_info(f"{self._log}/{version:020d}.json")
+        return (int(info.size), int(info.mtime_ns or 0)) if info.type == FileType.File else None
+
+    def _at_head(self) -> DeltaTable:
+        """The table with its files."""
+        if self._table is None:
+            self._table = self._at(self.head)
+        return self._table
+
+    def _at(self, version: int) -> DeltaTable:
+        try:
+            return self.warehouse.open(self.path, version)
+        except DeltaError as error:
+            raise Refused(
+                f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log "
+                "was cleaned up. Start a new pipeline with a backfill of the table as it is now"
+            ) from error
 
     @property
     def collations(self) -> dict[str, str]:
@@ -97,16 +152,16 @@ class SourceLog:
     @property
     def partition_columns(self) -> list[str]:
         """Columns that are kept in the log instead of in the files."""
-        return list(self._table.metadata().partition_columns)
+        return list(self._metadata.partition_columns)
 
     @property
     def reader_features(self) -> frozenset[str]:
         """Features of the table that a reader must know, by Delta's names; column mapping only where it is on."""
-        protocol, mapping = self._table.protocol(), "columnMapping"
+        protocol, mapping = self._protocol, "columnMapping"
         features = set(protocol.reader_features or ())
         if protocol.min_reader_version >= 2:
             features.add(mapping)
-        if self._table.metadata().configuration.get("delta.columnMapping.mode", "none") == "none":
+        if self._metadata.configuration.get("delta.columnMapping.mode", "none") == "none":
             features.discard(mapping)
         return frozenset(features)
 
@@ -197,15 +252,10 @@ class SourceLog:
         Raises:
             Refused: an older version can't be read any more.
         """
-        table = self._table
-        if version is not None and version != self.head:
-            try:
-                table = self.warehouse.open(self.path, version)
-            except DeltaError as error:
-                raise Refused(
-                    f"source table {self.path} can't be read at version {version} any more ({error}): its log was "
-                    "cleaned up. Start a new pipeline with a backfill of the table as it is now"
-                ) from error
+        if version is None or version == self.head:
+            table = self._at_head()
+        else:
+            table = self._at(version)
             self._check_present(
                 version,
                 tuple(SourceFile(self._path_of(file["path"]), 0) for file in active_files(table)),

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from pipelines.tables.columns import TIMESTAMP, column
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 NAME = "epochs"
+ROWS_OUT = "rows_out"
 
 SHARD_COUNTERS = (
     "on_time",
@@ -57,5 +65,32 @@ SCHEMA = pa.schema(
         column("reopened", pa.int64(), "late rows that windows took in after all"),
         column("watermark_lag_ms", pa.int64(), "how far the watermark lies behind the clock"),
         column("never_emitted", pa.int64(), "elements in windows that went away before a pane showed them"),
+        column(ROWS_OUT, pa.int64(), "rows put out to table results; null where an older version did not count them"),
     ]
 )
+
+
+def newest(warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_stale: bool = False) -> pa.Table:
+    """The rows of the newest epochs, the newest first. Of files that hold only older ones, nothing is read.
+
+    Args:
+        warehouse: where the table is.
+        handle: the table.
+        limit: how many; None takes all.
+        with_stale: whether those count whose results were replaced.
+    """
+    path, schema = path_of(handle), arrow_schema(handle)
+    files = sorted(active_files(handle), key=lambda file: -file["max.epoch"])
+    wanted = None if with_stale else ~pc.field("stale")
+    found = schema.empty_table()
+    for file in files:
+        if limit is not None and len(found) == limit and file["max.epoch"] < pc.min(found["epoch"]).as_py():
+            break
+        # First the numbers alone: a file may hold a million epochs of which twenty are asked for.
+        numbers = warehouse.read_files(path, [file["path"]], schema, ["epoch"], wanted)["epoch"]
+        numbers = pa.table([numbers], ["epoch"]).sort_by([("epoch", "descending")])["epoch"]
+        chosen = numbers.slice(0, limit).combine_chunks()
+        is_chosen = pc.field("epoch").isin(chosen) if wanted is None else pc.field("epoch").isin(chosen) & wanted
+        rows = warehouse.read_files(path, [file["path"]], schema, None, is_chosen)
+        found = pa.concat_tables([found, rows]).sort_by([("epoch", "descending")]).slice(0, limit)
+    return found

@@ -21,9 +21,16 @@ from deltalake.transaction import AddAction, RemoveAction
 from pipelines.errors import FilesMissing
 from pipelines.snapshots.manifest import DataFile
 from pipelines.storage import Warehouse
+from pipelines.tables.checksum import checksum_of
 from windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
+
+_SUMMED = "results-"
+"""Files whose rows have a checksum: what was published, and what a compaction made of it."""
+
+CHECKSUM = "tidegateChecksum"
+"""Stands in the statistics of a file, in the manifest and in the log; readers pass over what they don't know there."""
 
 _FIRST_MILLI = to_millis(datetime.min)
 _LAST_MILLI = to_millis(datetime.max)
@@ -45,7 +52,10 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     given = [one for one in table.column_names if table[one].null_count < len(table)]
     rows = table.select(given)
     size = warehouse.write_parquet(path, name, rows, use_dictionary=_in_dictionaries(rows.schema))
-    return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(statistics(table)))
+    described = statistics(table)
+    if prefix.startswith(_SUMMED):
+        described[CHECKSUM] = f"{checksum_of(table):016x}"
+    return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described))
 
 
 def _in_dictionaries(schema: pa.Schema) -> list[str] | bool:

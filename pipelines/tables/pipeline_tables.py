@@ -17,6 +17,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, Vari
 from pipelines.errors import Refused
 from pipelines.storage import Warehouse
 from pipelines.tables import epochs, late, rejects, results, state
+from pipelines.tables.table_log import TableLog
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
@@ -30,6 +31,8 @@ _FORBIDDEN_PROPERTIES = {
     "delta.appendOnly": ("false", ""),
 }
 # Old versions are snapshots: how long they live is ours to say, not the log's default of 30 days.
+# Somebody else's VACUUM spares every file that is younger than deletedFileRetentionDuration, so none that a
+# snapshot needs goes.
 _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 3650 days",
@@ -125,13 +128,9 @@ class PipelineTables:
 
     def shorten_log(self, table: str, oldest: int) -> None:
         """Let the log of a table begin with a version: a checkpoint there, and no entry before it."""
-        folder = self.warehouse.path(self.pipeline, table, "_delta_log")
-        before = [name for name in self.warehouse.names(folder) if name[:20].isdigit() and int(name[:20]) < oldest]
-        if not before:
-            return
-        self.open(table, oldest).create_checkpoint()
-        for name in sorted(before):
-            self.warehouse.delete_file(folder, name)
+        log = TableLog(self, table)
+        if any(version < oldest for version in log.versions):
+            log.keep((), oldest)
 
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
         """Give the tables the columns that they lack; whether there were any.

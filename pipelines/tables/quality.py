@@ -1,6 +1,7 @@
 """Table `quality`: how every expectation went in every check, so that trends can be queried.
 
-Only appended to, one commit a check, and nothing of a pipeline rests on it; so it needs no lease.
+One commit a check, and nothing of a pipeline rests on it; so it needs no lease. Every twentieth check or so its small
+files are put together, and outcomes that are too old go.
 """
 
 from __future__ import annotations
@@ -8,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import reduce
+from operator import and_
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
-from pipelines.storage import read_table
+from pipelines.storage import active_files, arrow_schema, read_table
 from pipelines.tables.columns import TIMESTAMP, column
 from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import Millis, from_millis
 
 NAME = "quality"
+
+_ENOUGH = 20
+"""Files that are put together."""
 
 EXAMPLE = ", such as "
 """What stands between what was seen and an example of it."""
@@ -37,6 +46,7 @@ SCHEMA = pa.schema(
         column("rows", pa.int64(), "how many rows were looked at", False),
         column("results_version", pa.int64(), "version of table results that was read", False),
         column("state_version", pa.int64(), "version of table state", False),
+        column("proof", pa.string(), "JSON: what the next check goes on from; null where this one found an error"),
     ]
 )
 
@@ -58,6 +68,7 @@ class QualityRow:
     rows: int
     results_version: int
     state_version: int
+    proof: str | None = None
 
 
 def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
@@ -67,7 +78,46 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
         path, Schema.from_arrow(SCHEMA), mode="ignore", name=f"{tables.pipeline}.{NAME}", storage_options=options
     )
     made = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
-    write_deltalake(path, made, mode="append", storage_options=options)
+    # The table of an older tidegate has fewer columns.
+    write_deltalake(path, made, mode="append", schema_mode="merge", storage_options=options)
+
+
+def tidy(tables: PipelineTables, oldest: Millis) -> bool:
+    """Put the files together once there are many, without the checks that are too old; whether that was done.
+
+    The newest check stays, and the newest that passed: the next one goes on from there.
+
+    Args:
+        tables: the pipeline's tables.
+        oldest: checks before this moment go, int64 epoch milliseconds.
+    """
+    handle = tables.open(NAME)
+    if len(active_files(handle)) < _ENOUGH:
+        return False
+    rows = read_table(tables.warehouse, handle)
+    young = pc.greater_equal(rows["checked_at"], pa.scalar(from_millis(oldest)).cast(TIMESTAMP))
+    needed = [check for check in (_newest_check(rows), _newest_passed_check(rows)) if check is not None]
+    kept = rows.filter(pc.or_(young, pc.is_in(rows["check_id"], value_set=pa.array(needed, pa.string()))))
+    try:
+        # What a check appends meanwhile stays: only the files of this version go.
+        write_deltalake(handle, kept.sort_by("checked_at"), mode="overwrite")
+    except CommitFailedError:
+        # Another check does the same at this moment.
+        return False
+    tables.open(NAME).vacuum(dry_run=False)
+    return True
+
+
+def _newest_check(rows: pa.Table) -> str | None:
+    return rows.sort_by([("checked_at", "descending")])["check_id"][0].as_py() if len(rows) else None
+
+
+def _newest_passed_check(rows: pa.Table) -> str | None:
+    checks = rows.group_by(["check_id", "checked_at"]).aggregate([]).sort_by([("checked_at", "descending")])
+    for check in checks["check_id"].to_pylist():
+        if state_of(rows.filter(pc.equal(rows["check_id"], check))) != "failed":
+            return str(check)
+    return None
 
 
 def forget_examples(tables: PipelineTables, texts: Sequence[str]) -> None:
@@ -96,31 +146,65 @@ def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:
     return "" if told and any(text in told for text in texts) else told
 
 
-def read(tables: PipelineTables) -> pa.Table:
-    """All rows, the newest check first; none where nothing was ever checked."""
+def read(tables: PipelineTables, columns: list[str] | None = None) -> pa.Table:
+    """All rows (some columns of them), the newest check first; none where nothing was ever checked."""
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
-    rows = read_table(tables.warehouse, tables.warehouse.open(tables.path(NAME)))
+    rows = read_table(tables.warehouse, tables.warehouse.open(tables.path(NAME)), columns)
     return rows.sort_by([("checked_at", "descending")])
 
 
-def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
-    """The rows of the newest check, or of the newest one of an epoch."""
-    rows = read(tables)
-    if epoch is not None:
-        rows = rows.filter(pc.equal(rows["epoch"], pa.scalar(epoch, pa.int64())))
-    return rows.filter(pc.equal(rows["check_id"], rows["check_id"][0])) if len(rows) else rows
+def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | None = None) -> pa.Table:
+    """The rows of the newest check: of all, of an epoch, or of a timeline. Files that can't hold it are not read."""
+    if not tables.warehouse.exists(tables.path(NAME)):
+        return SCHEMA.empty_table()
+    handle = tables.warehouse.open(tables.path(NAME))
+    wanted = {name: value for name, value in (("epoch", epoch), ("timeline", timeline)) if value is not None}
+    where = reduce(and_, (pc.field(name) == value for name, value in wanted.items())) if wanted else None
+    files, schema = _newest_first(active_files(handle), wanted), arrow_schema(handle)
+    rows = schema.empty_table()
+    for file in files:
+        if len(rows) and _checked_before(file, rows):
+            break
+        found = tables.warehouse.read_files(tables.path(NAME), [file["path"]], schema, where=where)
+        rows = pa.concat_tables([rows, found])
+        rows = rows.filter(pc.equal(rows["check_id"], _newest_check(rows))) if len(rows) else rows
+    return rows
+
+
+def _newest_first(files: list[dict[str, Any]], wanted: dict[str, int]) -> list[dict[str, Any]]:
+    """Files by the newest check in them; of those that tell it, only such as may hold what is wanted."""
+    may_hold = [file for file in files if all(_may_hold(file, name, value) for name, value in wanted.items())]
+    return sorted(may_hold, key=lambda file: str(file.get("max.checked_at") or "~"), reverse=True)
+
+
+def _may_hold(file: dict[str, Any], column: str, value: int) -> bool:
+    first, last = file.get(f"min.{column}"), file.get(f"max.{column}")
+    return first is None or last is None or first <= value <= last
+
+
+def _checked_before(file: dict[str, Any], rows: pa.Table) -> bool:
+    """Whether all checks in a file are older than those of some rows."""
+    last = file.get("max.checked_at")
+    return last is not None and bool(last < rows["checked_at"][0].as_py())
 
 
 def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None:
     """The newest of some epochs of which the newest check found nothing critical; None where there is none."""
-    rows = read(tables)
+    rows = read(tables, ["epoch", "check_id", "checked_at", "severity", "success"])
     checks = rows.group_by(["epoch", "check_id", "checked_at"]).aggregate([]).sort_by("checked_at").to_pylist()
     newest = {check["epoch"]: check["check_id"] for check in checks}
     known = sorted(newest.keys() & set(epochs), reverse=True)
     return next(
         (epoch for epoch in known if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed"), None
     )
+
+
+def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
+    """What the newest check of an epoch left for the next to go on from."""
+    rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()
+    proofs = rows["proof"].drop_null().to_pylist() if "proof" in rows.column_names else []
+    return str(proofs[0]) if proofs else None
 
 
 def state_of(rows: pa.Table) -> str:

@@ -105,11 +105,14 @@ def test_savepoints_and_quality_appear_as_they_come(
     try:
         assert run(["quality", "sessions", "--report", "--config", str(config)]) == 0
         page.reload()
-        expect(card.locator("[data-fact=quality]")).to_have_text("passed")
+        expect(card.locator("[data-fact=quality]")).to_have_text("epoch 2: passed")
         expect(card.locator("[data-table=savepoints]")).to_contain_text("before_upgrade")
         with page.expect_popup() as opened:
             card.get_by_role("link", name="report", exact=True).first.click()
         expect(opened.value.locator("h1")).to_have_text("sessions, epoch 2")
+        with page.expect_popup() as opened:
+            card.get_by_role("link", name="Data Docs").click()
+        expect(opened.value.locator("#checks")).to_contain_text("passed")
     finally:
         delete_savepoint(tables, "before_upgrade")
 

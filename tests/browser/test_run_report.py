@@ -72,3 +72,15 @@ def test_a_report_is_light_and_fits_a_phone(
         assert box is not None
         assert box["width"] > 250
     keep(page, "run-report-phone")
+
+
+def test_a_report_is_dark_where_the_reader_wants_it_and_its_legend_stands_beside_the_plot(
+    project: tuple[Path, PipelineTables], page: Page, keep: Callable[[Page, str], Path]
+) -> None:
+    report, _ = project
+    page.emulate_media(color_scheme="dark")
+    page.goto(report.as_uri())
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 24, 29)"
+    timeline = page.locator("figure").filter(has_text="Windows of")
+    assert "watermark" in timeline.locator("figcaption").inner_text()
+    keep(page, "run-report-dark")

@@ -10,6 +10,7 @@ import jinja2
 import pytest
 
 from pipelines.airflow.commands import (
+    PATIENCE_SECONDS,
     backfill_arguments,
     check_arguments,
     quality_arguments,
@@ -48,7 +49,12 @@ def rendered(arguments: list[str], **context: Any) -> list[str]:
 def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any], options: list[str]) -> None:
     params = SimpleNamespace(**PARAMS | changed)
     ti = SimpleNamespace(xcom_pull=lambda task_ids: {"before": {"timeline": 3}}[task_ids])
-    assert rendered(stream_arguments("duty", "before"), params=params, ti=ti) == ["stream", "duty", *options]
+    arguments = stream_arguments("duty", "before")
+    scheduled, manual = SimpleNamespace(run_type="scheduled"), SimpleNamespace(run_type="manual")
+    assert rendered(arguments, params=params, ti=ti, dag_run=scheduled) == ["stream", "duty", *options]
+    # What somebody asked for waits for a run of the schedule that is at work; that one leaves its data to others.
+    waits = ["stream", "duty", *options, f"--patience={PATIENCE_SECONDS}"]
+    assert rendered(arguments, params=params, ti=ti, dag_run=manual) == waits
 
 
 def test_a_backfill_runs_its_data_interval() -> None:

@@ -11,7 +11,7 @@ import jinja2
 import pendulum
 import pytest
 from airflow.sdk import DAG, CronDataIntervalTimetable
-from airflow.sdk.exceptions import ParamValidationError
+from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable as ScheduledTimetable
@@ -19,6 +19,8 @@ from airflow.utils.types import DagRunType
 
 from pipelines.airflow import project_dags
 from pipelines.airflow.operator import TidegateOperator
+from pipelines.config import ENVIRONMENT
+from pipelines.errors import UsageError
 from tests.dags.project import write_project
 
 
@@ -155,6 +157,41 @@ def test_a_param_that_can_not_be_is_refused_before_a_run_is_made(
     dag = dags["sessions__stream"]
     with pytest.raises(ParamValidationError, match=name):
         dag.params[name] = value
+
+
+@pytest.mark.parametrize("kind", ["backfill", "stream", "quality", "watch"])
+def test_a_key_that_is_no_param_is_refused_by_name_before_any_task_does_anything(
+    kind: str, dags: dict[str, DAG]
+) -> None:
+    dag = dags[f"sessions__{kind}"]
+    for task in dag.tasks:
+        hook = task._pre_execute_hook
+        assert hook is not None
+        hook({"dag_run": SimpleNamespace(conf=dict.fromkeys(dag.params))})  # type: ignore[arg-type]
+        hook({"dag_run": SimpleNamespace(conf=None)})  # type: ignore[arg-type]
+        with pytest.raises(AirflowFailException, match=f"'restor' is no Param of this DAG.*{', '.join(dag.params)}"):
+            hook({"dag_run": SimpleNamespace(conf={"restor": "1"})})  # type: ignore[arg-type]
+
+
+def test_a_misspelt_param_is_told_with_the_one_that_was_meant(dags: dict[str, DAG]) -> None:
+    hook = dags["sessions__stream"].get_task("before")._pre_execute_hook
+    with pytest.raises(AirflowFailException, match=r"'restor' is no Param of this DAG: did you mean restore\?"):
+        hook({"dag_run": SimpleNamespace(conf={"restor": "1", "take_over": True})})  # type: ignore[misc, arg-type]
+
+
+def test_a_config_that_is_taken_from_the_folder_of_the_process_is_told_how_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        project_dags("tidegate.toml")
+    assert f"there is no {tmp_path}/tidegate.toml; tidegate.toml was taken from the folder of this process" in str(
+        refused.value
+    )
+    assert 'project_dags(Path(__file__).parent.parent / "tidegate.toml")' in str(refused.value)
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    with pytest.raises(UsageError, match="In a DAG file name it from that file"):
+        project_dags()
 
 
 @pytest.mark.parametrize("restore", ["latest", "none", "17", "savepoint:before_upgrade"])

@@ -32,6 +32,7 @@ if {{"wait", "ends-kindly"}} & set(words):
 report = {{"pipeline": "duty", "report": "/kept/7.html"}} if "--report" in words else {{}}
 result = {{"epoch": 7, "quality": "passed", "watermark": 5, **report}}
 open(words[words.index("--output") + 1], "w").write(json.dumps(result))
+print(next((word[8:] for word in words if word.startswith("--print=")), ""), flush=True)
 sys.exit(int(next((word[7:] for word in words if word.startswith("--code=")), 0)))
 """
 
@@ -144,6 +145,26 @@ def test_a_failure_that_stays_is_never_tried_again(code: int, tmp_path: Path, in
     assert failed.value.exit_code == code
     assert isinstance(failed.value, AirflowFailException)
     assert asset not in given["outlet_events"], "the asset is held back"
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "reason"),
+    [
+        (2, "reading\ntidegate: unknown pipeline 'dutty'\n", "unknown pipeline 'dutty'"),
+        (1, "tidegate: an old try\nTraceback\n  a frame\ntidegate: the disk\nis full\n\n", "the disk is full"),
+        (137, "working\nKilled\n", "Killed"),
+    ],
+)
+def test_the_error_of_a_task_says_why_its_command_failed(
+    code: int, printed: str, reason: str, tmp_path: Path, interpreter: str
+) -> None:
+    failing = operator(tmp_path, interpreter, "stream", f"--code={code}", f"--print={printed}")
+    with pytest.raises((CommandFailed, CommandRefused)) as failed:
+        failing.execute(context())
+    told = failed.value
+    assert isinstance(told, CommandFailed | CommandRefused)
+    assert told.reason == reason
+    assert f"ended with exit code {code}: {reason}; see {tmp_path}" in str(told)
 
 
 def test_what_need_not_wait_for_another_driver_is_skipped(tmp_path: Path, interpreter: str) -> None:

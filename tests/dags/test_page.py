@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi.testclient import TestClient
 
 from pipelines.airflow import page
+from pipelines.cli import run
+from pipelines.config import load_config
+from pipelines.snapshots.commit import commit_snapshot
+from pipelines.snapshots.head import read_snapshot
+from pipelines.storage import arrow_schema, warehouse_of
+from pipelines.tables.pipeline_tables import PipelineTables
 from tests.dags.project import write_project
 
 
 class Manager:
     """An auth manager that lets a user read the DAGs that it names."""
 
-    def is_authorized_dag(self, *, method: str, details: Any, user: Any) -> bool:
+    def is_authorized_dag(self, *, method: str, details: Any, user: Any, access_entity: Any = None) -> bool:
+        if method == "POST" and access_entity is DagAccessEntity.RUN:
+            return details.id in user.triggers
         return method == "GET" and details.id in user.dags
 
 
@@ -30,8 +40,8 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
     page.app.dependency_overrides.clear()
 
 
-def log_in(*dags: str) -> None:
-    page.app.dependency_overrides[get_user] = lambda: SimpleNamespace(dags=dags)
+def log_in(*dags: str, triggers: tuple[str, ...] = ()) -> None:
+    page.app.dependency_overrides[get_user] = lambda: SimpleNamespace(dags=dags, triggers=triggers)
 
 
 def test_a_user_sees_the_pipelines_whose_dags_may_be_read(client: TestClient) -> None:
@@ -42,7 +52,15 @@ def test_a_user_sees_the_pipelines_whose_dags_may_be_read(client: TestClient) ->
     assert client.get("/pipelines").json() == []
 
 
-@pytest.mark.parametrize("path", ["/pipelines/sessions", "/pipelines/sessions/reports/2", "/pipelines/nothing"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/pipelines/sessions",
+        "/pipelines/sessions/reports/2",
+        "/pipelines/sessions/checks/index.html",
+        "/pipelines/nothing",
+    ],
+)
 def test_without_permission_nothing_is_told_not_even_what_there_is(path: str, client: TestClient) -> None:
     log_in("other__stream")
     assert client.get(path).status_code == 403
@@ -51,6 +69,48 @@ def test_without_permission_nothing_is_told_not_even_what_there_is(path: str, cl
 @pytest.mark.parametrize("path", ["/", "/pipelines", "/pipelines/sessions", "/pipelines/sessions/reports/2"])
 def test_without_a_login_there_is_nothing(path: str, client: TestClient) -> None:
     assert client.get(path).status_code == 401
+
+
+def test_only_who_may_trigger_the_stream_is_offered_to_restart_it(client: TestClient) -> None:
+    log_in("sessions__stream")
+    assert client.get("/pipelines/sessions").json()["may_restart"] is False
+    log_in("sessions__stream", triggers=("sessions__stream",))
+    assert client.get("/pipelines/sessions").json()["may_restart"] is True
+
+
+def test_a_check_counts_for_its_own_timeline_and_names_its_epoch(client: TestClient, tmp_path: Path) -> None:
+    log_in("sessions__stream")
+    assert client.get("/pipelines/sessions").json()["quality"]["text"] == "timeline 1: never checked"
+    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
+    assert client.get("/pipelines/sessions").json()["quality"]["text"] == "epoch 2: passed"
+    tables = PipelineTables(warehouse_of(load_config(tmp_path / "tidegate.toml")), "sessions")
+    head = read_snapshot(tables)
+    assert head is not None
+    manifest = head.manifest.model_copy(update={"timeline": 2, "epoch": 3, "parent": 2, "line": ((1, 3),)})
+    kept = {file["path"] for file in head.files}
+    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), [], kept)
+    quality = client.get("/pipelines/sessions").json()["quality"]
+    assert (quality["text"], quality["state"]) == ("timeline 2: never checked", "never checked")
+
+
+def test_data_docs_are_handed_out_and_may_load_and_run_nothing(client: TestClient, tmp_path: Path) -> None:
+    log_in("sessions__stream")
+    assert client.get("/pipelines/sessions/checks/index.html").status_code == 404
+    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
+    assert client.get("/pipelines/sessions").json()["has_docs"] is True
+    listed = client.get("/pipelines/sessions/checks/index.html")
+    assert listed.headers["content-security-policy"].startswith("default-src 'none'")
+    (check,) = re.findall(r'href="(check-[^"]+)"', listed.text)
+    assert "expect panes to be dense" in client.get(f"/pipelines/sessions/checks/{check}").text
+    for page_ in ("checks.json", "lock", "..%2Findex.html"):
+        assert client.get(f"/pipelines/sessions/checks/{page_}").status_code in (404, 422)
+
+
+def test_the_page_runs_its_own_script_and_nothing_that_is_made_of_text(client: TestClient) -> None:
+    log_in("sessions__stream")
+    answer = client.get("/")
+    assert "unsafe-eval" not in answer.headers["content-security-policy"]
+    assert "Function(" not in answer.text + client.get("/links.js").text
 
 
 @pytest.mark.parametrize("name", ["..%2F..%2Fetc", "a.b", "%20"])

@@ -161,8 +161,11 @@ def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it(tmp_path:
     config = write_project(tmp_path, on_failure=f'"{__name__}:hear"')
     instance = SimpleNamespace(dag_id="sessions__backfill", run_id="r", task_id="quality", try_number=1)
     heard.clear()
-    Alarm(str(config), "sessions")({"ti": instance, "exception": CommandRefused("a pane came twice", 5)})
+    Alarm(str(config), "sessions")(
+        {"ti": instance, "exception": CommandRefused("quality ended: a pane came twice", 5, "a pane came twice")}
+    )
     (told,) = heard
+    assert told["reason"] == "a pane came twice"
     assert (told["exit_code"], told["task"]) == (5, "quality")
     assert "held back" in told["meaning"]
     assert json.loads((tmp_path / ".work" / "alarms.jsonl").read_text()) == told

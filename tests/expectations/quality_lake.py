@@ -27,6 +27,7 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
+from windowing.keys import KeySchema, window_identity
 from windowing.time import to_millis
 
 EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
@@ -59,11 +60,17 @@ def at(text: str) -> datetime:
     return MIDNIGHT + timedelta(hours=int(hours), minutes=int(minutes))
 
 
+def id_of(user: str, start: str, end: str) -> int:
+    """The id of a window that fired for the first time with these bounds."""
+    key = KeySchema(("user",), (pa.string(),))
+    return window_identity(key.hash_of(user), to_millis(at(start)), to_millis(at(end)))
+
+
 def pane(user: str, start: str, end: str, events: int = 1, epoch: int = 1, **changed: Any) -> dict[str, Any]:
     """A row of table results: the only pane of a window, on time."""
     return {
         "user": user,
-        "window_id": to_millis(at(start)),
+        "window_id": id_of(user, start, end),
         "window_start": at(start),
         "window_end": at(end),
         "pane": 0,
@@ -179,7 +186,7 @@ class QualityLake:
         open_rows = open_rows.set_column(0, schemas[state.NAME].field(0), groups).cast(schemas[state.NAME])
         manifest = self._manifest(bound)
         # Two files, as an epoch writes them: the one with the manifest is told by its key group.
-        write_deltalake(tables.path(state.NAME), open_rows, mode="append")
+        self._write(tables, state.NAME, open_rows)
         row = state.manifest_row(manifest.model_dump_json(), schemas[state.NAME])
         self._write(tables, state.NAME, row, {"tidegate": manifest.short()})
         return config

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from expectations.fresh import Fresh, find_fresh
+from expectations.pinned import Pinned, pin
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.restore import restore
 from pipelines.tables import quality
-from pipelines.tables.pinned import pin_tables
 from tests.lake import DAY0, at, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from windowing.time import to_millis
@@ -49,13 +48,12 @@ def check(by_hand: ByHand, epoch: int, *, passes: bool, severity: str = "critica
     quality.append(by_hand.tables, [row])
 
 
-def fresh(by_hand: ByHand, epoch: int | None = None) -> Fresh:
-    tables = pin_tables(by_hand.tables, epoch)
-    return find_fresh(by_hand.tables, tables, tables.final_windows())
+def fresh(by_hand: ByHand, epoch: int | None = None) -> Pinned:
+    return pin(by_hand.tables, by_hand.pipeline, epoch)
 
 
-def starts(found: Fresh) -> list[str]:
-    return sorted(f"{start:%H:%M}" for start in found.windows["window_start"].to_pylist())
+def starts(found: Pinned) -> list[str]:
+    return sorted(f"{start:%H:%M}" for start in found.fresh["window_start"])
 
 
 def test_before_the_first_check_every_final_window_is_new(tmp_path: Path) -> None:
@@ -96,7 +94,7 @@ def test_a_window_that_was_out_before_the_check_and_final_after_it_is_new(tmp_pa
     check(by_hand, 1, passes=True)
     by_hand.epoch(watermark=at("13:00"))
     found = fresh(by_hand)
-    assert found.windows["epoch"].to_pylist() == [1]
+    assert found.fresh["epoch"].tolist() == [1]
     assert starts(found) == ["10:00"]
 
 

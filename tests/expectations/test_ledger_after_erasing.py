@@ -7,14 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from expectations.ledger import ledger
+from expectations.pinned import pin
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.forget import forget
 from pipelines.snapshots.prune import prune
 from pipelines.snapshots.restore import restore
-from pipelines.tables.pinned import pin_tables
-from pipelines.window_shape import window_shape
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 
@@ -30,8 +28,7 @@ def by_hand(tmp_path: Path) -> ByHand:
 
 
 def broken(by_hand: ByHand) -> pd.DataFrame:
-    pinned = pin_tables(by_hand.tables)
-    rows = ledger(pinned, window_shape(by_hand.pipeline), pinned.final_windows())
+    rows = pin(by_hand.tables, by_hand.pipeline).ledger
     assert len(rows)
     return rows[rows["counted"] != rows["found"]]
 

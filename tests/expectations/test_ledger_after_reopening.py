@@ -8,11 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from expectations.ledger import ledger
+from expectations.pinned import pin
 from pipelines.reopen.selection import Selection
 from pipelines.snapshots.prune import prune
-from pipelines.tables.pinned import pin_tables
-from pipelines.window_shape import window_shape
+from tests.expectations.broken import broken_by_rules
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import NOW, Arrivals
@@ -20,8 +19,10 @@ from windowing.time import to_millis
 
 
 def broken(arrivals: Arrivals, epoch: int | None = None) -> pd.DataFrame:
-    pinned = pin_tables(arrivals.by_hand.tables, epoch)
-    rows = ledger(pinned, window_shape(arrivals.by_hand.pipeline), pinned.final_windows())
+    pinned = pin(arrivals.by_hand.tables, arrivals.by_hand.pipeline, epoch)
+    rows = pinned.ledger
+    found = {suite for suite, _ in broken_by_rules(pinned)}
+    assert found <= {"ledger", "files"}, "what is planted changes counts, through a commit of somebody else"
     assert "elements in windows" in set(rows["what"])
     return rows[rows["counted"] != rows["found"]]
 

@@ -12,11 +12,14 @@ from typing import Any
 import great_expectations as gx
 import great_expectations.expectations as gxe
 import pytest
+from jinja2 import Environment
 
+from expectations import docs
 from expectations.pinned import pin
 from expectations.run import run_suites
 from expectations.suites import suites
 from pipelines.cli import run
+from pipelines.overview import docs_file
 from pipelines.storage import warehouse_of
 from pipelines.tables import quality
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -47,8 +50,10 @@ def test_good_tables_pass_and_every_check_is_kept(tmp_path: Path, capsys: pytest
     assert len(kept) == 2 * len(told["checks"])
     assert set(kept["epoch"].to_pylist()) == {2}
     assert quality.state_of(quality.newest(tables)) == "passed"
-    pages = [path for path in Path(told["docs"]).parent.rglob("*.html") if "validations" in path.parts]
-    assert len(pages) == 2 * len({row["suite"] for row in told["checks"]}), "Data Docs show all runs"
+    index = Path(told["docs"])
+    pages = sorted(path.name for path in index.parent.glob("check-*.html"))
+    assert len(pages) == 2, "Data Docs have a page of each check"
+    assert all(f'href="{page}"' in index.read_text() for page in pages), "and list them"
 
 
 def test_a_critical_error_ends_with_code_5_and_names_what_broke(
@@ -93,22 +98,56 @@ def test_two_checks_of_a_pipeline_go_one_after_the_other(tmp_path: Path, monkeyp
     lake = session_lake()
     tables = project(lake, tmp_path)
     pinned = pin(tables, lake.pipeline)
-    began, get_context = threading.Event(), gx.get_context
-
-    def context(**given: Any) -> Any:
-        began.set()
-        return get_context(**given)
-
-    monkeypatch.setattr(gx, "get_context", context)
     folder = tmp_path / "quality"
     folder.mkdir()
+    render, drawn = Environment.get_template, threading.Event()
+
+    def get_template(environment: Environment, name: str, *given: Any) -> Any:
+        drawn.set()
+        return render(environment, name, *given)
+
+    monkeypatch.setattr(Environment, "get_template", get_template)
     with ThreadPoolExecutor() as pool:
         with (folder / "lock").open("w") as other:
             fcntl.flock(other, fcntl.LOCK_EX)
             run = pool.submit(run_suites, suites(pinned), pinned, tables, folder)
-            assert not began.wait(0.5), "the other one is not done with the suites in the folder"
+            assert drawn.wait(60), "the check itself does not wait"
+            assert not (folder / "index.html").exists(), "the other one is not done with the list"
         assert run.result(60).state == "passed"
-    assert began.is_set()
+    assert (folder / "index.html").exists()
+
+
+def test_a_suite_may_be_used_again_in_a_process(tmp_path: Path) -> None:
+    lake = session_lake()
+    tables = project(lake, tmp_path)
+    own = gx.ExpectationSuite(name="own", expectations=[gxe.ExpectTableRowCountToBeBetween(min_value=1)])
+    for _ in range(2):
+        pinned = pin(tables, lake.pipeline)
+        assert run_suites(suites(pinned, own), pinned, tables, tmp_path / "quality").state == "passed"
+
+
+def test_text_from_the_data_is_text_in_data_docs(tmp_path: Path) -> None:
+    lake = session_lake()
+    key = '<img src=x onerror=document.title="pwned">'
+    lake.panes += [pane(key, "12:20", "12:55", epoch=2), pane(key, "12:30", "13:05", epoch=2)]
+    project(lake, tmp_path)
+    assert check(tmp_path) == 5
+    page = next((tmp_path / ".work" / "quality" / "sessions").glob("check-*.html")).read_text()
+    assert "<img" not in page
+    assert "&lt;img src=x" in page, "it is an example of what breaks a rule"
+
+
+def test_only_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "KEPT", 2)
+    project(session_lake(), tmp_path)
+    for _ in range(3):
+        assert check(tmp_path) == 0
+    folder = tmp_path / ".work" / "quality" / "sessions"
+    assert len(list(folder.glob("check-*.html"))) == 2
+    config = tmp_path / "tidegate.toml"
+    assert docs_file(config, "sessions", "index.html") == folder / "index.html"
+    for page in ("../../../tidegate.toml", "checks.json", "lock", "check-000002-ffffffffffff.html"):
+        assert docs_file(config, "sessions", page) is None
 
 
 def test_an_epoch_without_a_snapshot_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from pipelines.snapshots.head import Snapshot, read_snapshot
 from pipelines.snapshots.manifest import Interval, Manifest, PartitionWatermark, Position, StaleInterval
 from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
 from pipelines.storage import Warehouse, read_table
-from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tests.lake import EVENTS, session_pipeline
 from windowing.time import to_millis
 
@@ -115,6 +116,16 @@ class ByHand:
             started_at=START_OF_DRIVER + number * 60_000,
         )
         return HandPlan(plan, tuple(rows))
+
+    def dated(self, moment: datetime) -> None:
+        """Let every newest commit of the pipeline's tables be of a moment, as their logs tell it."""
+        for table in ALL:
+            newest = max(Path(self.tables.path(table), "_delta_log").glob("*[0-9].json"))
+            actions = [json.loads(line) for line in newest.read_text().splitlines()]
+            for action in actions:
+                if "commitInfo" in action:
+                    action["commitInfo"]["timestamp"] = to_millis(moment)
+            newest.write_text("\n".join(map(json.dumps, actions)) + "\n")
 
     def committed(self, planned: HandPlan, step: Callable[[], None] = lambda: None) -> Manifest:
         """Operate and commit a plan; `step` happens in between."""

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import re
 import sys
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from pipelines.config import ENVIRONMENT, Config, find_config, load_config
-from pipelines.errors import UsageError
+from pipelines.errors import TidegateError, UsageError
+from pipelines.storage import warehouse_of
 
 ENTRY = '[pipelines.hours]\nobject = "pipelines.flights.hours:airport_hours"\nstart = 2013-01-01\n'
 
@@ -54,6 +57,67 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
     assert named in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('warehose = "x"', "warehose: that is no key here; did you mean warehouse?"),
+        ('colour = "x"', "colour: that is no key here: warehouse, work, storage_options, spark, pipelines are"),
+        ("warehouse = 3", "warehouse: give a text in quotes"),
+        ('spark = "local"', "spark: make it a table: [spark]"),
+        ("[spark]\nx = 2.5", "spark.x: give a text in quotes, a whole number, true or false"),
+        ("[storage_options]\nkey = 4", "storage_options.key: give a text in quotes"),
+        ('[pipelines]\nhours = "x"', "pipelines.hours: make it a table: [pipelines.hours]"),
+        ("[pipelines.hours]\nstart = 2013-01-01", "pipelines.hours.object: it is missing, and must be given, such as"),
+        (ENTRY.replace("2013-01-01", '"yesterday"'), "pipelines.hours.start: give a date or date-time, such as 2024"),
+        (ENTRY.replace("2013-01-01", "5"), "pipelines.hours.start: give a date or date-time"),
+        (ENTRY + 'catchup = "often"', "pipelines.hours.catchup: give true or false (given 'often')"),
+        (ENTRY + "retries = -1", "pipelines.hours.retries: give at least 0 (given -1)"),
+        (ENTRY + "max_lag_minutes = 0", "pipelines.hours.max_lag_minutes: give more than 0 (given 0)"),
+        (ENTRY + "retain_days = 1.5", "pipelines.hours.retain_days: give a whole number (given 1.5)"),
+        (ENTRY + 'tags = "a"', 'pipelines.hours.tags: give a list, such as ["a", "b"] (given \'a\')'),
+        (ENTRY + "stream_mode = 'x'", "pipelines.hours.stream_mode: give 'available-now' or 'continuous' (given 'x')"),
+        (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: that is no key here; did you mean schedule?"),
+    ],
+)
+def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        config(tmp_path, text)
+    assert f"tidegate.toml: {told}" in str(refused.value)
+    assert "Input should" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'storage_options = "AWS_SECRET_ACCESS_KEY=hush"',
+        'storage_optionz = { AWS_SECRET_ACCESS_KEY = "hush" }',
+        'AWS_SECRET_ACCESS_KEY = "hush"',
+        '[storage_options]\nAWS_SECRET_ACCESS_KEY = ["hush"]',
+        '[spark]\n"spark.hadoop.fs.s3a.secret.key" = ["hush"]',
+        'spark = "spark.hadoop.fs.s3a.secret.key=hush"',
+        'warehouse = ["s3://key:hush@bucket"]',
+        ENTRY + 'storage_options = { AWS_SECRET_ACCESS_KEY = "hush" }',
+        ENTRY + 'on_failure = { token = "hush" }',
+        'pipelines = "hush"',
+        '[pipelines]\nhours = ["hush"]',
+    ],
+)
+def test_no_fault_shows_what_may_be_a_secret_nor_does_its_traceback(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        config(tmp_path, text)
+    assert "hush" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_neither_a_config_nor_a_warehouse_shows_its_secrets(tmp_path: Path) -> None:
+    made = config(
+        tmp_path,
+        'storage_options = { AWS_SECRET_ACCESS_KEY = "hush" }\n[spark]\n"spark.hadoop.fs.s3a.secret.key" = "hush"',
+    )
+    warehouse = warehouse_of(made)
+    assert warehouse.options == {"AWS_SECRET_ACCESS_KEY": "hush"}
+    assert "hush" not in f"{made!r} {made} {warehouse!r} {warehouse}"
+
+
 def test_a_file_of_another_name_is_what_commands_are_given_again(tmp_path: Path) -> None:
     (tmp_path / "staging.toml").touch()
     assert load_config(tmp_path / "staging.toml").file == tmp_path / "staging.toml"
@@ -96,6 +160,67 @@ def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import os\nPipeline(kye=1)\n", "{file}, line 2: NameError: name 'Pipeline' is not defined"),
+        ("from pipelines import Pipeline\n\nPipeline(kye=1)\n", "{file}, line 3: "),
+        ("def broken(:\n", "{file}, line 1: SyntaxError: invalid syntax"),
+        ("import not_installed\n", "{file}, line 1: ModuleNotFoundError: No module named 'not_installed'"),
+        ("from helper_of_a_project import x\n", "{folder}/helper_of_a_project.py, line 2: ZeroDivisionError"),
+        (
+            "from windowing import TumblingEventTimeWindows\nwindows = TumblingEventTimeWindows.of(-1)\n",
+            "{file}, line 2: ",
+        ),
+    ],
+    ids=["unknown name", "unknown keyword", "syntax", "missing package", "in another module", "a bad window"],
+)
+def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, told: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("broken_project", "helper_of_a_project"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "broken_project.py").write_text(code)
+    (tmp_path / "helper_of_a_project.py").write_text("x = 1\nx / 0\n")
+    with pytest.raises(UsageError) as refused:
+        config(tmp_path, ENTRY.replace("pipelines.flights.hours", "broken_project")).pipeline("hours")
+    expected = told.format(file=tmp_path / "broken_project.py", folder=tmp_path)
+    assert f"pipelines.hours.object = 'broken_project:airport_hours': {expected}" in str(refused.value)
+
+
+def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "reading_project", raising=False)
+    (tmp_path / "reading_project.py").write_text("open('/nowhere/at/all')\n")
+    with pytest.raises(TidegateError, match=r"reading_project\.py, line 1: FileNotFoundError") as refused:
+        config(tmp_path, ENTRY.replace("pipelines.flights.hours", "reading_project")).pipeline("hours")
+    assert refused.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("visitz:visits", "there is no visitz.py in {folder}; did you mean visits?"),
+        ("visits.deep:visits", "'visits' is not a package"),
+        ("visits:vists", "module visits has no 'vists'; it has visits"),
+        ("visits:other", "it is a int, no Pipeline; it has visits"),
+        ("pipelines.clicks:clicks", "pipelines is a package of Tidegate: give the folder of your project another name"),
+    ],
+)
+def test_a_typo_in_object_is_told_with_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, told: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "visits", raising=False)
+    (tmp_path / "visits.py").write_text(
+        "from tests.lake import session_pipeline\nvisits = session_pipeline()\nother = 1\n"
+    )
+    with pytest.raises(UsageError) as refused:
+        config(tmp_path, ENTRY.replace("pipelines.flights.hours:airport_hours", path)).pipeline("hours")
+    assert told.format(folder=tmp_path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("path", "reason"),
     [
         ("pipelines.flights.hours", "write it as package.module:name"),
@@ -109,3 +234,43 @@ def test_an_object_that_is_no_pipeline_of_that_name_is_refused(tmp_path: Path, p
     text = ENTRY.replace("pipelines.flights.hours:airport_hours", path)
     with pytest.raises(UsageError, match=rf"pipelines\.hours\.object = '{path}'.*{reason}"):
         config(tmp_path, text).pipeline("hours")
+
+
+CODE = """from pipelines import DeltaSource, Pipeline
+from windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
+
+made = {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            'Pipeline(name="typo", source=DeltaSource("s", timestamp="at"), kye=("user",))',
+            "Pipeline has no field 'kye': did you mean 'key'? It has name, source, key, ",
+        ),
+        (
+            "Windows(TumblingEventTimeWindows.of(10), triger=None)",
+            "Windows has no field 'triger': did you mean 'trigger'?",
+        ),
+        ('DeltaSource("s", timestamp="at", zzz=1)', "DeltaSource has no field 'zzz': it has table, timestamp, "),
+        (
+            'DeltaSource("s")',
+            "TypeError: DeltaSource.__init__() missing 1 required positional argument:",
+        ),
+        ("Cuont()", "NameError: name 'Cuont' is not defined"),
+        ("Count().of(1)", "AttributeError: 'Count' object has no attribute 'of'"),
+        ("Count(", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_a_mistake_in_the_code_is_usage_with_its_line_and_nobody_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "with_a_mistake.py").write_text(CODE.format(body=body))
+    text = ENTRY.replace("pipelines.flights.hours:airport_hours", "with_a_mistake:made")
+    with pytest.raises(UsageError, match=re.escape(f"with_a_mistake.py, line 4: {reason}")) as refused:
+        config(tmp_path, text).pipeline("hours")
+    assert refused.value.exit_code == 2
+    assert "with_a_mistake" not in sys.modules

@@ -53,12 +53,28 @@ def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: py
 def test_out_of_memory_is_told_with_the_setting_that_gives_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        TidegateError, match=r"^Spark's process ended with exit code 3: out of memory.*run again$"
-    ) as told:
+    with pytest.raises(TidegateError, match=r"^Spark's process ran out of memory \(exit code 3\).*run again$") as told:
         drive_into(ConnectionRefusedError(111, "Connection refused"), 3, tmp_path, monkeypatch)
     assert told.value.exit_code == OTHER
     assert '"spark.driver.memory" under [spark] in tidegate.toml' in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (-9, "was ended by SIGKILL: by hand, or by a system that is short of memory"),
+        (137, "was ended by SIGKILL"),
+        (56, "had stood still for minutes and ended itself (exit code 56)"),
+        (1, 'ended with exit code 1: out of memory, or killed? Give it more with "spark.driver.memory"'),
+    ],
+)
+def test_an_end_of_sparks_process_is_told_by_its_cause(
+    code: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TidegateError) as ended:
+        drive_into(ConnectionRefusedError(111, "Connection refused"), code, tmp_path, monkeypatch)
+    assert told in str(ended.value)
+    assert str(ended.value).endswith("The last snapshot is good: run again")
 
 
 @pytest.mark.parametrize(

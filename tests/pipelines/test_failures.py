@@ -6,7 +6,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import FilesMissing, Refused, TidegateError
-from pipelines.failures import in_words, told_as
+from pipelines.failures import in_words, told_as, way_out
 
 
 class PythonException(Exception):
@@ -29,6 +29,23 @@ LOST = PythonException(
     "executor driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): \n\n\tat org"
 )
 
+ROTTEN_LOG = DeltaError(
+    "Kernel error: Json error: Truncated record whilst reading string\n   0: <unknown>\n   1: <unknown>\n"
+    "  12: start_thread\n             at ./nptl/pthread_create.c:442:8\n  13: clone3\n"
+)
+
+START = PythonException(
+    "An error occurred while calling o3847.start.\n: org.apache.spark.SparkException: the query can't start\n"
+    "\tat org.apache.spark.sql.Thing.start(Thing.scala:12)\nCaused by: java.lang.RuntimeException: wrapped\n"
+    "\tat java.base/java.io.Thing\n\t... 12 more\nCaused by: java.io.IOException: No space left on device\n"
+)
+
+NO_DAEMON = PythonException(
+    "An error occurred while calling o2170.collectToPython.\n: java.io.IOException: Stream closed\n"
+    "\tat java.base/java.io.BufferedOutputStream.write\n"
+    "\tat org.apache.spark.api.python.PythonWorkerFactory.createThroughDaemon(PythonWorkerFactory.scala:180)\n"
+)
+
 DISK = OSError(
     "Generic LocalFileSystem error\n  \x1b[31m↳\x1b[0m Unable to copy data to file\n  \x1b[31m↳\x1b[0m No space left "
     "on device (os error 28)\n\nbacktrace"
@@ -49,11 +66,38 @@ DISK = OSError(
         (LOST, "Python worker exited unexpectedly (crashed) (killed, or out of memory?)"),
         (DeltaError("Invalid log.\nmore\nand more"), "Invalid log"),
         (ConnectionRefusedError(), "ConnectionRefusedError"),
+        (ROTTEN_LOG, "Kernel error: Json error: Truncated record whilst reading string"),
+        (
+            START,
+            "org.apache.spark.SparkException: the query can't start: java.io.IOException: No space left on device",
+        ),
+        (NO_DAEMON, "the process that starts Spark's Python workers is gone (killed, or out of memory?)"),
     ],
-    ids=["system", "deltalake", "task", "ours in a task", "without words", "lost task", "first line", "silent"],
+    ids=[
+        *("system", "deltalake", "task", "ours in a task", "without words", "lost task", "first line", "silent"),
+        *("native backtrace", "Java", "daemon"),
+    ],
 )
 def test_an_error_in_one_line(error: Exception, words: str) -> None:
     assert in_words(error) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "way"),
+    [
+        (OSError(28, "No space left on device"), "make room for the warehouse and the work folder"),
+        (DISK, "make room"),
+        (START, "make room"),
+        (OSError(30, "Read-only file system"), "set `warehouse` or `work` in tidegate.toml"),
+        (PermissionError(13, "Permission denied"), "This user may not write there"),
+        (OSError(27, "File too large"), "ulimit -f"),
+        (OSError(24, "Too many open files"), "ulimit -n"),
+        (NO_DAEMON, None),
+    ],
+)
+def test_what_the_system_lacks_comes_with_what_to_do(error: Exception, way: str | None) -> None:
+    found = way_out(error)
+    assert found is None if way is None else way in str(found)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 
 from pipelines.config import Config
 from pipelines.errors import UsageError
 from pipelines.jars import JARS_ENVIRONMENT, find_jars, jars_folder
 from pipelines.java import check_java
-from pipelines.session import start_session
+from pipelines.session import properties_text, start_session
 
 
 def a_java(folder: Path, version: str) -> Path:
@@ -74,3 +77,42 @@ def test_jars_of_another_spark_are_not_taken_for_ours(tmp_path: Path, monkeypatc
     monkeypatch.delenv(JARS_ENVIRONMENT, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert jars_folder().name == f"jars-spark-{version('pyspark')}-delta-{version('delta-spark')}"
+
+
+def test_settings_are_written_as_java_reads_them() -> None:
+    text = properties_text({"spark.a": "s e=c:r#e!t", "spark.b": "C:\\x\ny", "spark.c": "ü"})
+    assert text.splitlines() == [
+        "spark.a=s\\ e\\=c\\:r\\#e\\!t",
+        "spark.b=C\\:\\\\x\\ny",
+        "spark.c=ü",
+    ]
+
+
+def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a Java that only notes how it was started, and ends."""
+    java = a_java(tmp_path / "java", "17.0.9") / "bin" / "java"
+    noted, kept = tmp_path / "arguments", tmp_path / "kept.properties"
+    java.write_text(
+        "#!/bin/bash\n"
+        "echo 'openjdk version \"17.0.9\" 2024-01-16' >&2\n"
+        f'echo "$0 $@ $PYSPARK_SUBMIT_ARGS" >> {noted}\n'
+        f'for file in $PYSPARK_SUBMIT_ARGS; do [ -f "$file" ] && cp -p "$file" {kept}; done\n'
+        "exit 1\n"
+    )
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv(JARS_ENVIRONMENT, str(tmp_path))
+    (tmp_path / "delta.jar").touch()
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    config = Config(root=tmp_path, spark={"spark.hadoop.fs.s3a.secret.key": "hush", "spark.driver.memory": "1g"})
+    with pytest.raises(PySparkRuntimeError):
+        start_session(config, "tests")
+    assert "hush" not in noted.read_text()
+    assert kept.read_text() == "spark.hadoop.fs.s3a.secret.key=hush\nspark.driver.memory=1g\n"
+    assert kept.stat().st_mode & 0o077 == 0, "nobody else may read it"
+    (file,) = [word for word in noted.read_text().split() if word.endswith(".properties") and "tidegate-spark" in word][
+        :1
+    ]
+    assert not Path(file).exists()
+    assert "PYSPARK_SUBMIT_ARGS" not in os.environ

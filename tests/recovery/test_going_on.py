@@ -22,7 +22,8 @@ from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import list_snapshots
 from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.snapshots.retained import Retention
+from pipelines.snapshots.retention import vacuum
 from pipelines.snapshots.savepoint import create_savepoint
 from pipelines.storage import read_table
 from pipelines.tables.pipeline_tables import ALL

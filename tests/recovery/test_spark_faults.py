@@ -53,7 +53,7 @@ def test_a_driver_out_of_memory_ends_with_an_error_that_says_so_and_its_last_sna
     )
     assert starved.returncode == OTHER, starved.stderr
     told = starved.stderr.strip().splitlines()[-1]
-    assert told.startswith("tidegate: Spark's process ended with exit code 3: out of memory")
+    assert told.startswith("tidegate: Spark's process ran out of memory (exit code 3)")
     assert "spark.driver.memory" in told
     assert_sound(lake)
     assert lake.snapshot(arrivals.PIPELINE).manifest.epoch == 1

@@ -11,6 +11,7 @@ import pytest
 from tests.windowing.naming import named
 from windowing import (
     AfterProcessingTime,
+    Aggregate,
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     Count,
@@ -32,7 +33,7 @@ from windowing import (
 )
 from windowing.assigners import DynamicEventTimeSessionWindows, DynamicProcessingTimeSessionWindows, WindowAssigner
 from windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation, WindowingError
-from windowing.functions import ReduceElements
+from windowing.functions import AggregateFunction, KeyedProcessFunction, ReduceElements
 from windowing.keys import KeyGroupRange, KeySchema, key_group_range
 from windowing.state import StateTtlConfig, ValueStateDescriptor
 from windowing.testing import window_harness
@@ -41,6 +42,35 @@ from windowing.timers import InternalTimerService, KeyContext, Timer, TimersSnap
 
 def plus(a: int, b: int) -> int:
     return a + b
+
+
+class Median(AggregateFunction):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Median)
+
+    def __repr__(self) -> str:
+        return "Median()"
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        return [*accumulator, value]
+
+    def get_result(self, accumulator: list[int]) -> int:
+        return sorted(accumulator)[len(accumulator) // 2]
+
+    def merge(self, accumulator: list[int], other: list[int]) -> list[int]:
+        return accumulator + other
+
+
+class Nothing(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        """Nothing."""
+
+
+def tumbling(**parts: Any) -> Windows:
+    return Windows(TumblingEventTimeWindows.of(10), **parts)
 
 
 TUMBLING = [TumblingEventTimeWindows, TumblingProcessingTimeWindows]
@@ -76,7 +106,17 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: Windows(TumblingEventTimeWindows.of(10), "count", reduce=plus), "trigger", "count"),  # type: ignore[arg-type]
     (lambda: Windows(TumblingEventTimeWindows.of(10)), "aggregate", None),
     (lambda: Windows(TumblingEventTimeWindows.of(10), aggregate={"n": Count()}, reduce=plus), "reduce", plus),
+    (lambda: tumbling(aggregate={"m": Median()}), "aggregate['m']", Median()),
+    (lambda: tumbling(aggregate={"x": "sum(value)"}), "aggregate['x']", "sum(value)"),
+    (lambda: tumbling(aggregate={"x": Count}), "aggregate['x']", Count),
+    (lambda: tumbling(aggregate={5: Count()}), "aggregate", 5),
+    (lambda: tumbling(aggregate={}), "aggregate", {}),
+    (lambda: tumbling(aggregate=Count()), "aggregate", Count()),
+    (lambda: tumbling(aggregate="count"), "aggregate", "count"),
+    (lambda: tumbling(reduce="max"), "reduce", "max"),
+    (lambda: tumbling(process=plus), "process", plus),
     (lambda: KeyedProcess("function"), "function", "function"),  # type: ignore[arg-type]
+    (lambda: KeyedProcess(Nothing(), time_sorted="yes"), "time_sorted", "yes"),  # type: ignore[arg-type]
 ]
 
 
@@ -189,3 +229,20 @@ def test_what_can_not_be_a_key_is_refused_with_the_column(kind: pa.DataType) -> 
 def test_every_error_is_a_windowing_error() -> None:
     for kind in (IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation):
         assert issubclass(kind, WindowingError)
+
+
+def test_an_aggregate_function_alone_is_the_result_and_wrapped_it_is_a_column() -> None:
+    """Both ways out of an AggregateFunction among named aggregates."""
+
+    class MedianOf(Aggregate):
+        columns = ("n",)
+
+        def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+            return Median()
+
+    for aggregate, expected in ((Median(), 2), ({"middle": MedianOf(), "n": Count()}, {"middle": 2, "n": 3})):
+        run = window_harness(tumbling(aggregate=aggregate))
+        for number in (3, 1, 2):
+            run.element("a", number, number)
+        run.watermark(20)
+        assert [result.value for result in run.results()] == [expected]

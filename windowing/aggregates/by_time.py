@@ -60,7 +60,12 @@ def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.Data
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):
-        raise IllegalArgument(aggregate, column, f"it has type {kind}, which can't tell equal times apart")
+        raise IllegalArgument(
+            aggregate,
+            column,
+            f"it has type {kind}, whose values have no order that would tell equal times apart: take it as a text, "
+            f'columns={{"{column}_json": "to_json({column})"}}, or a field of it',
+        )
     return kind
 
 

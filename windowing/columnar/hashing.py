@@ -46,6 +46,15 @@ def hash_keys(schema: KeySchema, columns: list[pa.Array], keys: int) -> UInt64s:
     return hashes
 
 
+def hash_values(column: pa.Array, name: str, seeds: UInt64s) -> UInt64s:
+    """Spark's `xxhash64` of each value of a column, each with a seed of its own; any number stands for a null.
+
+    Raises:
+        UnsupportedOperation: values of this type are no keys.
+    """
+    return _hash_column(column, column.type, name, seeds)
+
+
 def window_ids(hashes: UInt64s, starts: Int64s, ends: Int64s) -> Int64s:
     """The `window_identity` of each window, given the hash of its key and its bounds."""
     return _hash_longs(ends, _hash_longs(starts, hashes)).view(np.int64)

@@ -177,7 +177,7 @@ class ValueOrder:
 def _plain_key(value: Any) -> tuple[Any, ...]:
     if value is None:
         return (2,)
-    return (1,) if value != value else (0, value)
+    return (1,) if value != value else (0, value)  # only NaN differs from itself
 
 
 def _nested_key(value: Any) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windowing.declared import declared_values
 from windowing.keys import KeySchema
 from windowing.panes import EmittedPane, Timing
 from windowing.time import Millis
@@ -175,7 +176,18 @@ class StateSchema:
         if result is None:
             values = [pane["value"] for emitted in raw if emitted for pane in emitted]
             result = pa.array(values).type
+        elif any(pa.types.is_temporal(kind) for kind in _leaves(result)):
+            for pane in (pane for emitted in raw if emitted for pane in emitted):
+                (pane["value"],) = declared_values("result", [pane["value"]], result)
         return pa.array(raw, emitted_type(result))
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types that a type is made of."""
+    if not kind.num_fields:
+        yield kind
+    for index in range(kind.num_fields):
+        yield from _leaves(kind.field(index).type)
 
 
 def emitted_type(result: pa.DataType) -> pa.DataType:
@@ -213,6 +225,10 @@ def _panes(raw: list[dict[str, Any]] | None) -> list[EmittedPane] | None:
 
 
 def _cells(cells: list[dict[str, Any] | None], declared: Sequence[tuple[str, pa.DataType]]) -> pa.Array:
+    for name, kind in declared:
+        # Arrow would take an int for a count of the column's unit, and a restored state would be another value.
+        if any(pa.types.is_temporal(leaf) for leaf in _leaves(kind)):
+            declared_values(f"state {name!r}", [cell and cell.get(name) for cell in cells], kind, takes_millis=False)
     return pa.array([cell or None for cell in cells], pa.struct(list(declared)))
 
 

@@ -198,12 +198,108 @@ def test_a_folder_that_can_not_be_made_is_a_usage_error_that_names_the_setting(p
     assert f"`{folder}` in tidegate.toml" in told
 
 
-def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(project: Project) -> None:
-    (project.folder / "of_the_project.py").write_text("1 / 0\n")
-    code, told = project.tidegate("backfill", "sessions", *DAY, "--dry-run")
+def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.cli.screen.load_config", lambda file: 1 / 0)
+    code, told = project.tidegate("runs", "sessions")
     assert (code, told) == (1, "tidegate: ZeroDivisionError: division by zero. --debug shows more\n")
-    with pytest.raises(ZeroDivisionError):
-        project.tidegate("backfill", "sessions", *DAY, "--dry-run", "--debug")
+    code, told = project.tidegate("runs", "sessions", "--debug")
+    assert (code, "Traceback" in told, told.splitlines()[-1]) == (
+        1,
+        True,
+        "tidegate: ZeroDivisionError: division by zero",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(28, "No space left on device"), "make room for the warehouse and the work folder"),
+        (PermissionError(13, "Permission denied"), "This user may not write there"),
+    ],
+)
+def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
+    project: Project, monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
+) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+
+    def fail(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pipelines.lease._replace", fail)
+    code, text = project.tidegate("vacuum", "sessions")
+    assert (code, told in text, len(text.splitlines())) == (1, True, 1), text
+    assert f"the lease of pipeline 'sessions' can't be taken in {project.folder}/warehouse/sessions/lease" in text
+
+
+def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path: Path) -> None:
+    """As after Spark's process was killed: what crashes while Python takes itself down."""
+    script = (
+        "import atexit, os, signal, sys\n"
+        "from pipelines.cli import end_process\n"
+        "class Native:\n"
+        "    def __del__(self, kill=os.kill, process=os.getpid()): kill(process, signal.SIGSEGV)\n"
+        "atexit.register(lambda: print('registered'))\n"
+        "native = Native()\n"
+        "print('told', end='')\n"
+        "end_process(3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (3, "toldregistered\n")
+    crashed = subprocess.run(
+        [sys.executable, "-c", script.replace("end_process(3)", "sys.exit(3)")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+    )
+    assert crashed.returncode < 0, "the crash is real"
+
+
+@pytest.mark.parametrize(
+    ("library", "command", "extra"),
+    [
+        ("great_expectations", ("quality", "sessions"), "quality"),
+        ("jinja2", ("report", "sessions"), "report"),
+        ("matplotlib", ("report", "sessions"), "report"),
+        ("httpx", ("demo",), "airflow"),
+        ("airflow", ("demo", "--days", "0"), "airflow"),
+    ],
+)
+def test_an_extra_that_is_not_installed_is_named_with_what_installs_it(
+    library: str, command: tuple[str, ...], extra: str, tmp_path: Path
+) -> None:
+    project = Project.make(tmp_path, None)  # type: ignore[arg-type]
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    script = (
+        "import importlib.abc, sys\n"
+        "class Missing(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name.partition('.')[0] == {library!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from pipelines.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command, "--config", str(tmp_path / "tidegate.toml")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines() == [
+        (
+            f"tidegate: this needs the package {library}, which is not installed here: "
+            f"pip install 'tidegate[{extra}]', or in a checkout pip install '.[{extra}]'"
+        )
+    ]
 
 
 def test_a_damaged_log_is_refused_in_one_line_that_names_the_table(project: Project) -> None:

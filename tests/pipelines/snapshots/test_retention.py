@@ -17,7 +17,8 @@ from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import list_snapshots, read_snapshot
 from pipelines.snapshots.manifest import DataFile
 from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retention import Clearing, Retention, vacuum
+from pipelines.snapshots.retained import Retention
+from pipelines.snapshots.retention import Clearing, vacuum
 from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from pipelines.storage import Warehouse, read_table
 from pipelines.tables.files import check_written
@@ -57,8 +58,11 @@ def test_the_newest_snapshots_stay_by_number(by_hand: ByHand) -> None:
         assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
 
 
-def test_snapshots_of_an_age_stay_however_many_they_are(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+def test_snapshots_of_a_backfill_stay_for_an_age_however_many_they_are(by_hand: ByHand) -> None:
+    for number in (8, 9, 10, 11):
+        end = at(f"{number:02d}:00")
+        row = ("ann", end - timedelta(minutes=30), number)
+        by_hand.epoch(row, watermark=end, kind="backfill", interval=(end - timedelta(hours=1), end))
     assert keep(by_hand, 1, timedelta(days=366)).snapshots == ()
     assert len(list_snapshots(by_hand.tables)) == 4
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines.errors import Refused
+from pipelines.snapshots.manifest import Position
 from pipelines.sources.log import SourceLog
 from pipelines.storage import Warehouse
 from tests.lake import EVENTS, at
@@ -135,3 +137,61 @@ def test_a_table_that_was_made_anew_has_another_id(tmp_path: Path) -> None:
     (tmp_path / "events").rename(tmp_path / "old")
     append(tmp_path, 1)
     assert log(tmp_path).table_id != first
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is opened with all its files from here on."""
+    paths: list[str] = []
+    known = Warehouse.open
+
+    def opening(warehouse: Warehouse, path: str, version: int | None = None) -> DeltaTable:
+        paths.append(path)
+        return known(warehouse, path, version)
+
+    monkeypatch.setattr(Warehouse, "open", opening)
+    return paths
+
+
+def test_a_stream_opens_the_source_once_however_often_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path, 1)
+    source = log(tmp_path)
+    paths = opened(monkeypatch)
+    for minute in range(2, 6):
+        append(tmp_path, minute)
+        source = source.now()
+        assert source.head == minute - 1
+        assert [commit.version for commit in source.commits(source.head - 1)] == [source.head]
+        assert source.now().head == source.head
+    assert paths == []
+    assert [file.rows for file in source.active("at")] == [1] * 5
+    assert len(paths) == 1, "a backfill needs the files"
+
+
+def test_a_source_that_got_a_column_is_opened_again(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    source = log(tmp_path)
+    rows = pa.table([["ann"], [at("10:05")], [5], ["web"]], schema=EVENTS.append(pa.field("channel", pa.string())))
+    write_deltalake(str(tmp_path / "events"), rows, mode="append", schema_mode="merge")
+    after = source.now()
+    assert after.head == 1
+    assert "channel" in after.columns
+    assert "channel" not in source.columns
+
+
+def test_a_source_that_was_replaced_is_opened_again(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    source = log(tmp_path)
+    shutil.rmtree(tmp_path / "events")
+    append(tmp_path, 2)
+    after = source.now()
+    assert after.table_id != source.table_id
+    with pytest.raises(Refused, match="was replaced"):
+        after.check(Position(version=0, table_id=source.table_id))
+
+
+def test_a_source_that_is_gone_is_missed(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    source = log(tmp_path)
+    shutil.rmtree(tmp_path / "events")
+    with pytest.raises(Refused, match="does not exist"):
+        source.now()

@@ -87,7 +87,7 @@ def pipeline(function: KeyedProcessFunction | None = None, **settings: Any) -> P
         "source": DeltaSource("payments", timestamp="at"),
         "key": ("user",),
         "watermark": WatermarkStrategy.for_bounded_out_of_orderness(minutes(5)),
-        "compute": KeyedProcess(function or Account()),
+        "compute": KeyedProcess(function or Account(), time_sorted=False),
     }
     return Pipeline(**{**defaults, **settings})
 

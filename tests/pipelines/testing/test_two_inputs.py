@@ -180,7 +180,7 @@ def test_a_join_gives_what_the_operator_gives() -> None:
 def test_a_co_process_function_gives_what_the_operator_gives() -> None:
     operator = co_process_harness(Unpaid(), key=USER)
     feed(operator, 5)
-    records, made = operator.records(), run(CoProcess(Unpaid()), 5, 1, [2])
+    records, made = operator.records(), run(CoProcess(Unpaid(), time_sorted=False), 5, 1, [2])
     told = [
         (
             row["customer"],
@@ -253,7 +253,7 @@ def test_an_input_of_which_nothing_ever_came_is_idle_after_its_timeout() -> None
 
 
 def test_the_order_of_commits_is_that_of_their_times_whatever_order_they_were_found_in() -> None:
-    one, other = harness(CoProcess(Unpaid())), harness(CoProcess(Unpaid()))
+    one, other = harness(CoProcess(Unpaid(), time_sorted=False)), harness(CoProcess(Unpaid(), time_sorted=False))
     one.commit([order("ann", 0)], at=NOON, side="left")
     one.commit([payment("ann", 1)], at=NOON + minutes(1), side="right")
     one.run()

@@ -1,0 +1,64 @@
+"""Facts that each row carries twice: a window's bounds and its id, a key and its key group.
+
+The second telling is computed before the rule sees the rows, from columns in their own types; it stands beside them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pandas as pd
+
+from expectations.invariants.rule import Rule, milliseconds
+
+COMPUTED_ID = "tidegate.window_id"
+COMPUTED_GROUP = "tidegate.key_group"
+
+
+class ExpectWindowIdsToNameTheirWindows(Rule):
+    """The id of a window is made of its key and of what it was when it first fired.
+
+    `is_merging`: a session may have grown since, so there only the first pane tells.
+    """
+
+    is_merging: bool
+
+    success_keys: ClassVar[tuple[str, ...]] = ("is_merging",)
+    text: ClassVar[str] = "The id of a window is made of its key and its bounds."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        differs = rows["window_id"] != rows[COMPUTED_ID]
+        return differs & (rows["pane"] == 0) & (rows["op"] == "+") if self.is_merging else differs
+
+
+class ExpectFinalAtToFitTheBounds(Rule):
+    """A window is final when the watermark reaches its last millisecond and the lateness.
+
+    The lateness may be another today than it was in an older epoch, but in one epoch it is the same for all windows.
+    Milliseconds.
+    """
+
+    lateness: int
+
+    success_keys: ClassVar[tuple[str, ...]] = ("lateness",)
+    text: ClassVar[str] = "Windows of an epoch are final equally long after their end; today that is $lateness ms."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        bounded = rows[rows["window_end"].notna() & rows["final_at"].notna()]
+        waited = milliseconds(bounded["final_at"]) - (milliseconds(bounded["window_end"]) - 1)
+        epochs = bounded["epoch"]
+        rows_of = pd.DataFrame({"epoch": epochs, "waited": waited, "rows": 1}).groupby(["epoch", "waited"]).count()
+        by_size = rows_of.reset_index().sort_values("rows", kind="stable").drop_duplicates("epoch", keep="last")
+        usual = epochs.map(by_size.set_index("epoch")["waited"])
+        has_today = epochs.isin(epochs[waited == self.lateness])
+        wrong = (waited < 0) | (waited != usual.where(~has_today, self.lateness))
+        return wrong.reindex(rows.index, fill_value=False)
+
+
+class ExpectKeysToHashToTheirGroup(Rule):
+    """A row of the snapshot is in the key group of its key: elsewhere no epoch would find it."""
+
+    text: ClassVar[str] = "The key group of a row is the hash of its key."
+
+    def broken(self, rows: pd.DataFrame) -> pd.Series:
+        return rows["key_group"] != rows[COMPUTED_GROUP]

@@ -1,0 +1,176 @@
+"""One pass over the rows that a check looks at: what is counted, what is final, what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from expectations.fresh import fresh_windows
+from expectations.ledger import Contents, Ints, RowCounts, count_panes, counts_elements
+from expectations.scope import Scope, may_be_new
+from expectations.slices import Slices, hashes_of
+from pipelines.snapshots.manifest import Manifest
+from pipelines.storage import active_files, arrow_schema
+from pipelines.tables import late, rejects, results, state
+from pipelines.tables.columns import TIMESTAMP
+from pipelines.tables.pinned import PinnedEpoch
+from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.window_shape import WindowShape
+from windowing.columnar.hashing import key_groups
+from windowing.time import Millis, from_millis, to_millis
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a pass over the rows found.
+
+    Args:
+        contents: elements and open windows of the snapshot, and of the windows that became final.
+        final: elements in windows that became final.
+        fresh: how many windows became final since a check passed.
+        lateness: the longest that a window was ever waited for, milliseconds.
+    """
+
+    contents: Contents
+    final: int
+    fresh: int
+    lateness: Millis
+
+
+def slices_of(own: PipelineTables, scope: Scope, counts: RowCounts, folder: Path | None, rows_at_a_time: int) -> Slices:
+    """The rows of table results that are looked at, by key; those that are new are counted on the way."""
+    manifest, handle = scope.pinned.snapshot.manifest, scope.pinned.handles[results.NAME]
+    schema = arrow_schema(handle)
+    files = [file for file in active_files(handle) if _is_looked_at(file, scope)]
+    where = scope.pinned.current
+    if scope.proof is not None:
+        chosen = pc.field("epoch") > scope.proof.epoch
+        if scope.looks_from is not None:
+            moment = pa.scalar(from_millis(scope.looks_from)).cast(TIMESTAMP)
+            chosen = chosen | (pc.field("window_end") >= moment) | pc.is_null(pc.field("window_end"))
+        where = where & chosen
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        names = [file["path"] for file in files]
+        for batch in own.warehouse.read_batches(own.path(results.NAME), names, schema, where=where):
+            new = batch
+            if scope.proof is not None:
+                new = batch.filter(pc.greater(batch["epoch"], scope.proof.epoch))
+            count_panes(counts, new, groups_of(new, manifest))
+            yield batch
+
+    # The types of a file may be narrower than the table's: the reader widens them.
+    rows = sum(file["num_records"] for file in files)
+    return Slices(batches(), schema, tuple(manifest.schemas.key), rows, folder, rows_at_a_time)
+
+
+def count_side_tables(own: PipelineTables, scope: Scope, counts: RowCounts) -> None:
+    """Count the new rows of tables late and rejects."""
+    manifest = scope.pinned.snapshot.manifest
+    key = tuple(manifest.schemas.key)
+    nothing = np.empty(0, np.int64)
+    counts.take("rejected", nothing, None)
+    for batch in _side_batches(own, scope, rejects.NAME, ["epoch"]):
+        counts.take("rejected", batch["epoch"].to_numpy(), None)
+    schema = arrow_schema(scope.pinned.handles[late.NAME])
+    # A derived key column is not among the input's.
+    has_key = set(key) <= set(schema.names)
+    marks = late.REOPENED in schema.names and late.REOPENED in scope.new_epochs.column_names
+    columns = [*(key if has_key else ()), "epoch", *((late.REOPENED,) if marks else ())]
+    counts.take("late", nothing, nothing if has_key else None)
+    if marks:
+        counts.take("reopened", nothing, nothing if has_key else None)
+    for batch in _side_batches(own, scope, late.NAME, columns, reopened=marks):
+        groups = groups_of(batch, manifest) if has_key else None
+        counts.take("late", batch["epoch"].to_numpy(), groups)
+        if marks:
+            counts.take("reopened", pc.fill_null(batch[late.REOPENED], 0).to_numpy(), groups)
+
+
+def pass_over(own: PipelineTables, scope: Scope, shape: WindowShape | None, slices: Slices) -> Read:
+    """Read the snapshot and the slices once, and keep what is needed of them together."""
+    manifest, proof = scope.pinned.snapshot.manifest, scope.proof
+    contents = Contents(manifest.max_parallelism)
+    count = shape.count if shape is not None and counts_elements(manifest, shape) else None
+    for batch in state_batches(own, scope.pinned):
+        contents.take_state(batch, count)
+    open_elements = int(contents.elements.sum())
+    lateness = max(0 if shape is None else shape.lateness, 0 if proof is None else proof.lateness)
+    fresh = 0
+    for rows in slices:
+        windows = final_windows(rows, manifest)
+        fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since))
+        lateness = max(lateness, _longest_wait(rows))
+        if count is None:
+            continue
+        contents.take_final(groups_of(windows, manifest), windows[count])
+        if proof is not None:
+            earlier = results.latest(rows.filter(pc.less_equal(rows["epoch"], proof.epoch)), manifest_key(manifest))
+            was_final = results.final(earlier, proof.watermark)
+            contents.take_final(groups_of(was_final, manifest), was_final[count], -1)
+    final = int(contents.elements.sum()) - open_elements
+    return Read(contents, final, fresh, lateness)
+
+
+def state_batches(own: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.RecordBatch]:
+    """Rows of the snapshot, a few at a time."""
+    snapshot = pinned.snapshot
+    schema = arrow_schema(snapshot.handle)
+    names = [file["path"] for file in snapshot.files]
+    real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
+    columns = [name for name in schema.names if name != state.MANIFEST.name]
+    yield from own.warehouse.read_batches(snapshot.path, names, schema, columns, real)
+
+
+def final_windows(rows: pa.Table, manifest: Manifest) -> pa.Table:
+    """The newest pane of each window that nothing can change any more."""
+    return results.final(results.latest(rows, manifest_key(manifest)), manifest.watermark)
+
+
+def groups_of(rows: pa.RecordBatch | pa.Table, manifest: Manifest) -> Ints:
+    """The key group of each row."""
+    return key_groups(hashes_of(rows, manifest_key(manifest)), manifest.max_parallelism)
+
+
+def manifest_key(manifest: Manifest) -> tuple[str, ...]:
+    """The key columns."""
+    return tuple(manifest.schemas.key)
+
+
+def _is_looked_at(file: dict[str, Any], scope: Scope) -> bool:
+    """Whether a file may hold rows that are new, or of windows that are near to such."""
+    if may_be_new(file, scope.proof) or scope.looks_from is None:
+        return may_be_new(file, scope.proof)
+    if file.get("null_count.window_end") != 0 or file.get("max.window_end") is None:
+        return True
+    end: datetime = file["max.window_end"]
+    return to_millis(end) >= scope.looks_from
+
+
+def _side_batches(
+    own: PipelineTables, scope: Scope, table: str, columns: list[str], reopened: bool = False
+) -> Iterator[pa.RecordBatch]:
+    handle = scope.pinned.handles[table]
+    where = scope.new_rows
+    if reopened and scope.proof is not None:
+        where = where | (scope.pinned.current & (pc.field(late.REOPENED) > scope.proof.epoch))
+    names = [file["path"] for file in active_files(handle) if reopened or may_be_new(file, scope.proof)]
+    yield from own.warehouse.read_batches(own.path(table), names, arrow_schema(handle), columns, where)
+
+
+def _longest_wait(rows: pa.Table) -> Millis:
+    """How long after their end windows became final, at most; milliseconds."""
+    if not results.has_panes(rows.schema):
+        return 0
+    ends, finals = (
+        rows[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()) for name in ("window_end", "final_at")
+    )
+    longest = pc.max(pc.subtract(finals, ends)).as_py()
+    return 0 if longest is None else int(longest) + 1

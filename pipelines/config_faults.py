@@ -1,0 +1,97 @@
+"""Faults of tidegate.toml in our words: the field, how it has to be, and its value where that may be shown.
+
+A file that is faulty may hold keys of an object store, also where they don't belong, and its faults are read by
+everyone who sees Airflow's import errors. So a value is shown only where a key of a pipeline has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_SECTIONS = ("storage_options", "spark")
+"""Tables of the project whose values may be secrets."""
+_EXPECTED = {
+    "string_type": "give a text in quotes",
+    "bool_type": "give true or false",
+    "bool_parsing": "give true or false",
+    "int_type": "give a whole number",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "float_type": "give a number",
+    "float_parsing": "give a number",
+    "tuple_type": 'give a list, such as ["a", "b"]',
+    "dict_type": "make it a table: [{field}]",
+    "model_type": "make it a table: [{field}]",
+    "model_attributes_type": "make it a table: [{field}]",
+    "missing": "it is missing, and must be given",
+}
+_EXAMPLES = {
+    "object": 'such as "package.module:name"',
+    "start": "such as 2024-03-01 or 2024-03-01T06:00:00Z",
+    "end": "such as 2024-03-01 or 2024-03-01T06:00:00Z",
+}
+
+
+def describe(faults: Sequence[Mapping[str, Any]], project: type[BaseModel], pipeline: type[BaseModel]) -> str:
+    """Say what is wrong with each field.
+
+    Args:
+        faults: as pydantic lists them.
+        project: the model of the file.
+        pipeline: the model of one `[pipelines.NAME]`.
+    """
+    told: dict[str, str] = {}
+    for fault in faults:
+        place = _place(fault["loc"])
+        # A value that fits none of several types has a fault for each.
+        told.setdefault(".".join(place), _fault(place, fault, project, pipeline))
+    return "; ".join(f"{field}: {what}" for field, what in told.items())
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
+    """The keys that lead to a value; what pydantic adds about its types is left out."""
+    depth = 3 if loc[0] == "pipelines" else 2
+    return tuple(str(part) for part in loc[:depth] if part != "[key]")
+
+
+def _fault(
+    place: tuple[str, ...], fault: Mapping[str, Any], project: type[BaseModel], pipeline: type[BaseModel]
+) -> str:
+    kind, key = fault["type"], place[-1]
+    if kind == "extra_forbidden":
+        return _unknown(key, pipeline if place[0] == "pipelines" else project)
+    field = ".".join(place)
+    if place[0] in _SECTIONS and len(place) > 1:
+        return f"give a text in quotes{'' if place[0] == _SECTIONS[0] else ', a whole number, true or false'}"
+    expected = _EXPECTED.get(kind, "").format(field=field) or _limit(kind, fault.get("ctx") or {}) or _own_words(fault)
+    example = f", {_EXAMPLES[key]}" if kind != "value_error" and len(place) == 3 and key in _EXAMPLES else ""
+    shown = f" (given {fault['input']!r})" if kind != "missing" and _may_be_shown(place, fault["input"]) else ""
+    return f"{expected}{example}{shown}"
+
+
+def _unknown(key: str, model: type[BaseModel]) -> str:
+    names = [name for name, field in model.model_fields.items() if not field.exclude]
+    close = get_close_matches(key, names, 1)
+    return f"that is no key here; did you mean {close[0]}?" if close else f"that is no key here: {', '.join(names)} are"
+
+
+def _limit(kind: str, given: Mapping[str, Any]) -> str:
+    words = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than")}
+    if kind in words:
+        name, word = words[kind]
+        return f"give {word} {given[name]:g}"
+    return f"give {given['expected']}" if kind == "literal_error" else ""
+
+
+def _own_words(fault: Mapping[str, Any]) -> str:
+    """The message of a check of ours, and for anything else pydantic's."""
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
+def _may_be_shown(place: tuple[str, ...], value: object) -> bool:
+    return place[0] == "pipelines" and len(place) == 3 and not isinstance(value, Mapping | list)

@@ -1,0 +1,98 @@
+"""Errors that importing a project's own module raises, told with the file and line that they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+
+_PACKAGES = ("expectations", "pipelines", "windowing")
+_UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+_VALUES = ("pipelines.pipeline", "windowing", "windowing.compute", "windowing.state")
+"""Modules whose classes a project fills with keywords."""
+
+
+def explain_import(error: BaseException, module: str, root: Path) -> str:
+    """Say why a module of the project can't be imported, and where.
+
+    Args:
+        error: that the import raised.
+        module: what was imported, such as `package.module`.
+        root: folder of the project.
+    """
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and (module == missing or module.startswith(f"{missing}.")):
+        return f"{error}{_way_to(module, missing, root)}"
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
+    # An error of windowing says all in its message; that of Python needs its name.
+    ours = type(error).__module__.partition(".")[0] in _PACKAGES
+    told = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
+    line = _line_of_project(error, root)
+    return f"{line}: {told}" if line else told
+
+
+def similar(module: ModuleType, name: str, kind: type = object) -> str:
+    """Name what a module has instead: of that kind, or by a name that is much alike; empty if there is nothing."""
+    names = [key for key, value in vars(module).items() if not key.startswith("_") and isinstance(value, kind)]
+    if kind is object:
+        names = get_close_matches(name, names, 3)
+    return f"; it has {', '.join(sorted(names))}" if names else ""
+
+
+def _unknown_keyword(error: BaseException) -> str | None:
+    """Name the fields of a value of ours that was given one that it does not have; None for other errors."""
+    unknown = _UNKNOWN_KEYWORD.search(str(error)) if isinstance(error, TypeError) else None
+    fields = _fields_of(unknown[1]) if unknown else []
+    if unknown is None or not fields:
+        return None
+    close = get_close_matches(unknown[2], fields, 1)
+    hint = f"did you mean {close[0]!r}? It" if close else "it"
+    return f"{unknown[1]} has no field {unknown[2]!r}: {hint} has {', '.join(fields)}"
+
+
+def _fields_of(name: str) -> list[str]:
+    for module in _VALUES:
+        # The code has imported what it could misspell.
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            return [field.name for field in dataclasses.fields(kind) if field.init]
+    return []
+
+
+def _way_to(module: str, missing: str, root: Path) -> str:
+    package = module.partition(".")[0]
+    if package in _PACKAGES and missing != package:
+        return (
+            f". {package} is a package of Tidegate: give the folder of your project another name, and write "
+            "`object` with it"
+        )
+    if PathFinder.find_spec(package, [str(root)]) is not None:
+        return f", looked for below {root}"
+    close = get_close_matches(package, list(_modules_in(root)), 1)
+    there = f"; did you mean {close[0]}?" if close else ""
+    return f": there is no {package}.py in {root}{there}"
+
+
+def _modules_in(root: Path) -> Iterator[str]:
+    for file in root.glob("*.py"):
+        yield file.stem
+    for file in root.glob("*/__init__.py"):
+        yield file.parent.name
+
+
+def _line_of_project(error: BaseException, root: Path) -> str | None:
+    """File and line of the innermost frame that lies in the project's folder and not among installed packages."""
+    others = [Path(sys.prefix).resolve(), *(Path(__file__).resolve().parent.parent / name for name in _PACKAGES)]
+    found = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        file = Path(frame.filename)
+        if file.is_relative_to(root) and not any(file.resolve().is_relative_to(other) for other in others):
+            found = f"{frame.filename}, line {frame.lineno}"
+    return found

@@ -1,0 +1,81 @@
+"""A checksum of rows: the same for the same rows in any order, so a compaction keeps it.
+
+It is the sum of the hashes of the rows. A column adds to the hash of its row by its name and its value, and a null
+adds nothing: so a file that lacks a column has the checksum of one in which that column is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh64_intdigest
+
+from windowing.columnar.hashing import hash_values
+
+UInt64s = npt.NDArray[np.uint64]
+
+_ROWS_AT_A_TIME = 65_536
+
+
+def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
+    """The checksum of rows; those of two tables with the same columns add up, modulo 2 ** 64."""
+    sums = []
+    for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_ROWS_AT_A_TIME):
+        hashes = np.zeros(len(batch), np.uint64)
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if column.null_count < len(column):
+                hashes += _hashed(column, xxh64_intdigest(field.name.encode()))
+        sums.append(int(_mixed(hashes).sum(dtype=np.uint64)))
+    return add_up(sums)
+
+
+def add_up(checksums: list[int]) -> int:
+    """The checksum of all rows, from those of their parts."""
+    return int(sum(checksums) % 2**64)
+
+
+def _hashed(column: pa.Array, seed: int) -> UInt64s:
+    """A number for each value, 0 for a null."""
+    numbers = _numbers(column)
+    if numbers is None:
+        # Few texts are many rows: a key has many windows.
+        encoded = _texts(column).dictionary_encode()
+        seeds = np.full(len(encoded.dictionary), seed, np.uint64)
+        of_texts = hash_values(encoded.dictionary, "a text", seeds)
+        hashed: UInt64s = of_texts[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+    else:
+        hashed = _mixed(numbers + np.uint64(seed))
+    if column.null_count:
+        hashed = np.where(column.is_valid().to_numpy(zero_copy_only=False), hashed, np.uint64(0))
+    return hashed
+
+
+def _mixed(values: UInt64s) -> UInt64s:
+    """Each number spread over all bits; the finalizer of SplitMix64."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _numbers(column: pa.Array) -> UInt64s | None:
+    """The values as 64 bits each, any number for a null; None of a type that has more."""
+    kind: Any = column.type
+    if pa.types.is_floating(kind):
+        column = column.cast(pa.float64()).fill_null(0)
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        column = pc.cast(column, pa.int64(), safe=False).fill_null(0)
+    elif pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32()).cast(pa.int64()).fill_null(0)
+    else:
+        return None
+    return np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.uint64)
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return column
+    return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())

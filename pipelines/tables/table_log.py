@@ -1,0 +1,271 @@
+"""The log of one of our tables: its entries, and how it is cut so that it depends on what is retained.
+
+A version can be opened if its log has a checkpoint at it or before it, and every entry from there on. So old
+versions that stay are kept as an entry and a checkpoint of their own, with nothing between two of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from pyarrow import fs
+
+from pipelines.errors import Refused
+from pipelines.storage import active_files
+from windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pipelines.tables.pipeline_tables import PipelineTables
+
+FOLDER = "_delta_log"
+
+_ENTRY = ".json"
+_CHECKPOINT = ".checkpoint.parquet"
+_LAST_CHECKPOINT = "_last_checkpoint"
+
+_SPARSE = 1000
+"""A checkpoint at every such version stays: opening a version between two of them reads so many entries at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One version, as its entry tells.
+
+    Args:
+        version: of the table.
+        info: what the commit tells of itself.
+        added: paths of the files that it added.
+    """
+
+    version: int
+    info: dict[str, Any]
+    added: frozenset[str]
+
+    @property
+    def time(self) -> Millis | None:
+        """When it was committed, int64 epoch milliseconds; None where the entry does not tell."""
+        time = self.info.get("timestamp")
+        return None if time is None else int(time)
+
+    @property
+    def snapshot(self) -> dict[str, Any] | None:
+        """The short form of the manifest, if a snapshot was committed."""
+        snapshot = self.info.get("tidegate")
+        return snapshot if isinstance(snapshot, dict) else None
+
+
+@dataclass
+class LogMemory:
+    """What was read of versions before; it never changes. A stream keeps it from one upkeep to the next.
+
+    Args:
+        entries: by table and version.
+        files: paths of all files of a version, by table and version.
+    """
+
+    entries: dict[tuple[str, int], LogEntry] = field(default_factory=dict)
+    files: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+
+    def forget(self, table: str, kept: Collection[int]) -> None:
+        """Drop the versions that a table's log does not have any more."""
+        for known in (self.entries, self.files):
+            for key in [key for key in known if key[0] == table and key[1] not in kept]:
+                del known[key]
+
+
+@dataclass(frozen=True)
+class TableLog:
+    """The log of a table, listed once.
+
+    Args:
+        tables: of the pipeline.
+        table: name of the table.
+        memory: entries that need not be read again.
+    """
+
+    tables: PipelineTables
+    table: str
+    memory: LogMemory = field(default_factory=LogMemory)
+
+    @property
+    def folder(self) -> str:
+        """Path of the log."""
+        return f"{self.tables.path(self.table)}/{FOLDER}"
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Files of the log that are named for a version."""
+        return frozenset(name for name in self.tables.warehouse.names(self.folder) if name[:20].isdigit())
+
+    @cached_property
+    def versions(self) -> list[int]:
+        """Versions with an entry, ascending."""
+        return sorted(int(name[:20]) for name in self.names if name[20:] == _ENTRY)
+
+    @property
+    def recent(self) -> list[int]:
+        """The versions that follow each other without a gap up to the newest, ascending."""
+        versions = self.versions
+        first = len(versions) - 1
+        while first > 0 and versions[first - 1] == versions[first] - 1:
+            first -= 1
+        return versions[max(first, 0) :]
+
+    def entry(self, version: int) -> LogEntry | None:
+        """The entry of a version; None if somebody removed it meanwhile.
+
+        Raises:
+            Refused: it is damaged.
+        """
+        key = (self.table, version)
+        if key not in self.memory.entries:
+            actions = self._actions(version)
+            if actions is None:
+                return None
+            self.memory.entries[key] = _entry(version, actions)
+        return self.memory.entries[key]
+
+    def version_at(self, moment: Millis) -> int:
+        """The version that was the newest at a moment, int64 epoch milliseconds; the oldest if all are younger."""
+        recent = self.recent
+        oldest = recent[0]
+        for version in recent[1:]:
+            entry = self.entry(version)
+            if entry is None or entry.time is None or entry.time > moment:
+                break
+            oldest = version
+        return oldest
+
+    def files_since(self, version: int) -> set[str]:
+        """Every file of a version and of those after it. Paths are relative to the table."""
+        names = {file["path"] for file in active_files(self.tables.open(self.table, version))}
+        for after in self.versions:
+            if after > version and (entry := self.entry(after)) is not None:
+                names |= entry.added
+        return names
+
+    def files_at(self, version: int) -> frozenset[str]:
+        """Every file of a version. Paths are relative to the table."""
+        key = (self.table, version)
+        if key not in self.memory.files:
+            self.memory.files[key] = frozenset(self._files_at(version))
+        return self.memory.files[key]
+
+    def keep(self, versions: Collection[int], since: int) -> None:
+        """Leave some versions, and all from `since` on; every other one can't be opened any more.
+
+        Checkpoints come first, then the entries go, the newest first: whenever this ends, what is listed can be opened.
+
+        Args:
+            versions: older ones that stay.
+            since: the first version from which on all stay.
+        """
+        head, recent = self.versions[-1], set(self.recent)
+        if self.versions == [since] and _checkpoint(since) in self.names:
+            return
+        alone = {version for version in versions if version < since}
+        # One that stands alone already has a checkpoint of ours. One that Delta wrote may hold tombstones.
+        for version in sorted({since, head} | (alone & recent)):
+            self.write_checkpoint(version)
+        self.tables.warehouse.make_durable(self.folder)
+        for version in reversed(self.versions):
+            if version < since and version not in alone:
+                self.tables.warehouse.delete_file(self.folder, f"{version:020d}{_ENTRY}")
+        needed = {_checkpoint(version) for version in (*alone, since, head)}
+        for name in sorted(self.names):
+            version = int(name[:20])
+            is_step = version > since and version % _SPARSE == 0
+            if not (name.endswith(_ENTRY) or name in needed or version > head or is_step):
+                self.tables.warehouse.delete_file(self.folder, name)
+        self.memory.forget(self.table, {*alone, *range(since, head + 1)})
+
+    def write_checkpoint(self, version: int) -> None:
+        """Write a checkpoint without tombstones.
+
+        Delta keeps the tombstone of each file that was ever removed for as long as VACUUM may spare the file, which is
+        ten years here, and copies all of them into every checkpoint. Nothing of ours reads them, and VACUUM
+        spares a file without a tombstone by its age.
+        """
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        self.tables.open(self.table, version).create_checkpoint()
+        name = _checkpoint(version)
+        if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
+            # With Delta's second form of checkpoints it has another name, and stays as it is.
+            return
+        rows = self._read(name)
+        is_tombstone = pc.is_valid(pc.struct_field(rows["remove"].combine_chunks(), "path"))
+        if not pc.any(is_tombstone).as_py():
+            return
+        kept = rows.filter(pc.invert(is_tombstone))
+        filesystem, root = self.tables.warehouse.filesystem(self.folder)
+        target = f"{root}/{name}" if root else name
+        if isinstance(filesystem, fs.LocalFileSystem):
+            # Whoever opens the table meanwhile finds the one or the other.
+            pq.write_table(kept, f"{target}.tmp", filesystem=filesystem)
+            size = filesystem.get_file_info(f"{target}.tmp").size
+            self.tables.warehouse.make_durable(self.folder, [f"{name}.tmp"], folder=False)
+            filesystem.move(f"{target}.tmp", target)
+        else:
+            pq.write_table(kept, target, filesystem=filesystem)
+            size = filesystem.get_file_info(target).size
+        self._describe(version, len(kept), int(size))
+
+    def _describe(self, version: int, rows: int, size: int) -> None:
+        """Put the size of the newest checkpoint where Delta notes it."""
+        filesystem, root = self.tables.warehouse.filesystem(self.folder)
+        target = f"{root}/{_LAST_CHECKPOINT}" if root else _LAST_CHECKPOINT
+        with filesystem.open_input_stream(target) as stream:
+            noted = json.loads(stream.read())
+        if noted.get("version") != version:
+            return
+        with filesystem.open_output_stream(f"{target}.tmp" if root else target) as out:
+            out.write(json.dumps({**noted, "size": rows, "sizeInBytes": size}).encode())
+        if root:
+            filesystem.move(f"{target}.tmp", target)
+
+    def _files_at(self, version: int) -> Iterator[str]:
+        name = _checkpoint(version)
+        if name not in self.names:
+            yield from (file["path"] for file in active_files(self.tables.open(self.table, version)))
+            return
+        import pyarrow.compute as pc
+
+        added = self._read(name, ["add"])["add"].combine_chunks()
+        yield from map(unquote, pc.struct_field(added, "path").drop_null().to_pylist())
+
+    def _read(self, name: str, columns: list[str] | None = None) -> Any:
+        import pyarrow.parquet as pq
+
+        filesystem, root = self.tables.warehouse.filesystem(self.folder)
+        with filesystem.open_input_file(f"{root}/{name}" if root else name) as file:
+            return pq.ParquetFile(file).read(columns)
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        filesystem, root = self.tables.warehouse.filesystem(self.folder)
+        name = f"{version:020d}{_ENTRY}"
+        try:
+            with filesystem.open_input_stream(f"{root}/{name}" if root else name) as stream:
+                return [json.loads(line) for line in stream.read().splitlines() if line]
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise Refused(
+                f"entry {name} in the log of table {self.tables.path(self.table)} is damaged ({error}). Only tidegate "
+                "may change it"
+            ) from error
+
+
+def _entry(version: int, actions: list[dict[str, Any]]) -> LogEntry:
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return LogEntry(version, info, frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action))
+
+
+def _checkpoint(version: int) -> str:
+    return f"{version:020d}{_CHECKPOINT}"

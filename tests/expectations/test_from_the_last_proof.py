@@ -1,0 +1,217 @@
+"""A check goes on from the last one that passed: it reads what came since, and finds as much as one over all rows."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from expectations.pinned import Pinned, pin
+from pipelines.lease import Lease
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.forget import forget
+from pipelines.snapshots.prune import prune
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.retention import Retention, vacuum
+from pipelines.storage import Warehouse
+from pipelines.tables import late, quality, results
+from pipelines.tables.compaction import compact
+from tests.expectations.broken import broken_by_rules
+from tests.expectations.test_products_tables import PIPELINES, USERS
+from tests.lake import at, hourly_pipeline
+from tests.pipelines.by_hand import ByHand, Row
+
+NOW = 1_800_000_000_000
+
+
+def checked(by_hand: ByHand) -> tuple[Pinned, str]:
+    """Check the newest epoch; what was looked at, and how it went. Table quality keeps it as after a real check."""
+    pinned = pin(by_hand.tables, by_hand.pipeline, rows_at_a_time=20)
+    failed = broken_by_rules(pinned)
+    row = quality.QualityRow(
+        check_id=uuid.uuid4().hex,
+        checked_at=datetime.now(UTC),
+        timeline=pinned.manifest.timeline,
+        epoch=pinned.manifest.epoch,
+        suite="all",
+        expectation="all",
+        about="",
+        severity="critical",
+        success=not failed,
+        observed="",
+        rows=0,
+        results_version=0,
+        state_version=0,
+        proof=None if failed else pinned.proves.to_json(),
+    )
+    quality.append(by_hand.tables, [row])
+    return pinned, ", ".join(sorted(f"{expectation} ({suite})" for suite, expectation in failed)) or "passed"
+
+
+def epoch(by_hand: ByHand, number: int, draw: random.Random) -> None:
+    """Rows up to five and a half hours behind the watermark."""
+    rows: list[Row] = [
+        (draw.choice(USERS), at("00:00") + timedelta(hours=number + 2, minutes=draw.randint(-300, 59)), 1)
+        for _ in range(12)
+    ]
+    by_hand.epoch(*rows, watermark=at("00:30") + timedelta(hours=number + 2))
+
+
+def looked_at(pinned: Pinned) -> int:
+    return sum(len(rows) for rows in pinned.panes())
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_right_tables_pass_from_each_check_to_the_next(name: str, tmp_path: Path) -> None:
+    by_hand, draw = ByHand(tmp_path, PIPELINES[name]()), random.Random(name)
+    for number in range(1, 9):
+        epoch(by_hand, number, draw)
+        pinned, state = checked(by_hand)
+        assert state == "passed"
+        assert pinned.scope.since == (number - 1 or None)
+        assert (pinned.scope.proof is None) == (number == 1)
+        if number == 5:
+            compact(by_hand.tables, results.NAME)
+
+
+def test_what_a_check_proved_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    read: list[str] = []
+    batches = Warehouse.read_batches
+
+    def read_batches(warehouse: Warehouse, path: str, names: Any, *given: Any, **more: Any) -> Any:
+        read.extend(name for name in names if path.endswith("results"))
+        return batches(warehouse, path, names, *given, **more)
+
+    monkeypatch.setattr(Warehouse, "read_batches", read_batches)
+    files = []
+    for number in range(1, 9):
+        by_hand.epoch(*((user, at(f"{number + 5}:10"), 1) for user in USERS), watermark=at(f"{number + 6}:30"))
+        read.clear()
+        pinned, state = checked(by_hand)
+        assert state == "passed"
+        files.append(len(read))
+    assert max(files[2:]) <= 2 * files[1], "however many epochs there were before"
+    assert looked_at(pinned) == len(USERS)
+
+
+def a_restore(by_hand: ByHand) -> None:
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
+
+
+def a_restore_that_keeps_stale_rows(by_hand: ByHand) -> None:
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW, keep_stale=True)
+
+
+def a_forgotten_key(by_hand: ByHand) -> None:
+    with Lease(by_hand.tables, "forget", lambda: NOW):
+        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+
+
+def pruned_late_rows(by_hand: ByHand) -> None:
+    prune(by_hand.tables, NOW, NOW)
+
+
+def a_vacuum(by_hand: ByHand) -> None:
+    compact(by_hand.tables, results.NAME)
+    vacuum(by_hand.tables, Retention(snapshots=1, age=0), NOW)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(
+    "happens", [a_restore, a_restore_that_keeps_stale_rows, a_forgotten_key, pruned_late_rows, a_vacuum]
+)
+def test_after_rows_were_taken_away_all_are_looked_at_and_then_only_new_ones_again(
+    happens: Callable[[ByHand], None], name: str, tmp_path: Path
+) -> None:
+    by_hand, draw = ByHand(tmp_path, PIPELINES[name]()), random.Random(name)
+    for number in range(1, 5):
+        epoch(by_hand, number, draw)
+        assert checked(by_hand)[1] == "passed"
+    happens(by_hand)
+    for number in range(5, 8):
+        pinned, state = checked(by_hand)
+        assert state == "passed"
+        if number == 5:
+            assert pinned.scope.proof is None
+        epoch(by_hand, number, draw)
+    assert checked(by_hand)[0].scope.proof is not None
+
+
+def test_changed_code_is_looked_at_as_a_whole(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    by_hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
+    checked(by_hand)
+    by_hand.pipeline = hourly_pipeline(allowed_lateness=timedelta(hours=1))
+    by_hand.epoch(("ann", at("13:10"), 1), watermark=at("16:00"))
+    assert checked(by_hand)[1] == "passed", "windows of older epochs waited less"
+    by_hand.epoch(("ann", at("15:10"), 1), ("ann", at("17:10"), 1), watermark=at("19:00"))
+    pinned, state = checked(by_hand)
+    assert state == "passed"
+    assert pinned.scope.proof is not None
+    assert pinned.proves.lateness == 3_600_000
+
+
+def a_late_pane_twice(by_hand: ByHand) -> None:
+    rows = by_hand.rows(results.NAME)
+    newest = rows.to_pylist()[-1]
+    assert newest["epoch"] == 4
+    again = pa.Table.from_pylist([newest], schema=rows.schema)
+    write_deltalake(by_hand.tables.path(results.NAME), again, mode="append")
+
+
+def test_an_error_in_what_is_new_is_found_and_held_against_every_later_check(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline(allowed_lateness=timedelta(hours=3)))
+    for number in range(4):
+        rows = [("ann", at(f"{10 + number}:10"), 1), ("ann", at(f"{max(10, 9 + number)}:20"), 1)]
+        by_hand.epoch(*rows, watermark=at(f"{11 + number}:30"))
+        if number < 3:
+            assert checked(by_hand)[1] == "passed"
+    a_late_pane_twice(by_hand)
+    for _ in range(2):
+        pinned, told = checked(by_hand)
+        assert pinned.scope.proof is not None
+        assert pinned.scope.proof.epoch == 3
+        for found in ("expect_compound_columns_to_be_unique (panes)", "expect_column_pair_values_to_be_equal (ledger)"):
+            assert found in told
+        by_hand.epoch(("ann", at("15:10"), 1), watermark=at("16:30"))
+
+
+def test_an_older_row_that_is_lost_is_found_by_its_commit(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    for hour in (10, 12):
+        by_hand.epoch(("ann", at(f"{hour}:10"), 1), watermark=at(f"{hour + 1}:30"))
+        assert checked(by_hand)[1] == "passed"
+    good = by_hand.tables.open(results.NAME).version()
+    by_hand.tables.open(results.NAME).delete("epoch = 1")
+    by_hand.epoch(("ann", at("14:10"), 1), watermark=at("15:30"))
+    pinned, told = checked(by_hand)
+    assert pinned.scope.proof is not None
+    assert "expect_files_to_be_of_our_commits (files)" in told
+    by_hand.tables.open(results.NAME).restore(good)
+    assert checked(by_hand)[1] != "passed", "with it went an epoch that was published since"
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), NOW)
+    assert checked(by_hand)[1] == "passed", "alarms.md: restore a snapshot from before that commit"
+
+
+def test_a_quality_table_of_an_older_tidegate_gets_the_column(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    by_hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
+    _, state = checked(by_hand)
+    rows = quality.read(by_hand.tables).drop_columns(["proof"])
+    path = by_hand.tables.path(quality.NAME)
+    write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite")
+    assert "proof" not in quality.read(by_hand.tables).column_names
+    by_hand.epoch(("ann", at("13:10"), 1), watermark=at("15:00"))
+    pinned, state = checked(by_hand)
+    assert (pinned.scope.since, pinned.scope.proof, state) == (1, None, "passed"), "nothing vouches for what it saw"
+    by_hand.epoch(("ann", at("16:10"), 1), watermark=at("18:00"))
+    assert checked(by_hand)[0].scope.proof is not None
+    assert len(by_hand.rows(late.NAME)) == 0

@@ -1,0 +1,171 @@
+"""Errors planted in tables that the product made: whoever wrote to them, and whatever they changed, is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from expectations.pinned import pin
+from pipelines.storage import active_files
+from pipelines.tables import late, results, state
+from pipelines.tables.compaction import compact
+from tests.expectations.broken import broken_in
+from tests.lake import at, hourly_pipeline, session_pipeline
+from tests.pipelines.by_hand import ByHand
+
+OURS = ("files", "expect_files_to_be_of_our_commits")
+SAME_ROWS = ("files", "expect_files_to_keep_their_rows")
+REWRITTEN = ("files", "expect_nobody_else_to_rewrite_files")
+
+
+def three_epochs(folder: Path, **options: Any) -> ByHand:
+    by_hand = ByHand(folder, hourly_pipeline(**options))
+    users = ("ann", "bob", "eve", "zoe")
+    for hour in (10, 12, 14):
+        times = [at(f"{hour}:10"), at(f"{hour}:40"), at(f"{hour + 1}:40")]
+        rows = [(user, time, value) for value, user in enumerate(users) for time in times]
+        by_hand.epoch(*rows, watermark=at(f"{hour + 1}:30"))
+    return by_hand
+
+
+def append(by_hand: ByHand, table: str, rows: list[dict[str, Any]]) -> None:
+    schema = by_hand.rows(table).schema
+    write_deltalake(by_hand.tables.path(table), pa.Table.from_pylist(rows, schema=schema), mode="append")
+
+
+def update(by_hand: ByHand, table: str, where: str, **values: str) -> None:
+    told = by_hand.tables.open(table).update(predicate=where, updates=values)
+    assert told["num_updated_rows"] > 0, "something was planted"
+
+
+def the_end_of_a_window_moved(by_hand: ByHand) -> None:
+    update(by_hand, results.NAME, "user = 'ann' AND epoch = 1", window_end="window_end + interval '17 minutes'")
+
+
+def a_row_of_an_epoch_that_never_was(by_hand: ByHand) -> None:
+    append(by_hand, results.NAME, [{**by_hand.rows(results.NAME).to_pylist()[0], "epoch": 99}])
+
+
+def a_key_changed_within_its_range(by_hand: ByHand) -> None:
+    update(by_hand, results.NAME, "user = 'ann' AND epoch = 1", user="'xyz'")
+
+
+def a_sum_changed(by_hand: ByHand) -> None:
+    update(by_hand, results.NAME, "user = 'bob' AND epoch = 1", total="total + 30")
+
+
+def a_row_deleted(by_hand: ByHand) -> None:
+    by_hand.tables.open(results.NAME).delete("user = 'bob' AND epoch = 1")
+
+
+def a_late_row_added(by_hand: ByHand) -> None:
+    rows = by_hand.rows(late.NAME)
+    values = {field.name: None for field in rows.schema}
+    append(by_hand, late.NAME, [{**values, "user": "x", "reason": "late", "timeline": 1, "epoch": 2, "stale": False}])
+
+
+def a_key_group_of_the_state_changed(by_hand: ByHand) -> None:
+    update(by_hand, state.NAME, "user = 'ann'", key_group="(key_group + 1) % 128")
+
+
+def an_accumulator_changed(by_hand: ByHand) -> None:
+    update(by_hand, state.NAME, "user = 'ann'", acc_events="acc_events + 1")
+
+
+PLANTED: list[tuple[Callable[[ByHand], None], set[tuple[str, str]]]] = [
+    (the_end_of_a_window_moved, {("panes", "expect_final_at_to_fit_the_bounds")}),
+    (the_end_of_a_window_moved, {("panes", "expect_window_ids_to_name_their_windows")}),
+    (a_row_of_an_epoch_that_never_was, {("lines", "expect_epochs_to_be_of_the_line")}),
+    (a_key_changed_within_its_range, {("panes", "expect_window_ids_to_name_their_windows")}),
+    (a_sum_changed, set()),
+    (a_row_deleted, {("ledger", "expect_column_pair_values_to_be_equal")}),
+    (a_late_row_added, {("ledger", "expect_column_pair_values_to_be_equal")}),
+    (a_key_group_of_the_state_changed, {("state", "expect_keys_to_hash_to_their_group")}),
+    (an_accumulator_changed, {("ledger", "expect_column_pair_values_to_be_equal")}),
+]
+
+
+@pytest.mark.parametrize(("plant", "also"), PLANTED)
+def test_a_planted_error_is_found_by_its_commit_and_by_what_it_changed(
+    plant: Callable[[ByHand], None], also: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    by_hand = three_epochs(tmp_path)
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+    plant(by_hand)
+    assert broken_in(by_hand.tables, by_hand.pipeline) >= {OURS, *also}
+
+
+def test_an_error_stays_until_the_table_is_put_back_and_is_gone_then(tmp_path: Path) -> None:
+    by_hand = three_epochs(tmp_path)
+    good = by_hand.tables.open(results.NAME).version()
+    a_sum_changed(by_hand)
+    by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
+    assert OURS in broken_in(by_hand.tables, by_hand.pipeline), "an epoch after it hides nothing"
+    by_hand = three_epochs(tmp_path / "again")
+    a_sum_changed(by_hand)
+    by_hand.tables.open(results.NAME).restore(good)
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set(), "as alarms.md says"
+    assert broken_in(by_hand.tables, by_hand.pipeline, "warning") == set()
+
+
+def test_an_optimize_by_somebody_else_only_marks_and_one_that_changes_rows_does_not_pass(tmp_path: Path) -> None:
+    by_hand = three_epochs(tmp_path)
+    by_hand.tables.open(results.NAME).optimize.compact()
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+    assert broken_in(by_hand.tables, by_hand.pipeline, "warning") == {REWRITTEN}
+    by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+
+
+def test_a_compaction_of_ours_does_not_make_the_rows_of_somebody_else_ours(tmp_path: Path) -> None:
+    by_hand = three_epochs(tmp_path)
+    compact(by_hand.tables, results.NAME)
+    assert broken_in(by_hand.tables, by_hand.pipeline) | broken_in(by_hand.tables, by_hand.pipeline, "warning") == set()
+    by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
+    a_sum_changed(by_hand)
+    compact(by_hand.tables, results.NAME)
+    assert OURS in broken_in(by_hand.tables, by_hand.pipeline)
+
+
+def test_a_file_that_was_changed_in_its_place_is_found_by_its_checksum(tmp_path: Path) -> None:
+    by_hand = three_epochs(tmp_path)
+    path = Path(by_hand.tables.path(results.NAME))
+    name = active_files(by_hand.tables.open(results.NAME))[0]["path"]
+    rows = pq.read_table(path / name)
+    place = rows.schema.get_field_index("total")
+    pq.write_table(rows.set_column(place, rows.schema.field(place), pc.add(rows["total"], 1)), path / name)
+    assert broken_in(by_hand.tables, by_hand.pipeline) == {SAME_ROWS}
+    pq.write_table(rows, path / name)
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+
+
+def test_a_file_that_is_gone_is_told_and_not_an_error_of_the_check(tmp_path: Path) -> None:
+    by_hand = three_epochs(tmp_path)
+    a_sum_changed(by_hand)
+    table = by_hand.tables.open(results.NAME)
+    files = pin(by_hand.tables, by_hand.pipeline).files
+    found = files[files["fault"] != ""]
+    assert set(found["fault"]) == {"unknown", "lost"}
+    assert all(by.startswith("UPDATE by delta-rs") for by in found["by"]), "it tells who did it"
+    assert set(found.loc[found["fault"] == "unknown", "file"]) <= {file["path"] for file in active_files(table)}
+
+
+def test_in_parts_as_much_is_found_as_in_one(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, session_pipeline(allowed_lateness=timedelta(hours=1)))
+    users = [f"user {number}" for number in range(30)]
+    for hour in (10, 12, 14):
+        by_hand.epoch(*((user, at(f"{hour}:10"), 1) for user in users), watermark=at(f"{hour + 1}:30"))
+    assert broken_in(by_hand.tables, by_hand.pipeline, rows_at_a_time=7) == set()
+    twice = by_hand.rows(results.NAME).to_pylist()[:1]
+    append(by_hand, results.NAME, twice)
+    whole = broken_in(by_hand.tables, by_hand.pipeline)
+    assert ("panes", "expect_compound_columns_to_be_unique") in whole
+    assert broken_in(by_hand.tables, by_hand.pipeline, rows_at_a_time=7) == whole

@@ -1,0 +1,91 @@
+"""Table quality: the newest check without reading all, and outcomes that are too old go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pipelines.storage import Warehouse, active_files
+from pipelines.tables import quality
+from pipelines.tables.quality import QualityRow
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
+from windowing.time import to_millis
+
+FIRST = at("00:00")
+
+
+def check(by_hand: ByHand, number: int, epoch: int | None = None, success: bool = True) -> None:
+    """A check of two expectations, so many days after the first one."""
+    moment = FIRST + timedelta(days=number)
+    rows = [
+        QualityRow(
+            f"check-{number}", moment, 1, epoch or number, "final", kind, "", "critical", success, "seen", 1, 1, 1
+        )
+        for kind in ("one", "other")
+    ]
+    quality.append(by_hand.tables, rows)
+
+
+def tidied(by_hand: ByHand, days: int) -> bool:
+    """Whether the checks of before so many days after the first one went."""
+    return quality.tidy(by_hand.tables, to_millis(FIRST + timedelta(days=days)))
+
+
+def checks(by_hand: ByHand) -> list[str]:
+    return sorted(set(quality.read(by_hand.tables)["check_id"].to_pylist()), key=lambda name: int(name[6:]))
+
+
+def test_many_checks_are_put_in_one_file_and_old_ones_go(by_hand: ByHand) -> None:
+    for number in range(1, 20):
+        check(by_hand, number)
+        assert not tidied(by_hand, days=15)
+    check(by_hand, 20)
+    assert tidied(by_hand, days=15)
+    assert checks(by_hand) == [f"check-{number}" for number in range(15, 21)]
+    assert len(active_files(by_hand.tables.open(quality.NAME))) == 1
+    assert quality.newest_passed(by_hand.tables, range(21)) == 20
+
+
+def test_the_newest_check_and_the_newest_that_passed_stay(by_hand: ByHand) -> None:
+    for number in range(1, 21):
+        check(by_hand, number, success=number == 3)
+    assert tidied(by_hand, days=400)
+    assert checks(by_hand) == ["check-3", "check-20"]
+    assert quality.newest_passed(by_hand.tables, range(21)) == 3
+    assert quality.state_of(quality.newest(by_hand.tables)) == "failed"
+
+
+def test_of_two_that_tidy_at_once_one_does_it(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 21):
+        check(by_hand, number)
+    known, both = quality.write_deltalake, []
+
+    def overtaken(*arguments: object, **named: object) -> None:
+        if not both:
+            both.append(True)
+            assert tidied(by_hand, days=10)
+        known(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(quality, "write_deltalake", overtaken)
+    assert not tidied(by_hand, days=15)
+    assert checks(by_hand) == [f"check-{number}" for number in range(10, 21)]
+
+
+def test_the_newest_check_is_read_from_one_file(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2, 3, 4):
+        check(by_hand, number, epoch=2 if number == 2 else 9)
+    read: list[str] = []
+    known = Warehouse.read_files
+
+    def reading(warehouse: Warehouse, path: str, names: list[str], *arguments: object, **named: object) -> object:
+        read.extend(names)
+        return known(warehouse, path, names, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Warehouse, "read_files", reading)
+    assert quality.newest(by_hand.tables)["check_id"].to_pylist() == ["check-4", "check-4"]
+    assert len(read) == 1
+    assert quality.newest(by_hand.tables, epoch=2)["check_id"].to_pylist() == ["check-2", "check-2"]
+    assert len(read) == 2
+    assert len(quality.newest(by_hand.tables, epoch=5)) == 0

@@ -1,0 +1,88 @@
+"""What is old in the work folder goes; what a run at work writes to, or the next check needs, stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pipelines.work_folder import DAY, clean_work
+from tests.lake import Lake, hourly_pipeline
+from tests.recovery.without_spark import NoSpark
+
+NOW = 1_000 * DAY
+OLD = (
+    "logs/spark-999999999.log",
+    "runs/hours__stream/run/1/log.txt",
+    "runs/hours__stream/run/1/alive",
+    "runs/hours__stream/run/1/result.json",
+    "reports/hours/epoch-000007.html",
+)
+
+
+def write(folder: Path, name: str, days: float) -> Path:
+    """A file that was written to so many days ago."""
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(name)
+    os.utime(file, (NOW / 1000 - days * 86_400,) * 2)
+    return file
+
+
+def left(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+def test_what_nothing_was_written_to_for_so_many_days_goes_with_its_folder(tmp_path: Path) -> None:
+    for name in OLD:
+        write(tmp_path, name, days=31)
+    assert clean_work(tmp_path, 30, NOW) == len(OLD)
+    assert left(tmp_path) == set()
+    assert not (tmp_path / "runs" / "hours__stream").exists()
+
+
+def test_what_is_younger_stays(tmp_path: Path) -> None:
+    for name in OLD:
+        write(tmp_path, name, days=29)
+    assert clean_work(tmp_path, 30, NOW) == 0
+    assert left(tmp_path) == set(OLD)
+
+
+def test_a_run_that_gives_signs_of_life_keeps_all_its_files(tmp_path: Path) -> None:
+    write(tmp_path, "runs/hours__stream/run/1/log.txt", days=400)
+    write(tmp_path, "runs/hours__stream/run/1/alive", days=0)
+    assert clean_work(tmp_path, 30, NOW) == 0
+
+
+def test_the_log_of_a_process_that_is_there_stays(tmp_path: Path) -> None:
+    write(tmp_path, f"logs/spark-{os.getpid()}.log", days=400)
+    assert clean_work(tmp_path, 30, NOW) == 0
+
+
+def test_everything_else_stays_however_old(tmp_path: Path) -> None:
+    kept = (
+        "alarms.jsonl",
+        "logs/hours.epochs.jsonl",
+        "shipped/code.zip",
+        "quality/hours/index.html",
+        "quality/hours/check-000001-0123456789ab.html",
+    )
+    for name in kept:
+        write(tmp_path, name, days=400)
+    assert clean_work(tmp_path, 1, NOW) == 0
+    assert left(tmp_path) == set(kept)
+
+
+def test_without_a_number_of_days_all_stays_and_a_folder_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+    write(tmp_path, OLD[0], days=400)
+    assert clean_work(tmp_path, 0, NOW) == 0
+    assert clean_work(tmp_path / "nowhere", 30, NOW) == 0
+
+
+def test_whoever_drives_a_pipeline_cleans_up(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    log = lake.config.work_folder / "logs" / "spark-999999999.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("long ago")
+    os.utime(log, (lake.clock() / 1000 - 31 * 86_400,) * 2)
+    with lake.driver(NoSpark(), hourly_pipeline(name="hours")):  # type: ignore[arg-type]
+        assert not log.exists()

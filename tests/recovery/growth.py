@@ -1,0 +1,193 @@
+"""A stream of many epochs in this process: what each of them costs in calls, bytes and files.
+
+Seconds say little on a machine that does other work as well. Calls and bytes do: what grows with the number of epochs
+that were run before shows in them first.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+from statistics import mean
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Schema
+
+from pipelines import Pipeline
+from pipelines.storage import Warehouse
+from pipelines.stream import Stream
+from pipelines.tables.pipeline_tables import ALL, PipelineTables
+from pipelines.upkeep import Upkeep
+from tests.lake import DAY0, EVENTS, Lake, Row, _table, hourly_pipeline
+from tests.recovery import without_spark
+from tests.recovery.without_spark import Batches, NoSpark, standing_in
+
+PIPELINE = hourly_pipeline(name="hours", allowed_lateness=timedelta(hours=2), parallelism=2, max_parallelism=8)
+
+USERS = 5
+
+_CALLS = ("exists", "open", "sizes", "names", "read_files", "write_parquet", "delete_file")
+_COMMITS_PER_CHECKPOINT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one epoch costs, its share of upkeep included.
+
+    Args:
+        opened: Delta tables that were opened.
+        calls: of the warehouse.
+        system_calls: that read or write.
+        bytes: that were read or written, logs and checkpoints included.
+        files: in the folders of the tables and of their logs, which are listed.
+        checkpoints: bytes of the newest checkpoint of each table, which are read whenever it is opened.
+        seconds: of the clock on the wall.
+    """
+
+    opened: float
+    calls: float
+    system_calls: float
+    bytes: float
+    files: float
+    checkpoints: float
+    seconds: float
+
+
+def mean_of(costs: Sequence[Cost]) -> Cost:
+    """The mean, by what is counted."""
+    return Cost(*(mean(values) for values in zip(*map(astuple, costs), strict=True)))
+
+
+def growth(costs: Sequence[Cost]) -> dict[str, float]:
+    """The last third beside the middle third, by what is counted."""
+    third = len(costs) // 3
+    middle, last = mean_of(costs[third : 2 * third]), mean_of(costs[2 * third : 3 * third])
+    return {one.name: getattr(last, one.name) / getattr(middle, one.name) for one in fields(Cost)}
+
+
+def run_epochs(
+    folder: Path,
+    epochs: int,
+    upkeep: Upkeep,
+    pipeline: Pipeline = PIPELINE,
+    on_epoch: Callable[[Cost], None] = lambda cost: None,
+) -> list[Cost]:
+    """Stream a source that gets a commit for each epoch; what each cost.
+
+    Args:
+        folder: where the warehouse goes.
+        epochs: how many.
+        upkeep: of the tables.
+        pipeline: over the columns user, at and value.
+        on_epoch: hears of each cost.
+    """
+    lake, costs = Lake(folder), list[Cost]()
+    source = _Source(lake)
+    meter = _Meter(PipelineTables(Warehouse(lake.config.warehouse_uri), pipeline.name))
+
+    def ends(self: Batches) -> Iterator[tuple[int, int]]:
+        for _ in range(epochs):
+            version = source.commit()
+            meter.begin()
+            yield version + 1, -1
+            costs.append(meter.end())
+            on_epoch(costs[-1])
+
+    source.commit()
+    with pytest.MonkeyPatch.context() as planted, standing_in(NoSpark()), meter.counting(planted):
+        planted.setattr(without_spark.Batches, "_ends", ends)
+        with lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
+            Stream(driver, lake.config.work_folder, lambda manifest: None, {}, upkeep).run_available()
+    return costs
+
+
+class _Source:
+    """A source table that a test commits to by writing its log: that costs the same for each commit."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._folder = Path(lake.path("events"))
+        DeltaTable.create(str(self._folder), Schema.from_arrow(EVENTS))
+        self._version = 0
+
+    def commit(self) -> int:
+        """Add a file of a few rows, each hour one of each user; the table's version."""
+        self._version += 1
+        end = DAY0 + timedelta(minutes=20 * self._version)
+        rows: list[Row] = [(f"user{number}", end, self._version) for number in range(USERS)]
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        pq.write_table(_table(rows), self._folder / name)
+        self._lake.clock.now += 20 * 60_000
+        add = {
+            "path": name,
+            "partitionValues": {},
+            "size": (self._folder / name).stat().st_size,
+            "modificationTime": self._lake.clock(),
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": len(rows)}),
+        }
+        info = {"timestamp": self._lake.clock(), "operation": "WRITE"}
+        log = self._folder / "_delta_log"
+        entry = "\n".join(map(json.dumps, ({"commitInfo": info}, {"add": add})))
+        (log / f"{self._version:020d}.json").write_text(f"{entry}\n")
+        if self._version % _COMMITS_PER_CHECKPOINT == 0:
+            DeltaTable(str(self._folder)).create_checkpoint()
+        return self._version
+
+
+class _Meter:
+    """Counts between two moments."""
+
+    def __init__(self, tables: PipelineTables) -> None:
+        self._tables = tables
+        self._counts = {"opened": 0, "calls": 0}
+        self._before = (0.0,) * 5
+
+    @contextmanager
+    def counting(self, planted: pytest.MonkeyPatch) -> Iterator[None]:
+        """Within it the calls of the warehouse are counted."""
+        for name in _CALLS:
+            planted.setattr(Warehouse, name, self._counted(name))
+        yield
+
+    def _counted(self, name: str) -> Callable[..., object]:
+        known = getattr(Warehouse, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            self._counts["calls"] += 1
+            self._counts["opened"] += name == "open"
+            return known(*arguments, **named)
+
+        return call
+
+    def begin(self) -> None:
+        """The epoch begins."""
+        self._before = self._now()
+
+    def end(self) -> Cost:
+        """The epoch ends; what it cost."""
+        opened, calls, system_calls, amount, seconds = (
+            now - before for now, before in zip(self._now(), self._before, strict=True)
+        )
+        return Cost(opened, calls, system_calls, amount, self._files(), self._checkpoints(), seconds)
+
+    def _now(self) -> tuple[float, ...]:
+        told = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        calls, amount = (sum(int(told[name]) for name in names) for names in (("syscr", "syscw"), ("rchar", "wchar")))
+        return self._counts["opened"], self._counts["calls"], calls, amount, time.perf_counter()
+
+    def _checkpoints(self) -> int:
+        logs = [Path(self._tables.path(table), "_delta_log") for table in ALL]
+        newest = [max(log.glob("*.checkpoint.parquet"), default=None) for log in logs]
+        return sum(file.stat().st_size for file in newest if file is not None)
+
+    def _files(self) -> int:
+        folders = [Path(self._tables.path(table)) for table in ALL]
+        return sum(1 for folder in folders for one in (folder, folder / "_delta_log") for _ in one.iterdir())

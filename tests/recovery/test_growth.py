@@ -1,0 +1,42 @@
+"""An epoch costs what is retained makes it cost: after 300 of them no more than after 100."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.snapshots.retained import Retention
+from pipelines.tables.table_log import TableLog
+from pipelines.upkeep import Upkeep
+from tests.recovery.growth import Cost, growth, run_epochs
+
+BOUND = 1.1
+
+
+def kept_up() -> Upkeep:
+    return Upkeep(Retention(10, timedelta(0)), epochs=20)
+
+
+def grown(costs: list[Cost]) -> dict[str, float]:
+    """What grew by more than the bound; seconds depend on what else the machine does."""
+    return {name: by for name, by in growth(costs).items() if by > BOUND and name != "seconds"}
+
+
+def test_the_last_hundred_of_300_epochs_cost_what_the_hundred_before_them_did(tmp_path: Path) -> None:
+    assert grown(run_epochs(tmp_path, 300, kept_up())) == {}
+
+
+def with_tombstones(self: TableLog, version: int) -> None:
+    self.tables.open(self.table, version).create_checkpoint()
+
+
+def test_it_shows_where_checkpoints_keep_their_tombstones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TableLog, "write_checkpoint", with_tombstones)
+    assert "checkpoints" in grown(run_epochs(tmp_path, 150, kept_up()))
+
+
+def test_it_shows_where_no_snapshot_ever_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.upkeep.is_worthwhile", lambda *arguments: False)
+    assert "files" in grown(run_epochs(tmp_path, 90, kept_up()))
