@@ -316,7 +316,7 @@ def test_a_table_that_somebody_removed_is_refused_by_name(project: Project) -> N
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     shutil.rmtree(project.folder / "warehouse" / "sessions" / "results")
     code, told = project.tidegate("results", "sessions")
-    assert (code, "sessions/results can't be opened" in told) == (3, True)
+    assert (code, "sessions/results is gone: put its folder back" in told) == (3, True)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
