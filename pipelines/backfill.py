@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.driver import Driver
+from pipelines.epoch.plan_end import plan_end
 from pipelines.epoch.plan_interval import changed_rows, plan_interval
 from pipelines.errors import Refused
 from pipelines.intervals import describe
-from pipelines.rerun import History
+from pipelines.rerun import History, bounds
 from pipelines.snapshots.compatibility import ready
 from pipelines.snapshots.head import Snapshot, lineage, read_snapshot
 from pipelines.snapshots.manifest import Interval, Manifest, StaleInterval
 from pipelines.sources.source import Source
-from windowing.time import show_millis
+from windowing.time import MAX_TIMESTAMP, show_millis
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,36 @@ def backfill(
         yield _run(driver, Interval(start=first.start, end=first.end))
 
 
+def end_of_input(driver: Driver) -> Manifest | None:
+    """End event time after a backfill's last interval, so that what is open fires; None where it has ended before.
+
+    Raises:
+        Refused: nothing was run yet, a stream has taken over, or intervals are to be run again before.
+    """
+    head, name = driver.recover(), driver.pipeline.name
+    if head is None:
+        raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
+    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    head = ready(driver.tables, source.bound, head) or head
+    if head.manifest.position_in(driver.pipeline.source.table).frontier is None:
+        raise Refused(
+            f"pipeline {name!r} is a stream at epoch {head.manifest.epoch}: end its input with `tidegate stream {name} "
+            "--available-now --end-of-input`"
+        )
+    if head.manifest.stale:
+        first = min(head.manifest.stale, key=lambda item: item.start)
+        stale = bounds(Interval(start=first.start, end=first.end))
+        raise Refused(
+            f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: run them "
+            f"again before its input ends, `tidegate backfill {name} {stale} --and-following`"
+        )
+    plan = plan_end(source, driver.tables, head, driver.clock(), driver.shards)
+    if plan is None:
+        return None
+    driver.tell("planned")
+    return driver.run(plan)
+
+
 def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun:
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
@@ -99,6 +130,13 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, and event time stands "
             f"at {show_millis(frontier)}: rows between them would be lost. Start at {show_millis(frontier)}"
+        )
+    if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
+        line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
+        before = next((told["epoch"] for told in line if told["watermark"] != MAX_TIMESTAMP), "EPOCH")
+        raise Refused(
+            f"interval {describe(interval)} of {name}: its input has ended, so all of it would be late. Go back to "
+            f"before the end with `tidegate restore {name} {before}`, then run it"
         )
     return frontier
 

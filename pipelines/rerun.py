@@ -66,11 +66,11 @@ class History:
                 mine = (epoch.number, *corrections)
                 ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, mine))
                 corrections = ()
+            elif epoch.kind in ("reopen", "clock"):
+                # What a reopening or the end of input put out belongs to the intervals before it.
+                corrections += (epoch.number,)
             elif epoch.kind not in QUIET:
                 break
-            elif epoch.kind == "reopen":
-                # What a reopening put out belongs to the intervals before it.
-                corrections += (epoch.number,)
         versions = {epoch.number: epoch.version for epoch in known.values() if epoch.version is not None}
         return cls(tables, tuple(ran), versions)
 

@@ -1,4 +1,4 @@
-"""How a pipeline stands, read from its newest snapshot: for sensors, watches and the page. No JVM is started.
+"""How a pipeline stands, read from its newest published snapshot: for sensors, watches and the page. No JVM is started.
 
 Importing this module costs nothing of the tables; reading does.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The newest snapshot of a pipeline. Times: int64 epoch milliseconds; None before the first snapshot.
+    """The newest published snapshot of a pipeline. Times: int64 epoch milliseconds; None before the first snapshot.
 
     Args:
         pipeline: its name.
@@ -25,7 +25,7 @@ class Standing:
         epoch: of the snapshot; 0 before the first.
         kind: what the epoch was, such as `stream`, `backfill` or `restore`.
         version: of table state.
-        watermark: after the epoch; None while there is none.
+        watermark: up to which its results are there; None while there is none.
         processing_time: clock of the epoch.
         counters: what the epoch counted.
         stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
@@ -68,23 +68,27 @@ def read_standing(config_file: str | Path, pipeline: str) -> Standing:
     from pathlib import Path
 
     from pipelines.snapshots.head import read_snapshot
+    from pipelines.snapshots.published import newest_published, settled_watermark
     from pipelines.storage import warehouse_of
     from pipelines.tables.pipeline_tables import PipelineTables
     from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
     config = load_config(Path(config_file))
     config.entry(pipeline)
-    snapshot = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
-    if snapshot is None:
+    tables = PipelineTables(warehouse_of(config), pipeline)
+    head = read_snapshot(tables)
+    snapshot = newest_published(tables, head)
+    if head is None or snapshot is None:
         return Standing(pipeline)
     manifest = snapshot.manifest
+    watermark = settled_watermark(snapshot, head)
     return Standing(
         pipeline,
         manifest.timeline,
         manifest.epoch,
         manifest.kind,
         snapshot.version,
-        manifest.watermark if manifest.watermark > MIN_TIMESTAMP else None,
+        watermark if watermark > MIN_TIMESTAMP else None,
         min(manifest.processing_time, MAX_TIMESTAMP),
         dict(manifest.counters),
         tuple((item.start, item.end) for item in manifest.stale),

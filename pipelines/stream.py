@@ -27,6 +27,7 @@ from pipelines.driver import Driver
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.plan_clock import plan_clock
 from pipelines.epoch.plan_commits import plan_commits
+from pipelines.epoch.plan_end import plan_end
 from pipelines.epoch.plan_hand_over import plan_hand_over
 from pipelines.epoch.read_commits import ReadCommit
 from pipelines.errors import TidegateError
@@ -87,6 +88,17 @@ class Stream:
             self._run_query(None, should_stop)
         if not self._stopping.is_set():
             self._tick()
+
+    def end_of_input(self) -> None:
+        """End event time after all that is read, so that what is open fires; what comes later is late.
+
+        Raises:
+            Refused: a commit was read in part.
+        """
+        self._begun = perf_counter()
+        driver, head = self.driver, self._parent()
+        if head is not None and not self._stopping.is_set():
+            self._run(plan_end(self._source(), driver.tables, head, driver.clock(), driver.shards))
 
     def run_continuously(self, interval: timedelta, should_stop: Callable[[], bool]) -> None:
         """Run epochs as data comes, and clock epochs between, until asked to stop.

@@ -11,7 +11,7 @@ from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.config import Config
 from pipelines.errors import Refused, UsageError
 from pipelines.intervals import cut, describe, parse_moment, parse_slice, show
-from pipelines.snapshots.manifest import Interval
+from pipelines.snapshots.manifest import Interval, Manifest
 from pipelines.tables import epochs
 from windowing.compute import Windows
 from windowing.time import show_millis
@@ -29,6 +29,7 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="Run intervals after a re-run one again too.")
 @click.option("--again", is_flag=True, help="Run an interval that was run before again even if nothing looks changed.")
+@click.option("--end-of-input", is_flag=True, help="End event time after them: what is open fires, what comes is late.")
 @click.option(
     "--order",
     type=click.Choice(["event", "arrival"]),
@@ -47,6 +48,7 @@ def backfill(
     slice_: str | None,
     and_following: bool,
     again: bool,
+    end_of_input: bool,
     order: str,
     commits_per_epoch: int | None,
     dry_run: bool,
@@ -59,24 +61,27 @@ def backfill(
     config = screen.config()
     value = config.pipeline(pipeline)
     if order == "arrival":
-        if start or end or slice_ or and_following or again or dry_run:
+        if start or end or slice_ or and_following or again or end_of_input or dry_run:
             raise UsageError("--order arrival replays every source commit: it takes no interval, only what to replay")
         _replay(screen, config, value, commits_per_epoch)
         return
     if commits_per_epoch is not None:
         raise UsageError("--commits-per-epoch: only with --order arrival; in event order give --slice")
-    if start is None or end is None:
+    intervals: list[Interval] = []
+    if start is not None and end is not None:
+        length = None if slice_ is None else parse_slice(slice_)
+        first = parse_moment(start, "--start")
+        intervals = list(cut(first, parse_moment(end, "--end"), length))
+        _check_start(config, pipeline, first)
+    elif start is not None or end is not None or not end_of_input or dry_run:
         raise UsageError("say which event times to run: give --start and --end, such as --start 2013-01-01")
-    length = None if slice_ is None else parse_slice(slice_)
-    first = parse_moment(start, "--start")
-    intervals = list(cut(first, parse_moment(end, "--end"), length))
-    _check_start(config, pipeline, first)
     if dry_run:
         _show_plan(screen, pipeline, intervals, again)
         return
     from time import perf_counter
 
     from pipelines.backfill import backfill as run
+    from pipelines.backfill import end_of_input as end_input
     from pipelines.driver import drive
 
     runs: list[dict[str, Any]] = []
@@ -100,8 +105,20 @@ def backfill(
                 f"{runs[-1]['seconds']} s"
             )
             began = perf_counter()
+        if end_of_input:
+            _tell_end(screen, pipeline, end_input(driver))
     rows = [_row(run) for run in runs]
     screen.show({"pipeline": pipeline, "runs": runs}, "", table(pipeline, _COLUMNS, rows, right=_COLUMNS[2:]))
+
+
+def _tell_end(screen: Screen, pipeline: str, manifest: Manifest | None) -> None:
+    if manifest is None:
+        screen.tell(f"{pipeline}: its input has ended before")
+        return
+    screen.tell(
+        f"end of input  done  epoch {manifest.epoch}: {fired(manifest.counters)} fired, "
+        f"{manifest.counters['open_windows']} open"
+    )
 
 
 def _check_start(config: Config, pipeline: str, first: datetime) -> None:

@@ -14,11 +14,13 @@ from pipelines.intervals import parse_moment
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.prune import prune as run
+from pipelines.snapshots.waiting import show_length
 from pipelines.storage import read_table
 from pipelines.tables import late as late_table
-from windowing.time import to_millis
+from windowing.time import MAX_TIMESTAMP, to_millis
 
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
+_AFTER_ALL = MAX_TIMESTAMP // 2
 
 
 @click.group()
@@ -50,7 +52,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     screen.show(
         {"pipeline": pipeline, "rows": len(rows), "open": waiting, "groups": groups},
         table(
-            f"late rows of {pipeline}: {len(rows)}, of which {len(rows) - waiting} are reopened (seconds late)",
+            f"late rows of {pipeline}: {len(rows)}, of which {len(rows) - waiting} are reopened",
             columns,
             [[_shown(column, group[column]) for column in columns] for group in groups],
             columns[len(names) :],
@@ -151,4 +153,7 @@ def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
 
 
 def _shown(column: str, value: Any) -> object:
-    return f"{value / 1000:.0f}" if column in (*_QUANTILES, "largest") and value is not None else value
+    if column not in (*_QUANTILES, "largest") or value is None:
+        return value
+    # Behind the watermark of the end of input is no length of time.
+    return show_length(value) if value < _AFTER_ALL else "after the end of input"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import click
+import pyarrow.compute as pc
 
-from pipelines.cli.screen import Screen, cell, span, table, with_screen
+from pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
 from pipelines.snapshots.head import require_snapshot
+from pipelines.snapshots.published import require_published, settled_watermark
 from pipelines.storage import arrow_schema, read_table
+from pipelines.tables import epochs
 from pipelines.tables import results as results_table
-from windowing.time import Millis
+from pipelines.tables.queries import ResultQueries
 
 _VIEWS = ("final", "latest", "all")
 
@@ -24,27 +27,33 @@ _VIEWS = ("final", "latest", "all")
 )
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many to show; 0 for all.")
 @click.option("--sort", help="Column to sort by, largest first. Default: by window end or event time, newest first.")
-@click.option("--sql", is_flag=True, help="Print the view as a query for Spark instead; it needs no catalog.")
+@click.option(
+    "--sql",
+    is_flag=True,
+    help="Print the view as a query for Spark, to run or to save as a view; no catalog is needed.",
+)
 @with_screen
 def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None, sql: bool) -> None:
     """Show the windows of PIPELINE, or what its process function or join put out."""
     tables = screen.tables(pipeline)
-    snapshot = require_snapshot(tables)
+    head = require_snapshot(tables)
+    snapshot = require_published(tables, head)
     key = tuple(snapshot.manifest.schemas.key)
     handle = tables.open(results_table.NAME)
     panes = results_table.has_panes(arrow_schema(handle))
     if sql:
-        query = _query(tables.path(results_table.NAME), view, key, snapshot.manifest.watermark, panes)
+        query = ResultQueries(tables.path(results_table.NAME), tables.path(epochs.NAME), key, panes).of(view)
         screen.show({"sql": query})
         if not screen.json:
             # Not through the console, which would break the line.
             click.echo(query)
         return
-    rows = read_table(tables.warehouse, handle)
+    # What an epoch has published already that others have not all of is not looked at.
+    rows = read_table(tables.warehouse, handle, where=pc.field("epoch") <= snapshot.manifest.epoch)
     if view != "all":
         rows = results_table.latest(rows, key)
     if view == "final":
-        rows = results_table.final(rows, snapshot.manifest.watermark)
+        rows = results_table.final(rows, settled_watermark(snapshot, head))
     order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
         raise click.BadParameter(f"no column {order!r}; there are {', '.join(rows.column_names)}", param_hint="--sort")
@@ -56,7 +65,7 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
     if not panes:
         about = ["event_time", "output", *about]
     screen.show(
-        shown.to_pylist(),
+        rows_of(shown),
         table(
             f"{view} {'windows' if panes else 'results'} of {pipeline} ({len(shown)} of {len(rows)})",
             [*key, *(["window (UTC)"] if panes else []), *about, *values],
@@ -66,16 +75,7 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
                     *([span(row)] if panes else []),
                     *(cell(row[name]) for name in (*about, *values)),
                 ]
-                for row in shown.to_pylist()
+                for row in rows_of(shown)
             ],
         ),
     )
-
-
-def _query(path: str, view: str, key: tuple[str, ...], watermark: Millis, panes: bool) -> str:
-    table = f"delta.`{path}`"
-    if view == "all":
-        return f"SELECT * FROM {table}"
-    if view == "latest":
-        return results_table.latest_query(table, key, panes)
-    return results_table.final_query(table, key, watermark, panes)

@@ -33,6 +33,7 @@ _ENDS_BY_ITSELF = "stream --available-now"
 @click.command()
 @click.argument("pipeline")
 @click.option("--available-now", is_flag=True, help="Read what is there now, let the clock go on, then end.")
+@click.option("--end-of-input", is_flag=True, help="With --available-now: end event time then, so all windows fire.")
 @click.option("--interval", help="Run until stopped, looking at the source this often: 5s, 1min.")
 @click.option(
     "--restore", "target", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none."
@@ -57,6 +58,7 @@ def stream(
     screen: Screen,
     pipeline: str,
     available_now: bool,
+    end_of_input: bool,
     interval: str | None,
     target: str,
     restore_from_timeline: int | None,
@@ -73,6 +75,8 @@ def stream(
     """
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
+    if end_of_input and not available_now:
+        raise UsageError("--end-of-input: only with --available-now; a stream that goes on has no end")
     every = None if interval is None else parse_duration(interval, "--interval")
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
@@ -132,6 +136,8 @@ def stream(
             should_stop = _asked_to_stop(asked, driver.lease)
             if every is None:
                 run.run_available(should_stop)
+                if end_of_input:
+                    run.end_of_input()
             else:
                 run.run_continuously(every, should_stop)
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.epoch.event_times import EventTimes
 from pipelines.reopen.stretches import END, START, windows_at
 from pipelines.snapshots.head import Snapshot
 from pipelines.sources.columns import COMMIT, OK, STATUS, TIME
@@ -33,29 +34,32 @@ _SLOT, _JUDGED_AT = "__slot", "__judged_at"
 class JudgedAt:
     """Against which watermark the rows of each version of the source were judged, as table epochs tells it.
 
-    Exact for the first version that an epoch read, and not too small for the others.
+    Exact for the first version that an epoch read, and not too small for the others. Where event time goes on by
+    the clock it does so up to a commit before the rows of that commit are judged, which no table tells: there it is
+    not too small for the first one either.
 
     Args:
-        made: rows of table epochs that are not stale.
+        made: rows of table epochs that are not stale; the oldest may have been removed.
         newest: watermark of the snapshot.
+        by_clock: whether event time may go on between two commits.
     """
 
-    def __init__(self, made: pa.Table, newest: Millis) -> None:
+    def __init__(self, made: pa.Table, newest: Millis, by_clock: bool = False) -> None:
         self._newest = newest
         self._versions: list[int] = []
         self._first: list[tuple[int, Millis, Millis]] = []
-        rows = made.sort_by("epoch").to_pylist()
         read, watermark = -1, MIN_TIMESTAMP
-        if rows and rows[0]["epoch"] > 1 and rows[0]["watermark"] is not None:
-            # Rows of very old epochs are gone, and with them the watermark before this one: that after it is larger.
-            watermark = to_millis(rows[0]["watermark"])
-        for row in rows:
+        for number, row in enumerate(made.sort_by("epoch").to_pylist()):
             after = newest if row["watermark"] is None else to_millis(row["watermark"])
             if row["source_version"] is not None and row["source_version"] > read:
-                # In event order every row of a run is judged against where the run began.
-                rest = watermark if row["interval_start"] is not None else after
+                if row["interval_start"] is not None and (number or row["parent"] is None):
+                    # In event order every row of a run is judged against where the run began.
+                    first = rest = watermark
+                else:
+                    rest = after
+                    first = rest if by_clock or (number == 0 and row["parent"] is not None) else watermark
                 self._versions.append(row["source_version"])
-                self._first.append((read + 1, watermark, rest))
+                self._first.append((read + 1, first, rest))
                 read = row["source_version"]
             watermark = max(watermark, after)
 
@@ -68,11 +72,11 @@ class JudgedAt:
         return exact if version == first else rest
 
 
-def judged_at(tables: PipelineTables, newest: Millis) -> JudgedAt:
+def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) -> JudgedAt:
     """The watermarks that the versions of a pipeline's source were judged against."""
     handle = tables.open(epochs.NAME)
-    columns = ["epoch", "source_version", "interval_start", "watermark"]
-    return JudgedAt(read_table(tables.warehouse, handle, columns, ~pc.field("stale")), newest)
+    columns = ["epoch", "parent", "source_version", "interval_start", "watermark"]
+    return JudgedAt(read_table(tables.warehouse, handle, columns, ~pc.field("stale")), newest, by_clock)
 
 
 class Passed:
@@ -88,7 +92,8 @@ class Passed:
         self._spark = spark
         self._source = source
         self._position = source.settled(source.position_of(head.manifest))
-        self._judged_at = judged_at(tables, head.manifest.watermark)
+        by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
+        self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 
     def windows(self, windows: Windows) -> pa.Table:
         """The windows, each once, with the key columns."""

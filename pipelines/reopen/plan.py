@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from pipelines.epoch.shard import ShardOutcome
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.errors import Refused
 from pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
+from pipelines.reopen.shape import check_shape
 from pipelines.reopen.stretches import (
     END,
     START,
@@ -41,7 +42,7 @@ from windowing.panes import Accumulation
 from windowing.state.rows import WINDOW
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
-_OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "epoch", "stale")
+_OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """What tells which panes stand, and where."""
 
 
@@ -55,6 +56,7 @@ class ReopenPlan:
         standing: published panes in them that were not withdrawn.
         reopening: the late rows that are meant.
         late_rows: how many they are, in each shard of the epoch.
+        margin: how far a session may reach beyond its stretch, milliseconds.
     """
 
     epoch: EpochPlan
@@ -62,6 +64,7 @@ class ReopenPlan:
     standing: pa.Table
     reopening: Reopening
     late_rows: tuple[int, ...]
+    margin: Millis = 0
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -88,7 +91,13 @@ class ReadRows(Protocol):
 
 
 def plan_reopen(
-    tables: PipelineTables, bound: BoundPipeline, head: Snapshot, selection: Selection, rows: ReadRows, now: Millis
+    tables: PipelineTables,
+    bound: BoundPipeline,
+    head: Snapshot,
+    selection: Selection,
+    rows: ReadRows,
+    now: Millis,
+    margin: Millis = 0,
 ) -> ReopenPlan:
     """Plan an epoch that reopens late rows; there may be nothing for it to do.
 
@@ -99,9 +108,10 @@ def plan_reopen(
         selection: which late rows are meant.
         rows: the rows of the source that the head has read.
         now: the driver's clock.
+        margin: milliseconds by which sessions of a shorter gap than today's may be apart and yet be one.
 
     Raises:
-        Refused: late rows of this pipeline can't be reopened.
+        Refused: late rows of this pipeline can't be reopened, or were late for windows of another size.
     """
     epoch = _epoch(tables, bound, head, now)
     windows, key = epoch.compute, bound.key
@@ -118,21 +128,23 @@ def plan_reopen(
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
     published = _standing(published, key.names, windows)
     if isinstance(windows.assigner, SESSIONS):
-        stretches = _stretches(tables, bound, head, reopening, found, meant, published)
+        stretches = _stretches(tables, bound, head, reopening, found, meant, published, margin)
         wanted = stretches.wanted
         reopening = reopening.model_copy(update={"also": _beside(key, found, meant, stretches)})
         meant = late.is_meant(found, key.names, reopening)
         places = islands(key, wanted, spans_of(published, key.names))
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
-        wanted = _windows(windows, bound, head, reopening, found.filter(meant), rows)
+        wanted = _windows(windows, bound, reopening, found.filter(meant), rows, published)
+        standing = pa.concat_tables([spans_of(published, key.names), _open(tables, key, head, reopening)])
+        check_shape(bound.pipeline.name, windows, key, wanted, standing)
         inside = _are_in(spans_of(published, key.names), wanted, key.names)
     if reopening.key is not None or reopening.also:
         _check_told(bound, arrow_schema(late_handle))
     ids = published.filter(pa.array(inside))["window_id"].unique()
     touched = read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids))
     standing = _standing(touched, key.names, windows)
-    return ReopenPlan(epoch, wanted, standing, reopening, _by_shard(epoch, found.filter(meant)))
+    return ReopenPlan(epoch, wanted, standing, reopening, _by_shard(epoch, found.filter(meant)), margin)
 
 
 def _beside(
@@ -190,15 +202,14 @@ def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Mi
 
 
 def _windows(
-    windows: Windows, bound: BoundPipeline, head: Snapshot, reopening: Reopening, meant: pa.Table, rows: ReadRows
+    windows: Windows, bound: BoundPipeline, reopening: Reopening, meant: pa.Table, rows: ReadRows, published: pa.Table
 ) -> pa.Table:
     """The windows of late rows, and of sliding ones those that a row missed that others took."""
-    watermark = head.manifest.watermark
     judged_at = pc.fill_null(millis_of(meant["watermark"]), MAX_TIMESTAMP)
     times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
     wanted = windows_at(windows, bound.key, meant, times)
     if overlap(windows):
-        missed = rows.passed(windows)
+        missed = rows.passed(replace(windows, allowed_lateness=min(windows.lateness, _least_lateness(published))))
         if reopening.key is not None:
             missed = missed.filter(pc.equal(key_hashes(missed, bound.key.names), reopening.key))
         if reopening.start is not None:
@@ -208,8 +219,14 @@ def _windows(
         names = [*bound.key.names, START, END]
         wanted = pa.concat_tables([wanted.select(names), missed.select(names)])
         wanted = wanted.group_by(names, use_threads=False).aggregate([])
-    # What is still open took all its rows.
-    return wanted.filter(pc.less_equal(wanted[END], watermark + 1 - windows.lateness))
+    return wanted
+
+
+def _least_lateness(published: pa.Table) -> Millis:
+    """The least lateness that a published window was given: the code may have allowed less than today."""
+    given = pc.subtract(millis_of(published["final_at"]), pc.subtract(millis_of(published["window_end"]), 1))
+    least = pc.min(given).as_py()
+    return MAX_TIMESTAMP if least is None else max(0, least)
 
 
 def overlap(windows: Windows) -> bool:
@@ -226,12 +243,11 @@ def _stretches(
     found: pa.Table,
     meant: pa.ChunkedArray,
     published: pa.Table,
+    margin: Millis,
 ) -> Stretches:
     key = bound.key
     spans, selected = spans_of(found, key.names), meant.filter(found["window_start"].is_valid())
-    rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
-    if reopening.key is not None:
-        rows = rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
+    rows = _open_rows(tables, key, head, reopening)
     opened, closed = spans_of(rows, key.names), spans_of(published, key.names)
     # A pane of a session that grew since belongs to that session: they are one.
     closed = closed.filter(pa.array(~_are_in(closed, _emitted(rows, key.names), key.names)))
@@ -239,7 +255,18 @@ def _stretches(
         MIN_TIMESTAMP if reopening.start is None else reopening.start,
         MAX_TIMESTAMP if reopening.end is None else reopening.end - 1,
     )
-    return session_stretches(key, spans, selected.to_numpy().astype(np.bool_), [opened, closed], bounds)
+    return session_stretches(key, spans, selected.to_numpy().astype(np.bool_), [opened, closed], bounds, margin)
+
+
+def _open_rows(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
+    """The state rows of open windows, of one key where one is asked for."""
+    rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
+    return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
+
+
+def _open(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
+    """The open windows as spans."""
+    return spans_of(_open_rows(tables, key, head, reopening), key.names)
 
 
 def _emitted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter
 
-from pipelines.driver import Driver
+from pipelines.binding import BoundPipeline
+from pipelines.driver import Driver, Tell
 from pipelines.epoch.commit import check_files
 from pipelines.epoch.shard import ShardOutcome
-from pipelines.errors import Refused
-from pipelines.reopen.plan import ReopenPlan, plan_reopen
+from pipelines.errors import Refused, TidegateError
+from pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
 from pipelines.reopen.selection import Selection, check_reopenable
 from pipelines.reopen.source_rows import SourceRows
+from pipelines.reopen.task import BEYOND
 from pipelines.snapshots.commit import commit_snapshot, remaining
 from pipelines.snapshots.compatibility import migration_of, ready
+from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.sources.source import Source
 from pipelines.storage import arrow_schema
 from pipelines.tables import epochs, late, results, state
-from pipelines.tables.pipeline_tables import PUBLISHED
+from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from windowing.time import Millis
 
 _COUNTED = ("fired_late", "withdrawn")
+_MARGINS = 8
 
 
 def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
@@ -50,10 +55,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
         )
     rows = SourceRows(driver.spark, source, head, tables)
     began = perf_counter()
-    plan = plan_reopen(tables, source.bound, head, selection, rows, driver.clock())
-    driver.tell("planned")
-    outcomes = rows.correct(plan) if len(plan.wanted) else []
-    driver.tell("operated")
+    plan, outcomes = corrected(tables, source.bound, head, selection, rows, driver.clock(), driver.tell)
     if not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes):
         return None, 0
     driver.lease.check()
@@ -61,6 +63,40 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     driver.tell("committed")
     driver.recover()
     return manifest, sum(plan.late_rows)
+
+
+def corrected(
+    tables: PipelineTables,
+    bound: BoundPipeline,
+    head: Snapshot,
+    selection: Selection,
+    rows: ReadRows,
+    now: Millis,
+    tell: Tell = lambda step: None,
+) -> tuple[ReopenPlan, list[ShardOutcome]]:
+    """Plan to reopen late rows, and compute their windows; what each shard corrects.
+
+    Where the gap of sessions has grown, sessions that were two may be one today. That shows when one reaches beyond
+    what was known to touch it: then those within that reach are computed together.
+
+    Raises:
+        Refused: late rows of this pipeline can't be reopened.
+        TidegateError: sessions reach further and further, however far those around them are taken in.
+    """
+    margin: Millis = 0
+    for _ in range(_MARGINS):
+        plan = plan_reopen(tables, bound, head, selection, rows, now, margin)
+        tell("planned")
+        outcomes = rows.correct(plan) if len(plan.wanted) else []
+        beyond = max((outcome.counters.get(BEYOND, 0) for outcome in outcomes), default=0)
+        if not beyond:
+            tell("operated")
+            return plan, outcomes
+        margin = max(2 * margin, beyond, getattr(getattr(plan.epoch.compute, "assigner", None), "gap", 0))
+    raise TidegateError(
+        f"late rows of pipeline {bound.pipeline.name!r}: a session reaches {beyond} ms beyond all windows and late "
+        f"rows that are known, with those up to {margin} ms apart taken for one. Nothing was committed"
+    )
 
 
 def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0) -> Manifest:

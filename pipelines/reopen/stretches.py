@@ -81,8 +81,8 @@ class Islands:
         return pa.table({**columns, START: pa.array(self.starts[chosen]), END: pa.array(self.ends[chosen])})
 
 
-def islands(key: KeySchema, *parts: pa.Table) -> Islands:
-    """Put spans together that touch: `start <= end` of one before, as sessions do."""
+def islands(key: KeySchema, *parts: pa.Table, margin: int = 0) -> Islands:
+    """Put spans together that touch: `start <= end + margin` of one before, as sessions do where there is none."""
     keys = encode_keys(key, *(({name: part[name] for name in key.names}, len(part)) for part in parts))
     codes = np.concatenate(keys.codes)
     starts, ends = (
@@ -94,7 +94,7 @@ def islands(key: KeySchema, *parts: pa.Table) -> Islands:
     known, rank = np.unique(end, return_inverse=True)
     reached = known[np.maximum.accumulate(code * len(known) + rank) - code * len(known)] if len(known) else end
     begins = np.ones(len(order), np.bool_)
-    begins[1:] = (code[1:] != code[:-1]) | (start[1:] > reached[:-1])
+    begins[1:] = (code[1:] != code[:-1]) | (start[1:] > reached[:-1] + margin)
     first = np.flatnonzero(begins)
     of_span = np.empty(len(order), np.int64)
     of_span[order] = np.cumsum(begins) - 1
@@ -116,7 +116,12 @@ class Stretches:
 
 
 def session_stretches(
-    key: KeySchema, late: pa.Table, selected: Bools, closed: Sequence[pa.Table], may_begin: tuple[int, int]
+    key: KeySchema,
+    late: pa.Table,
+    selected: Bools,
+    closed: Sequence[pa.Table],
+    may_begin: tuple[int, int],
+    margin: int = 0,
 ) -> Stretches:
     """The stretches of selected late rows, and those where sessions lie that should be one.
 
@@ -129,9 +134,10 @@ def session_stretches(
         selected: which of them are meant.
         closed: spans of published and of open sessions.
         may_begin: smallest and largest start of stretches without a late row.
+        margin: milliseconds by which sessions may be apart and yet be one: those of a shorter gap than today's.
     """
     windows = pa.concat_tables(closed).group_by([*key.names, START, END], use_threads=False).aggregate([])
-    found = islands(key, late, windows.select(late.column_names))
+    found = islands(key, late, windows.select(late.column_names), margin=margin)
     count = len(found.codes)
     asked = np.zeros(count, np.bool_)
     asked[found.of_span[: len(late)][selected]] = True

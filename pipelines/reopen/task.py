@@ -11,13 +11,17 @@ import pyarrow.compute as pc
 
 from pipelines.epoch.operate import job_of
 from pipelines.epoch.shard import ShardJob, ShardOutcome
-from pipelines.reopen.correct import correct
+from pipelines.reopen.correct import ReachesBeyond, correct
 from pipelines.reopen.plan import ReopenPlan
 from pipelines.sources.columns import MARKER
 from pipelines.tables import results, state
 from pipelines.tables.files import write_file
 from pipelines.tables.key_groups import key_groups
 from windowing.state.rows import WINDOW
+from windowing.time import Millis
+
+BEYOND = "beyond"
+"""How far a session of a shard reaches beyond its stretch, milliseconds: then nothing of the shard is corrected."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,14 @@ class ReopenJob:
         files: of each shard that has something to do, its state files.
         wanted: the stretches of all shards.
         standing: the published panes in them.
+        margin: how far a session may reach beyond its stretch, milliseconds.
     """
 
     shards: ShardJob
     files: dict[int, tuple[str, ...]]
     wanted: pa.Table
     standing: pa.Table
+    margin: Millis = 0
 
     @classmethod
     def of(cls, plan: ReopenPlan) -> ReopenJob:
@@ -50,7 +56,7 @@ class ReopenJob:
             for number, shard in enumerate(epoch.shards)
             if any(shard.first <= group <= shard.last for group in groups)
         }
-        return cls(job_of(epoch), files, plan.wanted, plan.standing)
+        return cls(job_of(epoch), files, plan.wanted, plan.standing, plan.margin)
 
     def run(self, number: int, events: pa.Table) -> ShardOutcome:
         """Compute the stretches of one shard again, and write what corrects them."""
@@ -68,7 +74,10 @@ class ReopenJob:
             job.schemas[state.NAME],
             where=(group >= shard.first) & (group <= shard.last),
         ).drop_columns([state.MANIFEST.name])
-        made = correct(job, shard, events, rows, own(self.wanted), own(self.standing))
+        try:
+            made = correct(job, shard, events, rows, own(self.wanted), own(self.standing), self.margin)
+        except ReachesBeyond as beyond:
+            return ShardOutcome(number, False, counters={BEYOND: beyond.by})
         outcome = ShardOutcome(number, made.state is not None)
         for table, out in ((results.NAME, made.results), (state.NAME, made.state)):
             if out is not None and (

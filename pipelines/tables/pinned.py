@@ -12,6 +12,7 @@ from pipelines.errors import Refused, TidegateError, UsageError
 from pipelines.snapshots.contents import state_rows
 from pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
 from pipelines.snapshots.manifest import Manifest, is_on
+from pipelines.snapshots.published import newest_published, published_epoch
 from pipelines.storage import read_table
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -88,9 +89,9 @@ class PinnedEpoch:
 
 def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
     """The tables of a pipeline as of an epoch, for who reads them in parts. Arguments and errors as `pin_tables`."""
-    head, published = require_snapshot(tables), _published(tables)
+    head, published = require_snapshot(tables), published_epoch(tables)
     _check_settled(head.manifest, published)
-    snapshot = _newest_published(tables, head, published) if epoch is None else _of_epoch(tables, epoch)
+    snapshot = newest_published(tables, head) or head if epoch is None else _of_epoch(tables, epoch)
     manifest = snapshot.manifest
     if manifest.epoch > published:
         raise Refused(
@@ -145,20 +146,8 @@ def _check_settled(manifest: Manifest, published: int) -> None:
         )
 
 
-def _newest_published(tables: PipelineTables, head: Snapshot, published: int) -> Snapshot:
-    if head.manifest.epoch <= published:
-        return head
-    versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] <= published)
-    return require_snapshot(tables, next(versions, head.version))
-
-
 def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot:
     known = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
     if epoch not in known:
         raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
     return require_snapshot(tables, known[epoch])
-
-
-def _published(tables: PipelineTables) -> int:
-    """The newest epoch that readers see whole: every one has a row in table epochs, which is published last."""
-    return tables.open(epochs.NAME).transaction_version(tables.application) or 0

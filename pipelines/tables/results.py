@@ -1,4 +1,4 @@
-"""Table `results`: every pane of every window, with the queries for what holds now and what is final.
+"""Table `results`: every pane of every window, and which of them hold now and which are final.
 
 Process functions and joins put out rows that stand for themselves: no panes, and nothing is withdrawn.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.tables.columns import TIMESTAMP, column, quoted
+from pipelines.tables.columns import TIMESTAMP, column
 from windowing.keys import KeySchema
 from windowing.time import MAX_TIMESTAMP, Millis
 
@@ -59,41 +59,8 @@ def has_panes(rows: pa.Schema) -> bool:
     return "pane" in rows.names
 
 
-def latest_query(table: str, key: tuple[str, ...], panes: bool = True) -> str:
-    """SQL for the newest pane of each window that is not withdrawn, stale rows left out.
-
-    Args:
-        table: how the query names the table.
-        key: the key columns.
-        panes: whether the rows are panes of windows.
-    """
-    if not panes:
-        return f"SELECT * FROM {table} WHERE NOT stale"
-    by = ", ".join(quoted(name) for name in (*key, "window_id"))
-    return (
-        f"SELECT * EXCEPT (newest) FROM (SELECT *, max_by(struct(pane, op), struct(pane, epoch, op = '-')) OVER "
-        f"(PARTITION BY {by}) AS newest FROM {table} WHERE NOT stale) "
-        f"WHERE op = '+' AND newest.op = '+' AND pane = newest.pane"
-    )
-
-
-def final_query(table: str, key: tuple[str, ...], watermark: Millis, panes: bool = True) -> str:
-    """SQL for the windows that nothing can change any more.
-
-    Args:
-        table: how the query names the table.
-        key: the key columns.
-        watermark: of the snapshot, int64 epoch milliseconds.
-        panes: whether the rows are panes of windows.
-    """
-    if not panes:
-        return latest_query(table, key, panes)
-    reached = "TRUE" if watermark == MAX_TIMESTAMP else f"unix_millis(final_at) <= {watermark}"
-    return f"SELECT * FROM ({latest_query(table, key)}) WHERE {reached}"
-
-
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """What `latest_query` gives, of rows in memory: the newest pane of each window that is not withdrawn.
+    """What `queries.latest` gives, of rows in memory: the newest pane of each window that is not withdrawn.
 
     Rows that are no panes hold as long as they are not stale.
     """

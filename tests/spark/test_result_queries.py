@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from pipelines.epoch.publish import publish
+from pipelines.snapshots.restore import restore
 from pipelines.tables import results
+from pipelines.tables.epochs import SCHEMA as EPOCHS
+from pipelines.tables.queries import ResultQueries
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
-from windowing.time import MAX_TIMESTAMP, to_millis
+from windowing.time import to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,16 +43,63 @@ def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
     return made
 
 
+def queries_of(by_hand: ByHand) -> ResultQueries:
+    return ResultQueries(by_hand.tables.path("results"), by_hand.tables.path("epochs"), ("user",))
+
+
 def same(spark: SparkSession, query: str, rows: pa.Table) -> None:
     found = [row.asDict() for row in spark.sql(query).select("user", "window_id", "pane", "total", "epoch").collect()]
     expected = rows.select(["user", "window_id", "pane", "total", "epoch"]).to_pylist()
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
+def final_of(by_hand: ByHand) -> pa.Table:
+    """The final windows, by the functions."""
+    latest = results.latest(by_hand.rows("results"), ("user",))
+    return results.final(latest, by_hand.head().manifest.watermark)
+
+
 def test_latest_and_final_are_the_same_in_sql_and_in_memory(spark: SparkSession, by_hand: ByHand) -> None:
-    table = f"delta.`{by_hand.tables.path('results')}`"
+    queries = queries_of(by_hand)
     latest = results.latest(by_hand.rows("results"), ("user",))
     assert 3 <= len(latest) < len(by_hand.rows("results"))
-    same(spark, results.latest_query(table, ("user",)), latest)
-    for watermark in (to_millis(at("12:29")), to_millis(at("13:19")), to_millis(at("14:00")), MAX_TIMESTAMP):
-        same(spark, results.final_query(table, ("user",), watermark), results.final(latest, watermark))
+    same(spark, queries.of("latest"), latest)
+    same(spark, queries.of("final"), final_of(by_hand))
+    same(spark, queries.of("all"), by_hand.rows("results"))
+
+
+def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_restore(
+    spark: SparkSession, by_hand: ByHand
+) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW saved AS {queries_of(by_hand).of('final')}")
+    counts = [len(final_of(by_hand))]
+    before = by_hand.head()
+    for watermark in ("13:19", "14:10", "15:00"):
+        by_hand.epoch(("dan", at("13:20"), 9), watermark=at(watermark))
+        same(spark, "SELECT * FROM saved", final_of(by_hand))
+        counts.append(len(final_of(by_hand)))
+    assert counts[0] < counts[-1]
+    committed = by_hand.committed(by_hand.planned([("eve", at("15:10"), 1)], at("19:00")))
+    unpublished = final_of(by_hand)
+    assert len(unpublished) > counts[-1], "what goes by the head is ahead of the results"
+    same(spark, "SELECT * FROM saved", results.final(unpublished, to_millis(at("15:00"))))
+    publish(by_hand.tables, committed)
+    same(spark, "SELECT * FROM saved", final_of(by_hand))
+    restore(by_hand.tables, before, to_millis(at("20:00")))
+    same(spark, "SELECT * FROM saved", final_of(by_hand))
+    assert len(final_of(by_hand)) == counts[0]
+
+
+def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(
+    spark: SparkSession, by_hand: ByHand
+) -> None:
+    """Neither is a TIMESTAMP: table epochs has null for both."""
+    began = ByHand(by_hand.folder, session_pipeline(name="began"))
+    began.epoch(("ann", at("10:00"), 1), watermark=at("10:01"))
+    rows = began.rows("epochs").set_column(7, EPOCHS.field("watermark"), pa.nulls(1, EPOCHS.field("watermark").type))
+    write_deltalake(began.tables.path("epochs"), rows, mode="overwrite")
+    assert spark.sql(queries_of(began).of("final")).count() == 0
+    newest = by_hand.rows("epochs").sort_by("epoch").slice(3, 1)
+    ended = newest.set_column(1, "epoch", pa.array([5])).set_column(7, EPOCHS.field("watermark"), rows["watermark"])
+    write_deltalake(by_hand.tables.path("epochs"), ended.cast(newest.schema), mode="append")
+    same(spark, queries_of(by_hand).of("final"), results.latest(by_hand.rows("results"), ("user",)))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+from pipelines.epoch.publish import publish
+from pipelines.epoch.steps import CommitStep
 from pipelines.lease import Lease
 from pipelines.snapshots.manifest import PartitionWatermark
 from tests.lake import Clock, at, session_pipeline
+from tests.pipelines.by_hand import HandPlan
 from tests.pipelines.cli.project import Project
-from windowing.time import to_millis
+from windowing.time import MAX_TIMESTAMP, to_millis
 
 
 def test_runs_shows_what_went_in_and_came_out_of_each_epoch(project: Project) -> None:
@@ -39,9 +43,23 @@ def test_late_rows_are_counted_by_reason_with_how_late_they_were(project: Projec
     (group,) = told["groups"]
     assert (told["rows"], group["reason"], group["rows"], group["windows"]) == (100, "late", 100, 100)
     assert (group["median"], group["p95"], group["largest"]) == (81 * 60_000, 126 * 60_000, 130 * 60_000)
+    _, shown = project.tidegate("late", "summary", "sessions")
+    assert ("1:21:00" in shown, "2:10:00" in shown) == (True, True), "for people, in hours"
     by_user = project.data("late", "summary", "sessions", "--by", "user")["groups"]
     assert len(by_user) == 100
     assert sum(group["rows"] for group in by_user) == 100
+
+
+def test_late_rows_behind_the_end_of_input_are_no_length_of_time_late(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
+    plan = project.by_hand.planned([], at("12:30"))
+    ended = HandPlan(replace(plan.plan, steps=(CommitStep(plan.plan.clock, MAX_TIMESTAMP),)), ())
+    publish(project.by_hand.tables, project.by_hand.committed(ended))
+    late = project.by_hand.planned([("bob", at("14:00"), 1)], at("15:00"))
+    late = HandPlan(replace(late.plan, steps=ended.plan.steps), late.rows)
+    publish(project.by_hand.tables, project.by_hand.committed(late))
+    code, shown = project.tidegate("late", "summary", "sessions")
+    assert (code, "after the end of input" in " ".join(shown.split())) == (0, True)
 
 
 def test_late_rows_of_old_epochs_are_removed_and_still_counted(project: Project) -> None:

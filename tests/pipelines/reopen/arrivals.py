@@ -12,7 +12,7 @@ from pipelines.binding import bind
 from pipelines.epoch.publish import publish
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.reopen.plan import ReopenPlan, plan_reopen
-from pipelines.reopen.run import commit_reopened
+from pipelines.reopen.run import commit_reopened, corrected
 from pipelines.reopen.selection import Selection
 from pipelines.reopen.stretches import END, START
 from pipelines.reopen.task import ReopenJob
@@ -59,8 +59,10 @@ class Arrivals:
 
     def reopen(self, selection: Selection | None = None) -> Manifest | None:
         """Reopen late rows, all by default; None where there was nothing to do."""
-        plan = self.planned(selection)
-        outcomes = self.correct(plan)
+        by_hand = self.by_hand
+        bound = bind(by_hand.pipeline, EVENTS, EVENTS)
+        by_hand.tables.widen(bound.table_schemas)
+        plan, outcomes = corrected(by_hand.tables, bound, by_hand.head(), selection or Selection(), self, NOW)
         if not any(plan.late_rows) and not any(outcome.files for outcome in outcomes):
             return None
         manifest = commit_reopened(plan, outcomes)

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.tables import results
 from pipelines.tables.columns import TIMESTAMP
+from pipelines.tables.queries import ResultQueries
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from windowing.keys import KeySchema
@@ -98,13 +99,9 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all() ->
     assert results.final(rows, MAX_TIMESTAMP)["window_id"].to_pylist() == [1, 2]
 
 
-def test_sql_for_final_windows_knows_the_end_of_input() -> None:
-    assert results.final_query("t", ("user",), 5).endswith("WHERE unix_millis(final_at) <= 5")
-    assert results.final_query("t", ("user",), MAX_TIMESTAMP).endswith("WHERE TRUE")
-
-
-def test_sql_for_a_key_with_a_dash_quotes_it() -> None:
-    assert "PARTITION BY `tail-num`, `window_id`" in results.latest_query("t", ("tail-num",))
+def test_sql_for_a_key_with_a_dash_or_a_backtick_quotes_it() -> None:
+    query = ResultQueries("t", "e", ("tail-num", "a`b")).latest()
+    assert "PARTITION BY `tail-num`, `a``b`, `window_id`" in query
 
 
 def test_a_session_that_grows_after_it_fired_keeps_its_id_and_counts_once(by_hand: ByHand) -> None:

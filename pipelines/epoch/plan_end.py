@@ -1,0 +1,58 @@
+"""The plan of the end of input: event time goes to its end, so whatever is open fires and is final.
+
+Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source has ended.
+"""
+
+from __future__ import annotations
+
+from pipelines.epoch.event_times import EventTimes
+from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from pipelines.epoch.steps import CommitStep
+from pipelines.errors import Refused
+from pipelines.shards import cut_shards
+from pipelines.snapshots.head import Snapshot
+from pipelines.sources.source import Source
+from pipelines.tables.pipeline_tables import PipelineTables
+from windowing.time import MAX_TIMESTAMP, Millis
+
+
+def plan_end(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
+    """Plan an epoch that ends event time; None where it has ended already.
+
+    Args:
+        source: the source as it is now.
+        tables: the pipeline's tables.
+        head: the snapshot to go on from.
+        now: the driver's clock.
+        shards: how many shards to cut the key groups into.
+
+    Raises:
+        Refused: a commit of the source is read in part.
+    """
+    bound, manifest = source.bound, head.manifest
+    if manifest.watermark == MAX_TIMESTAMP:
+        return None
+    for one in source.inputs:
+        if one.position_of(manifest).files:
+            raise Refused(
+                f"input of {manifest.pipeline} can't end within a commit of {one.table!r}, of which epoch "
+                f"{manifest.epoch} read a part: run `tidegate stream {manifest.pipeline} --available-now`, then again"
+            )
+    clock = max(now, manifest.processing_time)
+    return EpochPlan(
+        tables=tables,
+        bound=bound,
+        parent=head,
+        head=head,
+        kind="clock",
+        positions=dict(manifest.positions),
+        frames=SliceFrames(None, None, None),
+        counts=SliceCounts(),
+        steps=(CommitStep(clock, MAX_TIMESTAMP),),
+        partitions=EventTimes.of(bound.pipeline, manifest).partitions,
+        input_watermarks=dict.fromkeys(manifest.inputs, MAX_TIMESTAMP),
+        watermark_before=manifest.watermark,
+        shards=cut_shards(shards, bound.pipeline.max_parallelism, 0, head),
+        stale=manifest.stale,
+        started_at=now,
+    )

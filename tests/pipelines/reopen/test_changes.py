@@ -1,0 +1,180 @@
+"""Late rows reopened after a field changed that may change freely: no element counts twice, and none is lost."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines import Pipeline
+from pipelines.errors import Refused
+from pipelines.intervals import parse_moment
+from pipelines.reopen.selection import Selection
+from pipelines.tables import results
+from tests.lake import at, hourly_pipeline, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.reopen.arrivals import Arrivals
+from windowing import (
+    CalendarEventTimeWindows,
+    Count,
+    SlidingEventTimeWindows,
+    Sum,
+    TumblingEventTimeWindows,
+    Windows,
+)
+from windowing.assigners import WindowAssigner
+from windowing.time import to_millis
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+
+def over(assigner: WindowAssigner, **options: object) -> Pipeline:
+    aggregate = {"events": Count(), "total": Sum("value")}
+    return hourly_pipeline(compute=Windows(assigner, aggregate=aggregate, **options))  # type: ignore[arg-type]
+
+
+def tumbling(hours: int) -> Pipeline:
+    return over(TumblingEventTimeWindows.of(hours * HOUR))
+
+
+def sliding(size: int, slide: int) -> Pipeline:
+    return over(SlidingEventTimeWindows.of(size * MINUTE, slide * MINUTE))
+
+
+def changed(folder: Path, before: Pipeline, after: Pipeline) -> Arrivals:
+    """Two windows of ann, a row that was too late for the first; then the code changes, and the stream goes on."""
+    arrivals = Arrivals(ByHand(folder, before))
+    arrivals.commit(("ann", at("00:10"), 1), ("ann", at("01:10"), 10), watermark=at("03:00"))
+    arrivals.commit(("ann", at("00:20"), 100), ("ann", at("03:10"), 1000), watermark=at("03:30"))
+    arrivals.by_hand.pipeline = after
+    arrivals.commit(("ann", at("10:10"), 1), watermark=at("10:00"))
+    return arrivals
+
+
+def counted(arrivals: Arrivals) -> int:
+    """How many elements the windows hold that count now."""
+    return sum(results.latest(arrivals.by_hand.rows("results"), ("user",))["events"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (tumbling(1), tumbling(2)),
+        (tumbling(2), tumbling(1)),
+        (tumbling(1), over(TumblingEventTimeWindows.of(HOUR, 30 * MINUTE))),
+        (tumbling(1), over(CalendarEventTimeWindows.days("Europe/Berlin"))),
+        (sliding(60, 20), sliding(60, 30)),
+        (sliding(60, 20), sliding(40, 20)),
+        (tumbling(1), sliding(90, 60)),
+    ],
+    ids=["longer", "shorter", "offset", "calendar", "slide", "size", "assigner"],
+)
+def test_windows_of_another_shape_are_not_computed_beside_those_that_stand(
+    tmp_path: Path, before: Pipeline, after: Pipeline
+) -> None:
+    arrivals = changed(tmp_path, before, after)
+    standing = counted(arrivals)
+    with pytest.raises(Refused, match=r"window of 'ann' from 2024-0.* is from before compute.assigner changed"):
+        arrivals.reopen()
+    assert counted(arrivals) == standing
+
+
+@pytest.mark.parametrize(("before", "after"), [(tumbling(1), tumbling(2)), (sliding(60, 20), sliding(60, 30))])
+def test_late_rows_from_after_the_change_are_reopened_as_the_message_says(
+    tmp_path: Path, before: Pipeline, after: Pipeline
+) -> None:
+    arrivals = changed(tmp_path, before, after)
+    arrivals.commit(("ann", at("18:10"), 1), watermark=at("18:00"))
+    arrivals.commit(("ann", at("10:20"), 1), watermark=at("18:00"))
+    with pytest.raises(Refused) as refused:
+        arrivals.reopen()
+    told = re.search(r"`tidegate late reopen hours --start (\S+)`", str(refused.value))
+    assert told is not None
+    made = arrivals.reopen(Selection(start=to_millis(parse_moment(told[1], "--start"))))
+    assert made is not None
+    assert made.counters["reopened"] == 1
+
+
+def test_a_window_that_is_open_from_before_the_change_counts_its_elements_itself(tmp_path: Path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, tumbling(6)))
+    arrivals.commit(("ann", at("00:10"), 1), watermark=at("03:30"))
+    arrivals.by_hand.pipeline = tumbling(1)
+    arrivals.commit(("ann", at("00:20"), 1), watermark=at("03:30"))
+    with pytest.raises(Refused, match="from 2024-03-01 00:00:00 to 2024-03-01 06:00:00 is from before"):
+        arrivals.reopen()
+    arrivals.by_hand.pipeline = tumbling(6)
+    arrivals.reopen()
+    arrivals.commit(watermark=at("12:00"))
+    assert counted(arrivals) == 2, "taking the change back is a way"
+
+
+def test_another_key_is_not_kept_from_its_windows(tmp_path: Path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, tumbling(1)))
+    arrivals.commit(("ann", at("00:10"), 1), watermark=at("03:00"))
+    arrivals.commit(("bob", at("00:20"), 1), watermark=at("03:00"))
+    arrivals.by_hand.pipeline = tumbling(2)
+    assert arrivals.reopen() is not None
+    assert counted(arrivals) == 2
+
+
+@pytest.mark.parametrize("gap", [20, 40, 60, 120], ids="a gap of {} minutes".format)
+def test_sessions_are_reopened_with_the_gap_of_today(tmp_path: Path, gap: int) -> None:
+    """Those that a longer gap makes one, and those that a shorter one cuts."""
+    arrivals = Arrivals(ByHand(tmp_path, session_pipeline(40 * MINUTE)))
+    rows = [("ann", at(time), 1) for time in ("00:10", "00:45", "01:40", "02:40", "08:00")]
+    arrivals.commit(*rows, ("bob", at("00:10"), 1), watermark=at("05:00"))
+    arrivals.commit(("ann", at("00:20"), 1), ("ann", at("02:30"), 1), watermark=at("05:00"))
+    arrivals.by_hand.pipeline = session_pipeline(gap * MINUTE)
+    assert arrivals.reopen() is not None
+    arrivals.commit(("ann", at("20:00"), 1), watermark=at("19:00"))
+    late = (at("00:20"), at("02:30"))
+    expected = arrivals.in_event_order()
+    reopened = [row for row in expected if row[0] == "ann" and any(row[1] <= time < row[2] for time in late)]
+    assert set(reopened) <= set(arrivals.final())
+    assert counted(arrivals) == 8, "every element is in one session, those of before the change among them"
+
+
+def test_a_session_cut_by_a_shorter_gap_stays_open_where_its_last_part_is(tmp_path: Path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, session_pipeline(60 * MINUTE)))
+    arrivals.commit(("ann", at("10:00"), 1), ("ann", at("10:40"), 1), ("ann", at("11:20"), 1), watermark=at("11:40"))
+    arrivals.commit(("ann", at("09:00"), 1), watermark=at("11:40"))
+    assert not arrivals.by_hand.rows("late").num_rows, "it joined the open session"
+    arrivals.commit(("ann", at("07:00"), 1), watermark=at("11:40"))
+    arrivals.commit(("ann", at("08:00"), 1), watermark=at("11:40"))
+    arrivals.by_hand.pipeline = session_pipeline(30 * MINUTE)
+    assert arrivals.reopen() is not None
+    arrivals.commit(("ann", at("11:30"), 1), watermark=at("11:50"))
+    arrivals.commit(("ann", at("20:00"), 1), watermark=at("19:00"))
+    assert counted(arrivals) == 7
+    assert arrivals.final() == arrivals.in_event_order()
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 120), (30, 200), (120, 0), (90, 30)])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])
+def test_with_another_lateness_late_rows_are_reopened_and_windows_go_on(
+    tmp_path: Path, kind: str, before: int, after: int
+) -> None:
+    """A longer one puts a window back into the state, for it still takes elements."""
+
+    def pipeline(minutes: int) -> Pipeline:
+        lateness = {"allowed_lateness": minutes * MINUTE}
+        if kind == "sessions":
+            return session_pipeline(**lateness)  # type: ignore[arg-type]
+        size = (
+            TumblingEventTimeWindows.of(HOUR) if kind == "tumbling" else SlidingEventTimeWindows.of(HOUR, 20 * MINUTE)
+        )
+        return over(size, **lateness)
+
+    arrivals = Arrivals(ByHand(tmp_path, pipeline(before)))
+    arrivals.commit(("ann", at("10:10"), 1), ("bob", at("10:10"), 1), watermark=at("13:30"))
+    arrivals.commit(("ann", at("10:20"), 10), ("ann", at("13:00"), 1), watermark=at("13:30"))
+    assert arrivals.by_hand.rows("late").num_rows
+    arrivals.by_hand.pipeline = pipeline(after)
+    assert arrivals.reopen() is not None
+    arrivals.commit(("ann", at("10:30"), 100), watermark=at("13:40"))
+    arrivals.reopen()
+    arrivals.commit(("ann", at("23:30"), 1), watermark=at("23:00"))
+    assert arrivals.final() == arrivals.in_event_order()

@@ -1,0 +1,219 @@
+"""The law of late data on drawn streams: assigners, idleness, source partitions, lateness, cuts, changes on the way."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from deltalake import DeltaTable
+
+from pipelines import Pipeline
+from pipelines.errors import Refused
+from pipelines.reopen import passed, plan
+from pipelines.tables import results
+from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
+from tests.pipelines.reopen import lake_rows
+from tests.pipelines.reopen.lake_rows import reopen
+from tests.recovery.without_spark import NoSpark, standing_in
+from windowing import (
+    CalendarEventTimeWindows,
+    Count,
+    EventTimeSessionWindows,
+    GapColumn,
+    Max,
+    SlidingEventTimeWindows,
+    Sum,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from windowing.assigners import WindowAssigner
+from windowing.time import to_millis
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+USERS = ("ann", "bob", "cem")
+END = DAY0 + 4 * DAY
+"""Every drawn event is long before it, and the last commit long after."""
+
+ASSIGNERS: dict[str, Callable[[random.Random], WindowAssigner]] = {
+    "tumbling": lambda draw: TumblingEventTimeWindows.of(draw.choice([20, 60, 90]) * MINUTE),
+    "sliding": lambda draw: SlidingEventTimeWindows.of(draw.choice([60, 90]) * MINUTE, draw.choice([20, 30]) * MINUTE),
+    "sessions": lambda draw: EventTimeSessionWindows.with_gap(draw.choice([10, 25, 60]) * MINUTE),
+    "gaps": lambda draw: EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")),
+    "calendar": lambda draw: CalendarEventTimeWindows.days(draw.choice(["UTC", "Europe/Berlin"])),
+}
+
+
+@dataclass
+class Drawn:
+    """A stream over a source, and a pipeline whose code may change on the way."""
+
+    lake: Lake
+    draw: random.Random
+    pipeline: Pipeline
+
+    @classmethod
+    def of(cls, folder: Path, kind: str, seed: int) -> Drawn:
+        draw = random.Random(f"{kind} {seed}")
+        watermark = WatermarkStrategy.for_bounded_out_of_orderness(draw.choice([0, 30]) * MINUTE)
+        if draw.random() < 0.7:
+            watermark = watermark.with_idleness(draw.choice([20, 50]) * MINUTE)
+        aggregate = {"events": Count(), "total": Sum("value"), "largest": Max("value")}
+        windows = Windows(
+            ASSIGNERS[kind](draw), allowed_lateness=draw.choice([0, 0, 25]) * MINUTE, aggregate=cast("Any", aggregate)
+        )
+        pipeline = hourly_pipeline(
+            compute=windows,
+            watermark=watermark,
+            watermark_by=draw.choice(["user", None]),
+            max_ahead=9 * DAY,
+            parallelism=draw.choice([1, 2, 3]),
+        )
+        return cls(Lake(folder, Clock(to_millis(DAY0))), draw, pipeline)
+
+    def commit(self) -> None:
+        """A commit some time after the one before, of events up to then; its users may all but one be silent."""
+        self.lake.clock.now += self.draw.choice([5, 15, 45, 120]) * 60_000
+        users = self.draw.sample(USERS, self.draw.choice([1, 1, 2, 3]))
+        now = DAY0 + timedelta(milliseconds=self.lake.clock.now - to_millis(DAY0))
+        times = [now - int(self.draw.expovariate(1 / 60)) * MINUTE for _ in range(self.draw.randrange(1, 5))]
+        self.append([(self.draw.choice(users), time, self.gap()) for time in times])
+
+    def gap(self) -> int:
+        """A value that serves as a gap too."""
+        return self.draw.choice([5, 20, 70]) * 60_000
+
+    def append(self, rows: list[Row]) -> None:
+        version = self.lake.append(*rows)
+        log = Path(self.lake.path("events"), "_delta_log", f"{version:020d}.json")
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        for action in actions:
+            if "commitInfo" in action:
+                action["commitInfo"]["timestamp"] = self.lake.clock.now
+        log.write_text("\n".join(map(json.dumps, actions)))
+
+    def stream(self) -> None:
+        """Read what is there, in epochs of one to three files."""
+        with standing_in(NoSpark()):
+            self.lake.stream(cast("Any", NoSpark()), self.pipeline, maxFilesPerTrigger=self.draw.choice("123"))
+
+    def arrive(self, commits: int) -> None:
+        for _ in range(commits):
+            self.commit()
+            if self.draw.random() < 0.5:
+                self.stream()
+
+    def end(self) -> None:
+        """Events long after all others, of everybody: whatever was open is final."""
+        self.lake.clock.now = to_millis(END + 2 * DAY)
+        self.append([(user, END + 2 * DAY, 60_000) for user in USERS])
+        self.stream()
+
+    def change(self, **fields: Any) -> None:
+        """Other code from here on."""
+        compute = {name: value for name, value in fields.items() if name in ("assigner", "allowed_lateness")}
+        others = {name: value for name, value in fields.items() if name not in compute}
+        windows = replace(cast("Windows", self.pipeline.compute), **compute)
+        self.pipeline = replace(self.pipeline, compute=windows, **others)
+
+    def final(self) -> list[tuple[Any, ...]]:
+        return compared(self.lake.final(self.pipeline).to_pylist())
+
+    def from_scratch(self) -> list[tuple[Any, ...]]:
+        """What a backfill of today's code gives."""
+        fresh = replace(self.pipeline, name="fresh")
+        with standing_in(NoSpark()):
+            self.lake.backfill(cast("Any", NoSpark()), fresh, DAY0 - 2 * DAY, END)
+        return compared(self.lake.final(fresh).to_pylist())
+
+    def counted(self) -> int:
+        """How many elements the windows hold that count, those of the end left out."""
+        rows = results.latest(self.lake.rows(self.pipeline, "results"), ("user",)).to_pylist()
+        return sum(row["events"] for row in rows if row["window_start"] < END)
+
+    def late(self) -> int:
+        """How many late rows no window holds."""
+        rows = self.lake.rows(self.pipeline, "late").to_pylist()
+        return sum(row["reopened"] is None for row in rows)
+
+    def events(self) -> int:
+        source = DeltaTable(self.lake.path("events")).to_pyarrow_table()
+        return sum(time < END for time in source["at"].to_pylist())
+
+
+def compared(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    names = ("user", "window_start", "window_end", "events", "total", "largest")
+    return sorted(tuple(row[name] for name in names) for row in rows if row["window_start"] < END)
+
+
+def the_law_holds(folder: Path, kind: str, seed: int) -> bool:
+    """Everything reopened, on the way and at the end, gives the windows of a backfill from scratch."""
+    drawn = Drawn.of(folder, kind, seed)
+    drawn.arrive(4)
+    drawn.stream()
+    if drawn.draw.random() < 0.5:
+        reopen(drawn.lake, drawn.pipeline)
+    drawn.change(parallelism=drawn.draw.choice([1, 2, 4]), checkpoint_interval=drawn.draw.choice([1, 9]) * MINUTE)
+    drawn.arrive(4)
+    drawn.end()
+    reopen(drawn.lake, drawn.pipeline)
+    return drawn.final() == drawn.from_scratch() and drawn.late() == 0
+
+
+def nothing_counts_twice(folder: Path, kind: str, seed: int) -> bool:
+    """With another assigner on the way every element is counted once, or is a late row that waits."""
+    drawn = Drawn.of(folder, kind, seed)
+    drawn.arrive(5)
+    drawn.stream()
+    drawn.change(assigner=ASSIGNERS[kind](drawn.draw))
+    drawn.arrive(3)
+    drawn.end()
+    try:
+        reopen(drawn.lake, drawn.pipeline)
+    except Refused:
+        drawn.draw.random()
+    return drawn.counted() + drawn.late() == drawn.events()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ASSIGNERS)
+def test_a_stream_reopened_is_the_backfill_from_scratch(tmp_path: Path, kind: str, seed: int) -> None:
+    assert the_law_holds(tmp_path, kind, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["tumbling", "sessions", "calendar"])
+def test_no_element_counts_twice_after_a_change_of_shape(tmp_path: Path, kind: str, seed: int) -> None:
+    assert nothing_counts_twice(tmp_path, kind, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3, 40))
+@pytest.mark.parametrize("kind", ASSIGNERS)
+def test_both_hold_on_many_streams(tmp_path: Path, kind: str, seed: int) -> None:
+    assert the_law_holds(tmp_path / "law", kind, seed)
+    if kind in ("tumbling", "sessions", "calendar"):
+        assert nothing_counts_twice(tmp_path / "change", kind, seed)
+
+
+def found_by_a_draw(folder: Path, law: Callable[[Path, str, int], bool], kind: str, seeds: int) -> bool:
+    return any(not law(folder / str(seed), kind, seed) for seed in range(seeds))
+
+
+def test_the_draws_find_a_watermark_that_forgets_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(tables: Any, newest: int, by_clock: bool = False) -> passed.JudgedAt:
+        return passed.judged_at(tables, newest)
+
+    monkeypatch.setattr(lake_rows, "judged_at", forgetful)
+    assert found_by_a_draw(tmp_path, the_law_holds, "sliding", 12)
+
+
+def test_the_draws_find_windows_of_two_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "check_shape", lambda *given: None)
+    assert found_by_a_draw(tmp_path, nothing_counts_twice, "tumbling", 8)

@@ -1,0 +1,174 @@
+"""The end of input: whatever is open fires and is final, once; what comes afterwards is late."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pipelines import Pipeline, backfill
+from pipelines.backfill import backfill as run_backfill
+from pipelines.backfill import end_of_input
+from pipelines.cli import run
+from pipelines.errors import Refused
+from pipelines.intervals import cut
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.manifest import Manifest
+from pipelines.snapshots.restore import restore
+from pipelines.stream import Stream
+from pipelines.tables import results
+from tests.lake import DAY0, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.quiet import quiet_pipeline
+from tests.pipelines.reopen.lake_rows import reopen
+from tests.recovery.without_spark import NoSpark, standing_in
+from windowing import Count, EventTimeTrigger, GlobalWindows, Windows
+from windowing.time import MAX_TIMESTAMP
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", NoSpark())
+SESSIONS = session_pipeline(allowed_lateness=timedelta(hours=2))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """A day of events; the last session of ann crosses its end."""
+    lake = Lake(tmp_path / "lake")
+    lake.append(("ann", at("10:00"), 1), ("bob", at("12:00"), 2), ("ann", at("23:50"), 4))
+    with standing_in(NoSpark()):
+        yield lake
+
+
+def ended(lake: Lake, pipeline: Pipeline = SESSIONS) -> Manifest | None:
+    """A backfill of the day, then the end."""
+    lake.backfill(NO_SPARK, pipeline, DAY0, at("24:00"))
+    with lake.driver(NO_SPARK, pipeline) as driver:
+        return end_of_input(driver)
+
+
+def stream_to_the_end(lake: Lake, pipeline: Pipeline = SESSIONS) -> list[Manifest]:
+    made: list[Manifest] = []
+    with lake.driver(NO_SPARK, pipeline) as driver:
+        stream = Stream(driver, lake.config.work_folder, made.append, {})
+        stream.run_available()
+        stream.end_of_input()
+    return made
+
+
+def totals(lake: Lake, pipeline: Pipeline = SESSIONS) -> list[tuple[str, int]]:
+    return sorted((row["user"], row["total"]) for row in lake.final(pipeline).to_pylist())
+
+
+def test_after_a_backfill_what_crosses_its_end_fires_and_is_final(lake: Lake) -> None:
+    lake.backfill(NO_SPARK, SESSIONS, DAY0, at("24:00"))
+    assert totals(lake) == [("ann", 1), ("bob", 2)]
+    made = ended(lake)
+    assert made is not None
+    assert (made.kind, made.watermark, made.counters["open_windows"]) == ("clock", MAX_TIMESTAMP, 0)
+    assert made.counters["fired_on_time"] == 1
+    assert totals(lake) == [("ann", 1), ("ann", 4), ("bob", 2)]
+    assert ended(lake) is None, "it ends once"
+
+
+def test_a_stream_ends_too_and_what_comes_afterwards_is_late(lake: Lake) -> None:
+    *_, end = stream_to_the_end(lake)
+    assert (end.watermark, end.counters["open_windows"]) == (MAX_TIMESTAMP, 0)
+    assert totals(lake) == [("ann", 1), ("ann", 4), ("bob", 2)]
+    lake.append(("ann", at("24:05"), 8), ("cem", at("30:00"), 16))
+    *_, after = stream_to_the_end(lake)
+    assert (after.counters["late"], after.watermark) == (2, MAX_TIMESTAMP)
+    assert reopen(lake, SESSIONS) is not None
+    assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2), ("cem", 16)]
+
+
+def test_both_give_the_same_windows(lake: Lake) -> None:
+    ended(lake)
+    streamed = replace(SESSIONS, name="streamed")
+    stream_to_the_end(lake, streamed)
+    assert totals(lake) == totals(lake, streamed)
+
+
+def test_the_global_window_and_the_timers_of_functions_fire(lake: Lake) -> None:
+    windows = Windows(GlobalWindows(), EventTimeTrigger(), aggregate={"events": Count()})
+    everything = hourly_pipeline(name="everything", compute=windows)
+    ended(lake, everything)
+    rows = results.latest(lake.rows(everything, "results"), ("user",)).to_pylist()
+    assert sorted((row["user"], row["events"]) for row in rows) == [("ann", 2), ("bob", 1)]
+    quiet = quiet_pipeline()
+    ended(lake, quiet)
+    assert sorted(row["total"] for row in lake.rows(quiet, "results").to_pylist())[-1] == 5
+
+
+def test_the_next_interval_is_refused_and_the_way_back_works(lake: Lake) -> None:
+    ended(lake)
+    with pytest.raises(Refused, match="its input has ended, so all of it would be late") as refused:
+        lake.backfill(NO_SPARK, SESSIONS, at("24:00"), at("48:00"))
+    told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
+    assert told is not None
+    restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), told[1]), lake.clock())
+    assert totals(lake) == [("ann", 1), ("bob", 2)]
+    lake.append(("ann", at("24:05"), 8))
+    lake.backfill(NO_SPARK, SESSIONS, at("24:00"), at("48:00"))
+    assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2)]
+
+
+def test_an_interval_that_is_run_again_takes_the_end_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(lake)
+    lake.append(("bob", at("12:10"), 8))
+    monkeypatch.setattr(backfill, "changed_rows", lambda *given: 1)
+    assert [run.state for run in lake.backfill(NO_SPARK, SESSIONS, DAY0, at("24:00"))] == ["done"]
+    assert totals(lake) == [("ann", 1), ("bob", 10)]
+    assert not lake.rows(SESSIONS, "results")["stale"].to_pylist().count(True)
+    ended_again = ended_of(lake)
+    assert ended_again is not None
+    assert totals(lake) == [("ann", 1), ("ann", 4), ("bob", 10)]
+
+
+def ended_of(lake: Lake) -> Manifest | None:
+    with lake.driver(NO_SPARK, SESSIONS) as driver:
+        return end_of_input(driver)
+
+
+def test_before_anything_was_run_and_under_a_stream_it_is_refused_with_the_way(lake: Lake) -> None:
+    with pytest.raises(Refused, match="has no snapshot yet: run `tidegate backfill sessions`"):
+        ended_of(lake)
+    lake.stream(NO_SPARK, SESSIONS)
+    with pytest.raises(Refused, match=r"`tidegate stream sessions --available-now --end-of-input`"):
+        ended_of(lake)
+
+
+def test_stale_intervals_are_run_again_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "changed_rows", lambda *given: 1)
+    for first, last in ((0, 24), (24, 48)):
+        lake.backfill(NO_SPARK, SESSIONS, DAY0 + timedelta(hours=first), DAY0 + timedelta(hours=last))
+    lake.backfill(NO_SPARK, SESSIONS, DAY0, at("24:00"))
+    told = r"`tidegate backfill sessions --start 2024-03-02T00:00:00 --end 2024-03-03T00:00:00 --and-following`"
+    with pytest.raises(Refused, match=told):
+        ended_of(lake)
+    with lake.driver(NO_SPARK, SESSIONS) as driver:
+        list(run_backfill(driver, cut(at("24:00"), at("48:00"), None), and_following=True))
+    assert ended_of(lake) is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["stream", "sessions", "--interval=5s", "--end-of-input"], "only with --available-now"),
+        (["backfill", "sessions", "--end-of-input", "--order=arrival"], "--order arrival replays every source commit"),
+        (["backfill", "sessions", "--end-of-input", "--dry-run"], "give --start and --end"),
+    ],
+)
+def test_where_it_can_not_be_it_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    (tmp_path / "tidegate.toml").write_text(
+        "[pipelines.sessions]\nobject = 'tests.pipelines.test_end_of_input:SESSIONS'\nstart = 2024-03-01\n"
+    )
+    code: Any = run([*arguments, "--config", str(tmp_path / "tidegate.toml")])
+    assert (code, told in " ".join(capsys.readouterr().err.split())) == (2, True)
