@@ -1,18 +1,16 @@
 """Snapshots that stay: the newest by number, and of the older ones one an hour until they reach an age.
 
 Only streams make so many that they are thinned out: epochs of a backfill, restores and the like stay each, since an
-interval that is run again starts from the snapshot before it. The results of a line that was left come back whole only
-with every epoch since the fork, so these stay as long as one of the newest snapshots needs them.
+interval that is run again starts from the snapshot before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipelines.errors import UsageError
 from pipelines.snapshots.head import SnapshotEntry
-from pipelines.snapshots.manifest import Line, is_on
 from windowing.time import Duration, Millis, non_negative_millis
 
 THINNED = frozenset({"stream", "clock"})
@@ -57,23 +55,16 @@ class Retention:
         return now - non_negative_millis(self.age if self.readers is None else self.readers, "readers")
 
 
-def retained(entries: Sequence[SnapshotEntry], line: Line, retention: Retention, now: Millis) -> set[int]:
+def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis) -> set[int]:
     """Versions of the snapshots that stay.
 
     Args:
         entries: all snapshots in the log, the newest first.
-        line: of the head.
         retention: which stay.
         now: int64 epoch milliseconds.
     """
-    by_epoch = {entry.epoch: entry for entry in reversed(entries)}
-    kept = {entry.version for entry in _by_age(entries, retention.oldest_snapshot(now))}
-    for entry in entries[: retention.snapshots]:
-        chain = set(_since_fork(entry, line, by_epoch))
-        kept |= {entry.version} | (
-            {version for version in chain if version is not None} if None not in chain else set()
-        )
-    return kept
+    newest = entries[: retention.snapshots]
+    return {entry.version for entry in (*newest, *_by_age(entries, retention.oldest_snapshot(now)))}
 
 
 def _by_age(entries: Iterable[SnapshotEntry], oldest: Millis) -> Iterator[SnapshotEntry]:
@@ -88,12 +79,3 @@ def _by_age(entries: Iterable[SnapshotEntry], oldest: Millis) -> Iterator[Snapsh
         elif hour not in hours:
             hours.add(hour)
             yield entry
-
-
-def _since_fork(entry: SnapshotEntry, line: Line, by_epoch: Mapping[int, SnapshotEntry]) -> Iterator[int | None]:
-    """Versions of the epochs that led to a snapshot since it left the head's line; None for one that is gone."""
-    epoch: int | None = entry.epoch
-    while epoch is not None and not is_on(line, epoch):
-        found = by_epoch.get(epoch)
-        yield None if found is None else found.version
-        epoch = None if found is None else found.manifest["parent"]

@@ -132,7 +132,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     files = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
     logs = {table: TableLog(tables, table, memory) for table in ALL}
     entries = list(snapshots_of(logs[state.NAME]))
-    kept = retained(entries, head.manifest.line, retention, now)
+    kept = retained(entries, retention, now)
     since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
     since |= {table: logs[table].version_at(retention.oldest_read(now)) for table in PUBLISHED}
     needed = {table: logs[table].files_since(since[table]) for table in ALL}

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from expectations.commits import follow
 from pipelines.errors import LeaseHeld, Refused, UsageError
 from pipelines.lease import Lease
 from pipelines.snapshots import retention
@@ -257,3 +258,11 @@ def test_a_damaged_entry_of_the_log_is_named(thinned: ByHand) -> None:
     Path(thinned.tables.path("state"), "_delta_log", f"{entry.version:020d}.json").write_text("{")
     with pytest.raises(Refused, match=rf"entry {entry.version:020d}\.json in the log of table .*state is damaged"):
         list_snapshots(PipelineTables(thinned.warehouse, thinned.pipeline.name))
+
+
+def test_checks_follow_the_files_from_where_the_log_is_whole(thinned: ByHand) -> None:
+    oldest = list_snapshots(thinned.tables)[-1].version
+    for since in (None, oldest):
+        followed = follow(thinned.tables, "state", thinned.tables.open("state"), since)
+        assert followed.since is None
+        assert [file.fault for file in followed.files] == [""] * 2

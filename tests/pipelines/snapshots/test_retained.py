@@ -8,7 +8,6 @@ import pytest
 
 from pipelines.errors import UsageError
 from pipelines.snapshots.head import SnapshotEntry
-from pipelines.snapshots.manifest import Line
 from pipelines.snapshots.retained import HOUR, Retention, retained
 from windowing.errors import IllegalArgument
 
@@ -21,11 +20,10 @@ def entry(epoch: int, hour: float, kind: str = "stream", parent: int | None = No
     return SnapshotEntry(epoch * 2, int(hour * HOUR), told)
 
 
-def kept(entries: list[SnapshotEntry], snapshots: int, hours: float, line: Line | None = None) -> list[int]:
+def kept(entries: list[SnapshotEntry], snapshots: int, hours: float) -> list[int]:
     """Epochs that stay."""
     newest_first = sorted(entries, key=lambda entry: -entry.version)
-    on = ((1, newest_first[0].epoch),) if line is None else line
-    versions = retained(newest_first, on, Retention(snapshots, timedelta(hours=hours)), NOW)
+    versions = retained(newest_first, Retention(snapshots, timedelta(hours=hours)), NOW)
     return [entry.epoch for entry in reversed(newest_first) if entry.version in versions]
 
 
@@ -45,7 +43,7 @@ def test_a_snapshot_that_was_kept_for_its_hour_stays_until_it_is_too_old() -> No
         left = [*left, made]
         newest_first = sorted(left, key=lambda one: -one.version)
         now = made.committed_at
-        stay = retained(newest_first, ((1, made.epoch),), Retention(3, timedelta(hours=4)), now)
+        stay = retained(newest_first, Retention(3, timedelta(hours=4)), now)
         left = [one for one in left if one.version in stay]
     assert [one.epoch for one in left] == kept(stream(100, per_hour=10), snapshots=3, hours=4)
 
@@ -62,20 +60,7 @@ def test_epochs_of_a_backfill_stay_each() -> None:
 def test_a_restore_stays_and_of_either_line_one_an_hour() -> None:
     made = [entry(1, 999.1), entry(2, 999.2), entry(3, 999.3, "restore", parent=1, timeline=2)]
     made += [entry(4, 999.4, timeline=2), entry(5, 999.5, timeline=2)]
-    assert kept(made, 1, 24, line=((1, 1), (3, 5))) == [2, 3, 5]
-
-
-def test_of_a_line_that_was_left_all_stay_while_one_of_the_newest_needs_them() -> None:
-    made = [*(entry(number, 999) for number in range(1, 8)), entry(8, 999, "restore", parent=1, timeline=2)]
-    assert kept(made, 3, 0, line=((1, 1), (8, 8))) == [2, 3, 4, 5, 6, 7, 8]
-    assert kept(made, 1, 0, line=((1, 1), (8, 8))) == [8]
-
-
-def test_a_line_that_can_not_come_back_whole_keeps_nothing_more() -> None:
-    """Epoch 4 is gone, and what it published with it: the rest of the line is restored without it, if at all."""
-    made = [entry(number, 999) for number in (1, 2, 5, 6, 7)]
-    made += [entry(8, 999, "restore", parent=2, timeline=2)]
-    assert kept(made, 2, 0, line=((1, 2), (8, 8))) == [7, 8]
+    assert kept(made, 1, 24) == [2, 3, 5]
 
 
 def test_at_least_one_snapshot_stays_and_no_time_is_negative() -> None:

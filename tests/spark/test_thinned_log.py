@@ -1,0 +1,45 @@
+"""Spark reads tables whose logs have gaps between older snapshots, and its VACUUM takes nothing from them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipelines.lease import Lease
+from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.retained import Retention
+from pipelines.snapshots.retention import vacuum
+from pipelines.tables.pipeline_tables import ALL
+from tests.lake import Clock, at
+from tests.pipelines.by_hand import ByHand
+from windowing.time import to_millis
+
+NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def files(by_hand: ByHand) -> dict[str, set[str]]:
+    return {table: {path.name for path in Path(by_hand.tables.path(table)).glob("*.parquet")} for table in ALL}
+
+
+def test_spark_reads_the_head_and_older_snapshots_and_vacuums_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    for number in range(1, 13):
+        start = at("00:00") + timedelta(hours=number)
+        by_hand.epoch(("ann", start, number), watermark=start)
+        by_hand.dated(NIGHT + timedelta(minutes=20 * number))
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        vacuum(by_hand.tables, Retention(2, timedelta(days=7)), to_millis(NIGHT + timedelta(days=1)))
+    path = by_hand.tables.path("state")
+    assert [entry.epoch for entry in list_snapshots(by_hand.tables)] == [12, 11, 8, 5, 2]
+    assert spark.read.format("delta").load(path).count() == 2
+    for entry in list_snapshots(by_hand.tables):
+        found = spark.read.format("delta").option("versionAsOf", entry.version).load(path).count()
+        assert found == 2, f"epoch {entry.epoch}"
+    before = files(by_hand)
+    for table in ALL:
+        spark.sql(f"VACUUM delta.`{by_hand.tables.path(table)}`")
+    assert files(by_hand) == before
+    by_hand.epoch(("ann", at("23:00"), 13), watermark=at("23:00"))
+    assert spark.read.format("delta").load(path).count() == 2
