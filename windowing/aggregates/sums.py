@@ -145,7 +145,7 @@ class _DoubleSum(VectorisedAggregate):
     def create_accumulator(self) -> None:
         return None
 
-    def add(self, value: Any, accumulator: Total | None) -> Total | None:
+    def add(self, value: Any, accumulator: Total | None) -> Any:
         return self.merge(accumulator, value[self._column])
 
     def merge(self, accumulator: Total | None, other: float | None) -> Total | None:
