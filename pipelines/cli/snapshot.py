@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from pipelines.cli.screen import Screen, cell, span, table, with_screen
+from pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
 from pipelines.snapshots.head import list_snapshots
 from pipelines.snapshots.line import come_back_whole
 from windowing.state.rows import HELD
@@ -108,12 +108,12 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
         {
             "version": found.version,
             "manifest": manifest.model_dump(),
-            "windows": shown.to_pylist(),
+            "windows": rows_of(shown),
             "key_groups": groups,
         },
         table(f"snapshot of {pipeline}", ("", ""), facts),
         "",
-        _window_table(f"windows ({len(shown)} of {len(windows)})", shown.to_pylist(), tuple(manifest.schemas.key)),
+        _window_table(f"windows ({len(shown)} of {len(windows)})", rows_of(shown), tuple(manifest.schemas.key)),
         "",
         table(
             "key groups",
