@@ -38,6 +38,6 @@ def quiet_pipeline(function: KeyedProcessFunction | None = None, **options: Any)
         source=DeltaSource("events", timestamp="at"),
         key=("user",),
         watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)),
-        compute=KeyedProcess(function or Quiet()),
+        compute=KeyedProcess(function or Quiet(), time_sorted=False),
         **options,
     )
