@@ -46,7 +46,7 @@ def _hashed(column: pa.Array, seed: int) -> UInt64s:
         encoded = _texts(column).dictionary_encode()
         seeds = np.full(len(encoded.dictionary), seed, np.uint64)
         of_texts = hash_values(encoded.dictionary, "a text", seeds)
-        hashed = of_texts[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+        hashed: UInt64s = of_texts[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
     else:
         hashed = _mixed(numbers + np.uint64(seed))
     if column.null_count:

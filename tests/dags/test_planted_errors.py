@@ -37,6 +37,14 @@ def a_lost_row(table: DeltaTable, pane: dict[str, Any], schema: pa.Schema) -> No
     table.delete(f"user = '{pane['user']}' AND window_id = {pane['window_id']}")
 
 
+def a_changed_result(table: DeltaTable, pane: dict[str, Any], schema: pa.Schema) -> None:
+    table.update({"events": "events + 1"}, predicate=f"user = '{pane['user']}' AND window_id = {pane['window_id']}")
+
+
+def a_row_that_was_never_published(table: DeltaTable, pane: dict[str, Any], schema: pa.Schema) -> None:
+    a_pane_twice(table, {**pane, "epoch": 99}, schema)
+
+
 @pytest.fixture
 def tables(airflow: EmbeddedAirflow) -> PipelineTables:
     return PipelineTables(warehouse_of(load_config(Path(airflow.settings["TIDEGATE_CONFIG"]))), "sessions")
@@ -48,6 +56,8 @@ def tables(airflow: EmbeddedAirflow) -> PipelineTables:
         (a_pane_twice, "expect_compound_columns_to_be_unique (panes)"),
         (a_session_that_overlaps_another, "expect_sessions_to_lie_apart (final windows)"),
         (a_lost_row, "expect_column_pair_values_to_be_equal (ledger)"),
+        (a_changed_result, "expect_files_to_be_of_our_commits (files)"),
+        (a_row_that_was_never_published, "expect_epochs_to_be_of_the_line (lines)"),
     ],
 )
 def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(

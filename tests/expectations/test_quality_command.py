@@ -129,7 +129,7 @@ def test_a_suite_may_be_used_again_in_a_process(tmp_path: Path) -> None:
 def test_text_from_the_data_is_text_in_data_docs(tmp_path: Path) -> None:
     lake = session_lake()
     key = '<img src=x onerror=document.title="pwned">'
-    lake.panes += [pane(key, "12:20", "12:55", epoch=2), pane(key, "12:40", "13:15", epoch=2)]
+    lake.panes += [pane(key, "12:20", "12:55", epoch=2), pane(key, "12:30", "13:05", epoch=2)]
     project(lake, tmp_path)
     assert check(tmp_path) == 5
     page = next((tmp_path / ".work" / "quality" / "sessions").glob("check-*.html")).read_text()

@@ -109,7 +109,7 @@ def test_why_tells_what_the_watermark_must_reach_for_a_key(lake: ByHand) -> None
 def test_checks_and_report_hold_for_what_has_no_windows(lake: ByHand) -> None:
     pinned = pin(lake.tables, lake.pipeline)
     assert pinned.shape is None
-    assert len(pinned.windows) == len(pinned.fresh) == 1
+    assert sum(map(len, pinned.windows())) == pinned.fresh_windows == len(pinned.fresh) == 1
     assert (pinned.ledger["counted"] == pinned.ledger["found"]).all()
     assert read_run(lake.tables).total("on_time") == 3
 
