@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ from windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from windowing.operators.window.snapshot import state_schema
 from windowing.panes import PanePolicy
 from windowing.state.migration import StateFormat
-from windowing.state.rows import StateSchema
+from windowing.state.rows import REST, StateSchema
 from windowing.time import Millis
 from windowing.triggers import EventTimeTrigger
 
@@ -142,10 +143,17 @@ class BoundPipeline:
             pipeline.source.zone,
             pipeline.source.unit,
             pipeline.max_ahead_millis,
-            self.schemas.model_dump(exclude={"result", "version"}),
+            self._format,
             *pipeline.inputs[1:],
             *self._own_aggregates,
         )
+
+    @property
+    def _format(self) -> dict[str, Any]:
+        """The columns of the state as a fingerprint has them: rests follow from the aggregates, and came later."""
+        told = self.schemas.model_dump(exclude={"result", "version"})
+        contents = {name: kind for name, kind in told["contents"].items() if not name.startswith(REST)}
+        return {**told, "contents": contents}
 
     @property
     def _own_aggregates(self) -> list[AggregateFunction]:
