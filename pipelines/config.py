@@ -72,7 +72,7 @@ class PipelineEntry(BaseModel):
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """How far the watermark may lie behind the clock before a watch fails; None watches nothing."""
     on_failure: str | None = None
-    """What hears of a failed task, besides the alarms file: `package.module:function` of one dict."""
+    """Function that is called with one dict when a task fails: `package.module:function`."""
     pool: str = "default_pool"
     """Airflow pool that its Spark runs take a slot of."""
     suite: str | None = None

@@ -1,7 +1,7 @@
 """Faults of tidegate.toml in our words: the field, how it has to be, and its value where that may be shown.
 
-A file that is faulty may hold keys of an object store, also where they don't belong, and its faults are read by everyone
-who sees Airflow's import errors. So a value is shown only where a key of a pipeline has it.
+A file that is faulty may hold keys of an object store, also where they don't belong, and its faults are read by
+everyone who sees Airflow's import errors. So a value is shown only where a key of a pipeline has it.
 """
 
 from __future__ import annotations

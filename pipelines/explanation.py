@@ -1,10 +1,12 @@
-"""What an epoch of a pipeline does, step by step, and why; from the pipeline alone, without Spark or data."""
+"""What an epoch of a pipeline does, step by step, and why; from the pipeline and its source's log, without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipelines.config import Config
+from pipelines.errors import TidegateError
 from pipelines.pipeline import Input, Pipeline
 from pipelines.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
 from pipelines.sources.plain import asks_for_spark
@@ -41,18 +43,51 @@ class Explanation:
     steps: tuple[Step, ...]
 
 
-def explain(pipeline: Pipeline) -> Explanation:
-    """How a pipeline is run."""
+@dataclass(frozen=True, slots=True)
+class SourceLook:
+    """What a look at the source's table showed.
+
+    Args:
+        through_spark: why Spark reads its files; None where the tasks read them themselves.
+    """
+
+    through_spark: str | None = None
+
+
+def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation:
+    """How a pipeline is run.
+
+    Args:
+        pipeline: what to run.
+        source: its table as it is; None where nobody looked at it, and then both ways to read it are told.
+    """
     choice = choose_operator(pipeline.compute)
-    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice)))
+    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, source)))
 
 
-def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
+def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
+    """Look at the log of a pipeline's source, without Spark; None where it can't be told, for there is no table yet."""
+    from pipelines.binding import bind_to_source
+    from pipelines.sources.log import SourceLog
+    from pipelines.sources.plain import why_through_spark
+    from pipelines.storage import warehouse_of
+
+    if (asked := asks_for_spark(pipeline)) is not None:
+        return SourceLook(asked)
+    try:
+        bound = bind_to_source(config, pipeline)
+        warehouse = warehouse_of(config)
+        return SourceLook(why_through_spark(bound, SourceLog(warehouse, warehouse.path(pipeline.source.table))))
+    except TidegateError:
+        return None
+
+
+def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None) -> list[Step]:
     return [
         Step(
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
-        *_reading(pipeline),
+        *_reading(pipeline, source),
         *(Step("driver", _pass(one)) for one in pipeline.inputs if one.watermark and one.watermark.reads_events),
         Step(
             "Spark",
@@ -66,19 +101,20 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice) -> list[Step]:
     ]
 
 
-def _reading(pipeline: Pipeline) -> list[Step]:
+def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     """How the events come to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     shards = f"{least}, more where over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB would meet in one"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
-    through_spark = asks_for_spark(pipeline)
+    through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
     if through_spark is None:
+        unless = (
+            "; the table is not there to be looked at: Spark reads it where it is partitioned, or has column mapping, "
+            "deletion vectors or types of its own"
+        )
+        read = _scan(pipeline, pipeline.inputs[0], "read the files of")
         return [
-            Step(
-                "Python task",
-                f"{_scan(pipeline, pipeline.inputs[0], 'read the files of')}; Spark reads them where the table is "
-                "partitioned, or has column mapping, deletion vectors or types of its own",
-            ),
+            Step("Python task", f"{read}{unless if source is None else ''}"),
             Step(
                 "Python task",
                 f"few rows are read by every shard, which keeps those of its {group}; many are packed by it where "

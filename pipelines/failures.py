@@ -25,8 +25,10 @@ _LONGEST = 500
 _WAYS_OUT = (
     (
         re.compile(r"No space left on device|Disk quota exceeded|os error (?:28|122)|Errno (?:28|122)"),
-        "The disk is full: make room for the warehouse and the work folder, or set `warehouse` or `work` in tidegate.toml "
-        "to a disk that has some",
+        (
+            "The disk is full: make room for the warehouse and the work folder, or set `warehouse` or `work` in "
+            "tidegate.toml to a disk that has some"
+        ),
     ),
     (
         re.compile(r"File too large|os error 27|Errno 27"),

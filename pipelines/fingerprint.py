@@ -80,8 +80,8 @@ class _Describer:
             return (value.__module__, value.__qualname__, *self._classes(value))
         if callable(value) and hasattr(value, "__qualname__"):
             wrapped = getattr(value, "__wrapped__", None)
-            told = () if wrapped is None else (self._reach(wrapped),)
-            return (getattr(value, "__module__", ""), value.__qualname__, *told)
+            beneath = [] if wrapped is None else [self._reach(wrapped)]
+            return (getattr(value, "__module__", ""), value.__qualname__, *beneath)
         if is_opaque(type(value)) or (self._from is not None and not self._is_followed(type(value))):
             return (type(value).__qualname__,)
         fields = tuple(sorted((name, repr(self.describe(item))) for name, item in fields_of(value).items()))

@@ -1,4 +1,4 @@
-"""Errors that importing a project's own module raises, told with the file and the line of the project they come from."""
+"""Errors that importing a project's own module raises, told with the file and line that they come from."""
 
 from __future__ import annotations
 

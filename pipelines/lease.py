@@ -222,7 +222,7 @@ def read_lease(tables: PipelineTables) -> LeaseRow | None:
     """The lease as it stands, held or not; None if nobody ever took it."""
     if not tables.warehouse.exists(tables.path(NAME)):
         return None
-    return _read(tables, tables.warehouse.open(tables.path(NAME)))
+    return _read(tables, _open(tables))
 
 
 def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
@@ -239,8 +239,8 @@ def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
     return None
 
 
-def unlock(tables: PipelineTables, now: Millis) -> LeaseRow | None:
-    """Take the lease away from a driver that is dead; who that was, None if nobody has it.
+def unlock(tables: PipelineTables, now: Millis) -> str | None:
+    """Take the lease away from a driver that is dead; who that was, None if nobody has it. A damaged one is removed.
 
     One that is alive after all takes it back at its next beat, within 20 seconds, unless another driver has it by
     then. Of two drivers that go on from one snapshot the state commit stops the second.
@@ -252,6 +252,11 @@ def unlock(tables: PipelineTables, now: Millis) -> LeaseRow | None:
     Raises:
         Refused: its process is at work on this host.
     """
+    try:
+        read_lease(tables)
+    except Refused:
+        tables.warehouse.delete_folder(tables.path(NAME))
+        return "a driver whose lease could not be read any more"
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         if row.host == this_host():
             raise Refused(
@@ -260,7 +265,7 @@ def unlock(tables: PipelineTables, now: Millis) -> LeaseRow | None:
             )
         handle = _open(tables)
         if _read(tables, handle) == row and _replace(tables, handle, replace(row, expires_at=0)):
-            return row
+            return str(row)
     return None
 
 
@@ -275,7 +280,14 @@ def _open(tables: PipelineTables) -> DeltaTable:
             configuration=_PROPERTIES,
             storage_options=tables.warehouse.options or None,
         )
-    return tables.warehouse.open(path)
+    try:
+        return tables.warehouse.open(path)
+    except DeltaError as error:
+        reason = str(error).partition("\n")[0]
+        raise Refused(
+            f"the lease of pipeline {tables.pipeline!r}, {path}, can't be read: {reason}. If no driver is at work, "
+            f"`tidegate unlock {tables.pipeline}` removes it"
+        ) from error
 
 
 def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:

@@ -82,7 +82,7 @@ def _text(value: str | int | bool) -> str:
 def _properties(settings: Mapping[str, str]) -> Iterator[None]:
     """Give settings to a JVM that is started meanwhile by a file of this user's alone.
 
-    On its command line everyone on the machine could read them, and there may be the keys of an object store among them.
+    On its command line everyone on the machine could read them, and keys of an object store may be among them.
     """
     if not settings:
         yield

@@ -28,18 +28,21 @@ Convert: TypeAlias = Callable[[Any, str], Any]
 _LARGEST_FLOAT32 = 3.4028235677973366e38
 
 
-def declared_values(field: str, values: Sequence[Any], declared: pa.DataType) -> Sequence[Any]:
+def declared_values(
+    field: str, values: Sequence[Any], declared: pa.DataType, takes_millis: bool = True
+) -> Sequence[Any]:
     """Values as Arrow takes them rightly: an int in a timestamp becomes a datetime.
 
     Args:
         field: the name for errors; a part of a nested value is `field.part` there.
         values: of user code; None is null.
         declared: their type.
+        takes_millis: False refuses an int in a timestamp, where user code reads it again: as a datetime.
 
     Raises:
         IllegalArgument: a value does not fit; names the field, the value and the declared type.
     """
-    convert = _converter(declared, _Told(declared))
+    convert = _converter(declared, _Told(declared, takes_millis))
     return values if convert is None else [None if value is None else convert(value, field) for value in values]
 
 
@@ -68,8 +71,9 @@ def declared_array(
 class _Told:
     """Says what a value was declared to be, in the errors about it."""
 
-    def __init__(self, declared: pa.DataType) -> None:
+    def __init__(self, declared: pa.DataType, takes_millis: bool = True) -> None:
         self._declared = declared
+        self.takes_millis = takes_millis
 
     def refuse(self, field: str, value: Any, why: str) -> NoReturn:
         raise IllegalArgument(field, value, f"its declared type is {self._declared}: {why}")
@@ -139,6 +143,12 @@ def _timestamp(kind: pa.TimestampType, told: _Told) -> Convert:
             return value
         if isinstance(value, bool) or not isinstance(value, Integral):
             told.refuse(field, value, "give a datetime, or epoch milliseconds as an int")
+        if not told.takes_millis:
+            told.refuse(
+                field,
+                value,
+                "a snapshot gives it back as a datetime: keep one, or declare int64 for epoch milliseconds",
+            )
         try:
             moment = from_millis(int(value))
         except (OverflowError, ValueError):

@@ -16,8 +16,11 @@ from pipelines.cli.screen import Screen, table, with_screen
 def explain(screen: Screen, pipeline: str) -> None:
     """Tell how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
     from pipelines.explanation import explain as explain_pipeline
+    from pipelines.explanation import look_at_source
 
-    explanation = explain_pipeline(screen.config().pipeline(pipeline))
+    config = screen.config()
+    value = config.pipeline(pipeline)
+    explanation = explain_pipeline(value, look_at_source(config, value))
     choice = explanation.operator
     data = asdict(explanation)
     data["operator"] = {"name": choice.name, "reason": choice.reason}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pyarrow.compute as pc
 
-from pipelines.cli.screen import Screen, cell, span, table, with_screen
+from pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
 from pipelines.snapshots.head import require_snapshot
 from pipelines.snapshots.published import require_published, settled_watermark
 from pipelines.storage import arrow_schema, read_table
@@ -65,7 +65,7 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
     if not panes:
         about = ["event_time", "output", *about]
     screen.show(
-        shown.to_pylist(),
+        rows_of(shown),
         table(
             f"{view} {'windows' if panes else 'results'} of {pipeline} ({len(shown)} of {len(rows)})",
             [*key, *(["window (UTC)"] if panes else []), *about, *values],
@@ -75,7 +75,7 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
                     *([span(row)] if panes else []),
                     *(cell(row[name]) for name in (*about, *values)),
                 ]
-                for row in shown.to_pylist()
+                for row in rows_of(shown)
             ],
         ),
     )

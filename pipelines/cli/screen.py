@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import pyarrow as pa
 from rich.console import Console, RenderableType
 from rich.table import Table
 
@@ -107,10 +108,33 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     return made
 
 
-def moment(value: datetime | None, like: datetime | None = None) -> str:
+def rows_of(found: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python has them; where a time lies beyond what its datetime holds, the times of that column as text."""
+    try:
+        return found.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):
+        columns = {
+            name: column.cast(pa.string()) if pa.types.is_temporal(column.type) and _is_far(column) else column
+            for name, column in zip(found.column_names, found.columns, strict=True)
+        }
+        return pa.table(columns).to_pylist()  # type: ignore[no-any-return]
+
+
+def _is_far(column: pa.ChunkedArray) -> bool:
+    try:
+        column.to_pylist()
+    except (OverflowError, ValueError):
+        return True
+    return False
+
+
+def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
     """A time in UTC, to the second where that says it all; without the date if `like` has the same."""
     if value is None:
         return "-"
+    if isinstance(value, str):
+        return value
+    like = None if isinstance(like, str) else like
     text = value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00").removesuffix(".000")
     return text.split(" ", 1)[1] if like is not None and value.date() == like.date() else text
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from pipelines.cli.screen import Screen, cell, span, table, with_screen
+from pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
 from pipelines.snapshots.head import list_snapshots
 from pipelines.snapshots.line import come_back_whole
+from windowing.state.rows import HELD
 from windowing.time import show_millis
 
 if TYPE_CHECKING:
@@ -107,12 +108,12 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
         {
             "version": found.version,
             "manifest": manifest.model_dump(),
-            "windows": shown.to_pylist(),
+            "windows": rows_of(shown),
             "key_groups": groups,
         },
         table(f"snapshot of {pipeline}", ("", ""), facts),
         "",
-        _window_table(f"windows ({len(shown)} of {len(windows)})", shown.to_pylist(), tuple(manifest.schemas.key)),
+        _window_table(f"windows ({len(shown)} of {len(windows)})", rows_of(shown), tuple(manifest.schemas.key)),
         "",
         table(
             "key groups",
@@ -268,7 +269,9 @@ _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
 
 def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Table:
     contents = [name for name in (rows[0] if rows else {}) if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
-    names = [*key, "window (UTC)", "timers", *(name.removeprefix("acc_") for name in contents), "panes", "key group"]
+    waits = [HELD] if rows and HELD in rows[0] else []
+    shown = [name.removeprefix("acc_") for name in contents]
+    names = [*key, "window (UTC)", "timers", *waits, *shown, "panes", "key group"]
     return table(
         title,
         names,
@@ -277,6 +280,7 @@ def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) 
                 *(row[name] for name in key),
                 span(row),
                 ", ".join(show_millis(time) for name in _TIMERS for time in row.get(name) or ()),
+                *(_held(row[name]) for name in waits),
                 *(cell(row[name]) for name in contents),
                 row["pane"],
                 row["key_group"],
@@ -284,3 +288,8 @@ def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) 
             for row in rows
         ],
     )
+
+
+def _held(times: list[int] | None) -> str:
+    """The elements of a key that wait for the watermark, for people."""
+    return f"{len(times)} from {show_millis(times[0])} on" if times else ""

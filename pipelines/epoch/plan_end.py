@@ -5,6 +5,7 @@ Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source
 
 from __future__ import annotations
 
+from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from pipelines.epoch.steps import CommitStep
 from pipelines.errors import Refused
@@ -48,7 +49,7 @@ def plan_end(source: Source, tables: PipelineTables, head: Snapshot, now: Millis
         frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
         steps=(CommitStep(clock, MAX_TIMESTAMP),),
-        partitions=dict(manifest.partitions),
+        partitions=EventTimes.of(bound.pipeline, manifest).partitions,
         input_watermarks=dict.fromkeys(manifest.inputs, MAX_TIMESTAMP),
         watermark_before=manifest.watermark,
         shards=cut_shards(shards, bound.pipeline.max_parallelism, 0, head),

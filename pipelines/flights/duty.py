@@ -1,4 +1,4 @@
-"""Duty sessions of aircraft: flights of one tail number with less than three hours between departures."""
+"""Duty sessions of aircraft: flights of one tail number with at most three hours between departures."""
 
 from __future__ import annotations
 

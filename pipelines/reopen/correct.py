@@ -197,7 +197,7 @@ def _parts(stretch: _Stretch) -> Iterator[_Stretch]:
     While the code is the same a stretch is one session. After a shorter gap it may be several.
     """
     windows = {(to_millis(row["window_start"]), to_millis(row["window_end"])) for row in stretch.made}
-    windows |= {tuple(row.window) for row in stretch.open_now if isinstance(row.window, TimeWindow)}
+    windows |= {(_window(row).start, _window(row).end) for row in stretch.open_now}
     parts = [_Stretch(stretch.key, *window) for window in sorted(windows)]
 
     def part_of(start: Millis, end: Millis) -> _Stretch:

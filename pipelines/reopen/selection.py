@@ -9,7 +9,7 @@ from pipelines.explanation import sees_order
 from pipelines.pipeline import Pipeline
 from windowing.assigners import DynamicEventTimeSessionWindows, EventTimeSessionWindows
 from windowing.columnar.assignment import assignment_of
-from windowing.compute import Windows
+from windowing.compute import CoProcess, KeyedProcess, Windows
 from windowing.time import Millis
 
 SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
@@ -44,6 +44,12 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
         Refused: their results depend on the order of arrival, which is gone, or on an assigner of the user's own.
     """
     windows = pipeline.compute
+    if isinstance(windows, KeyedProcess | CoProcess):
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: its function went on without them, and "
+            "nothing takes its results back. Give its watermark strategy a larger bound, or backfill it under another "
+            "name"
+        )
     if not isinstance(windows, Windows):
         reason: str | None = f"{type(windows).__name__} instead of windows"
     else:

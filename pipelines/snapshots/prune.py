@@ -55,7 +55,7 @@ def _epochs_before(tables: PipelineTables, before: Millis) -> tuple[pa.Array, in
     Rows of very old epochs leave table epochs: they began before the oldest that is there.
     """
     rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "started_at"])
-    is_old = pc.less(rows["started_at"], pc.scalar(from_millis(before)).cast(TIMESTAMP))
+    is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))
     old = rows["epoch"].filter(is_old).combine_chunks()
     oldest = pc.min(rows["epoch"]).as_py()
     return old, oldest if oldest in old.to_pylist() else 0

@@ -22,7 +22,7 @@ from pipelines.snapshots.head import (
 )
 from pipelines.snapshots.manifest import Manifest
 from pipelines.tables import state
-from pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from pipelines.tables.pipeline_tables import ALL, PipelineTables
 from pipelines.tables.table_log import TableLog
 
 
@@ -38,9 +38,9 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
     Raises:
         Refused: state is behind what is published, a table is gone, or what a table lacks is no longer retained.
     """
-    head = trusted_head(tables)
+    head, newest = _trusted(tables)
     if head is not None:
-        for manifest in unpublished(tables, head):
+        for manifest in unpublished(tables, head, newest):
             if publish_epoch is None:
                 publish(tables, manifest)
             else:
@@ -78,9 +78,14 @@ def trusted_head(tables: PipelineTables) -> Snapshot | None:
     Raises:
         Refused: table state is behind what is published, or gone; or a published table is gone.
     """
-    head, newest = read_snapshot(tables), newest_epochs(tables)
+    return _trusted(tables)[0]
+
+
+def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
+    head = read_snapshot(tables)
+    newest = newest_epochs(tables)
     check_agreement(tables, head, newest)
-    return head
+    return head, newest
 
 
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
@@ -115,13 +120,18 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
         )
 
 
-def unpublished(tables: PipelineTables, head: Snapshot) -> Sequence[Manifest]:
+def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:
     """What some table lacks, the oldest first: the newest epoch mostly, or more where a log lost its end.
+
+    Args:
+        tables: the pipeline's tables.
+        head: the newest snapshot.
+        at: the newest epoch of each table.
 
     Raises:
         Refused: a table lacks an epoch whose snapshot is no longer retained.
     """
-    at, told = newest_epochs(tables, PUBLISHED), published_by(head.handle)
+    told = published_by(head.handle)
     if told is None or _holds(at, told):
         # An older tidegate did not tell; that the newest epoch is published is looked at in any case.
         return [head.manifest]

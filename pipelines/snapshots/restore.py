@@ -18,7 +18,7 @@ from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot, remaining
-from pipelines.snapshots.head import Snapshot, published_by
+from pipelines.snapshots.head import Snapshot, newest_epochs, published_by
 from pipelines.snapshots.line import Head, epoch_rows, files_of, fork, left_line, removed_on
 from pipelines.snapshots.losses import Losses, damaged_files
 from pipelines.snapshots.manifest import Manifest, Publish
@@ -127,7 +127,7 @@ def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: 
         return 0
     lacking = head.epoch
     try:
-        for manifest in unpublished(tables, head.snapshot):
+        for manifest in unpublished(tables, head.snapshot, newest_epochs(tables)):
             lacking = manifest.epoch
             publish(tables, manifest)
     except Refused as error:

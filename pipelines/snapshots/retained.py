@@ -1,8 +1,8 @@
 """Snapshots that stay: the newest by number, and of the older ones one an hour until they reach an age.
 
 Only streams make so many that they are thinned out: epochs of a backfill, restores and the like stay each, since an
-interval that is run again starts from the snapshot before it. A snapshot on a line that was left can be restored only
-with every epoch since the fork, so it stays together with them, or goes.
+interval that is run again starts from the snapshot before it. The results of a line that was left come back whole only
+with every epoch since the fork, so these stay as long as one of the newest snapshots needs them.
 """
 
 from __future__ import annotations
@@ -67,25 +67,25 @@ def retained(entries: Sequence[SnapshotEntry], line: Line, retention: Retention,
         now: int64 epoch milliseconds.
     """
     by_epoch = {entry.epoch: entry for entry in reversed(entries)}
-    led_to = {entry.version: set(_since_fork(entry, line, by_epoch)) for entry in entries}
-    restorable = [entry for entry in entries if None not in led_to[entry.version]]
-    kept: set[int | None] = set()
-    for entry in restorable[: retention.snapshots]:
-        # A line that was left just now can be gone back to.
-        kept |= {entry.version, *led_to[entry.version]}
-    kept |= {entry.version for entry in _by_age(restorable, line, retention.oldest_snapshot(now))}
-    return {entry.version for entry in restorable if entry.version in kept and kept >= led_to[entry.version]}
+    kept = {entry.version for entry in _by_age(entries, retention.oldest_snapshot(now))}
+    for entry in entries[: retention.snapshots]:
+        chain = set(_since_fork(entry, line, by_epoch))
+        kept |= {entry.version} | (
+            {version for version in chain if version is not None} if None not in chain else set()
+        )
+    return kept
 
 
-def _by_age(entries: Iterable[SnapshotEntry], line: Line, oldest: Millis) -> Iterator[SnapshotEntry]:
-    """Of what is young enough: everything that is not thinned out, and of a stream the newest of each hour."""
+def _by_age(entries: Iterable[SnapshotEntry], oldest: Millis) -> Iterator[SnapshotEntry]:
+    """Of what is young enough: everything that is not thinned out, and of each timeline the newest of each hour."""
     hours = set()
     for entry in entries:
         if entry.committed_at < oldest:
             continue
+        hour = (entry.manifest["timeline"], entry.committed_at // HOUR)
         if entry.manifest["kind"] not in THINNED:
             yield entry
-        elif is_on(line, entry.epoch) and (hour := entry.committed_at // HOUR) not in hours:
+        elif hour not in hours:
             hours.add(hour)
             yield entry
 

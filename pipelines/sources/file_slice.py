@@ -178,6 +178,6 @@ class FileSlice:
             ) from error
         except (OSError, pa.ArrowException) as error:
             raise Refused(
-                f"source table {self.table}: file {part.path} can't be read: {in_words(error)}. If Spark can read it, give "
-                "the pipeline's DeltaSource reader='spark'"
+                f"source table {self.table}: file {part.path} can't be read: {in_words(error)}. If Spark can read it, "
+                "give the pipeline's DeltaSource reader='spark'"
             ) from error

@@ -133,7 +133,8 @@ class SourceFrames:
         kept = F.coalesce(F.expr(self._input.where), F.lit(False))
         if self._input.watermark_from == "kept":
             return frame.withColumn(STATUS, F.when(kept, status).otherwise(DROPPED))
-        timely = F.coalesce(self._status(frame, committed, with_keys=False) == OK, F.lit(False))
+        of_time = (rejects.NULL_TIMESTAMP, rejects.OUT_OF_RANGE, rejects.AHEAD)
+        timely = ~self._status(frame, committed, with_keys=False).isin(*of_time)
         judged = frame.withColumn(STATUS, F.when(kept, status).when(timely, DROPPED).otherwise(_UNTIMELY))
         untimely = F.col(STATUS) == _UNTIMELY
         time = F.when(~untimely, F.col(TIME))

@@ -6,7 +6,7 @@ rows can't. Such a row goes to table `rejects`, whichever operator computes, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pipelines.pipeline import Input, Pipeline
 from windowing.assigners import GapColumn
@@ -36,7 +36,7 @@ def columns_read(pipeline: Pipeline, one: Input, derived: Sequence[str]) -> list
         derived: the columns after `columns=`.
     """
     windows: object = pipeline.compute
-    if isinstance(windows, Windows) and windows.process is None and hasattr(windows.aggregate, "items"):
+    if isinstance(windows, Windows) and windows.process is None and isinstance(windows.aggregate, Mapping):
         read = {column for aggregate in windows.aggregate.values() for column in aggregate.columns}
     else:
         read = set(derived if one.uses is None else one.uses)

@@ -112,7 +112,7 @@ class SourceColumns:
             judge(rejects.AHEAD, times > part.committed + self.max_ahead)
         limited = [name for name in self.limited if name in table.column_names]
         if self.gap in limited:
-            gaps = table[self.gap].cast(pa.float64(), safe=False)
+            gaps = table[self.gap].cast(pa.int64())
             if gaps.null_count:
                 judge(rejects.NULL_GAP, _flags(gaps.is_null()))
             judge(rejects.GAP_OUT_OF_RANGE, ~_within(gaps, 1, LONGEST_GAP + 1))

@@ -10,6 +10,7 @@ import json
 
 from deltalake.exceptions import DeltaError
 
+from pipelines.errors import Refused
 from pipelines.tables.pipeline_tables import ALL, PipelineTables
 
 FOLDER = "damaged"
@@ -22,28 +23,53 @@ def set_aside_damaged(tables: PipelineTables) -> list[str]:
 
     Returns:
         A sentence for each table, empty where every table opens.
+
+    Raises:
+        Refused: a table can't be opened even so.
     """
     return [told for table in ALL if (told := _set_aside(tables, table)) is not None]
 
 
 def _set_aside(tables: PipelineTables, table: str) -> str | None:
     path = tables.path(table)
-    if not tables.warehouse.exists(path):
+    log, moved = f"{path}/_delta_log", list[str]()
+    while tables.warehouse.exists(path) and not _opens(tables, table):
+        damaged = _from_first_damaged(tables, table) or _newest_checkpoint(tables, table)
+        if not damaged:
+            raise Refused(
+                f"table {path} can't be opened, and no entry of its log can be set aside so that it would. Put its "
+                "folder back from a copy; or move it away: then the table counts as gone, and the next command names "
+                "the way on"
+            )
+        # The newest first: whenever this ends, no version is left out of the middle.
+        for name in reversed(damaged):
+            tables.warehouse.copy_file(log, name, f"{log}/{FOLDER}", name)
+            tables.warehouse.delete_file(log, name)
+        moved += damaged
+    if not moved:
         return None
+    return f"{len(moved)} files of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(moved)}"
+
+
+def _opens(tables: PipelineTables, table: str) -> bool:
     try:
-        tables.warehouse.open(path)
+        tables.warehouse.open(tables.path(table))
     except DeltaError:
-        damaged = _from_first_damaged(tables, table)
-    else:
-        return None
-    log = f"{path}/_delta_log"
-    # The newest first: whenever this ends, no version is left out of the middle.
-    for name in reversed(damaged):
-        tables.warehouse.copy_file(log, name, f"{log}/{FOLDER}", name)
-        tables.warehouse.delete_file(log, name)
-    if not damaged:
-        return None
-    return f"{len(damaged)} entries of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(damaged)}"
+        return False
+    return True
+
+
+def _newest_checkpoint(tables: PipelineTables, table: str) -> list[str]:
+    """The newest checkpoint, where the entries since the one before it are all there; nothing elsewhere."""
+    names = tables.warehouse.names(f"{tables.path(table)}/_delta_log")
+    checkpoints = sorted({int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name})
+    if not checkpoints:
+        return []
+    before = checkpoints[-2] if len(checkpoints) > 1 else -1
+    if not all(f"{version:020d}.json" in names for version in range(before + 1, checkpoints[-1] + 1)):
+        return []
+    newest = f"{checkpoints[-1]:020d}.checkpoint"
+    return [name for name in sorted(names) if name.startswith(newest) or name == "_last_checkpoint"]
 
 
 def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:

@@ -203,8 +203,8 @@ def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None
 def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
     """What the newest check of an epoch left for the next to go on from."""
     rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()
-    proofs = rows["proof"].drop_null() if "proof" in rows.column_names else ()
-    return str(proofs[0]) if len(proofs) else None
+    proofs = rows["proof"].drop_null().to_pylist() if "proof" in rows.column_names else []
+    return str(proofs[0]) if proofs else None
 
 
 def state_of(rows: pa.Table) -> str:

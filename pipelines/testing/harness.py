@@ -43,7 +43,7 @@ from pipelines.snapshots.manifest import PartitionWatermark, Shard
 from pipelines.sources.columns import DROPPED, OK
 from pipelines.sources.interleave import interleaved
 from pipelines.storage import Warehouse
-from pipelines.tables import late, results, state
+from pipelines.tables import late, rejects, results, state
 from pipelines.tables.columns import to_delta
 from pipelines.testing.rows import (
     Derive,
@@ -257,7 +257,8 @@ class PipelineHarness:
             if self._derived(number, row) is None:
                 time = event_millis(one.input.source, row[one.input.source.timestamp])
                 keyed = {**row, **dict.fromkeys(one.input.key, "")}
-                if time is not None and status(self.bound, keyed, time, commit.time, one) == OK:
+                judged = status(self.bound, keyed, time, commit.time, one)
+                if time is not None and judged not in (rejects.OUT_OF_RANGE, rejects.AHEAD):
                     found.append((time, row))
         return found
 

@@ -209,8 +209,11 @@ def _state(row: StateRow) -> str | None:
         held = [value for values in row.contents for value in values or ()]
         return f"{row.key} {row.side} {held} @ {row.window.start}"
     if row.window is None:
-        held = " ".join(f"{name}={value}" for name, value in (row.user_state or {}).items())
-        return f"{row.key} {held}" if held else None
+        held = [f"{name}={value}" for name, value in (row.user_state or {}).items()]
+        if row.contents is not None:
+            times, values = row.contents
+            held.append("waits: " + ", ".join(f"{v} @ {t}" for t, v in zip(times, values, strict=True)))
+        return f"{row.key} {' '.join(held)}" if held else None
     if row.state_window is None:
         return None
     return f"{row.key} {_window(row.window)} {_contents(row)}"

@@ -37,7 +37,7 @@ ROTTEN_LOG = DeltaError(
 START = PythonException(
     "An error occurred while calling o3847.start.\n: org.apache.spark.SparkException: the query can't start\n"
     "\tat org.apache.spark.sql.Thing.start(Thing.scala:12)\nCaused by: java.lang.RuntimeException: wrapped\n"
-    "\tat java.base/java.io.Thing\n\t... 12 more\nCaused by: java.io.IOException: No space left on device\n\tat java.base"
+    "\tat java.base/java.io.Thing\n\t... 12 more\nCaused by: java.io.IOException: No space left on device\n"
 )
 
 NO_DAEMON = PythonException(

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from itertools import product
 from typing import Any, NamedTuple
 
 import datasketches
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from pipelines.epoch.steps import EventOrder
+from tests.property.world import INPUT, KEYS, ROWS, key_columns, times
 from tests.windowing.columnar.longest import Longest
 from windowing.aggregates import (
     AggregateColumns,
@@ -43,6 +44,7 @@ from windowing.aggregates import (
     Sum,
     Variance,
 )
+from windowing.aggregates.exact import SumOutOfRange
 from windowing.assigners import (
     CalendarEventTimeWindows,
     DynamicEventTimeSessionWindows,
@@ -58,70 +60,37 @@ from windowing.compute import Windows
 from windowing.keys import KeySchema
 from windowing.operators.window.snapshot import state_schema
 from windowing.panes import Accumulation, PanePolicy
+from windowing.state.rows import REST
 from windowing.testing.epochs import row_epoch
 from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "2000"))
 MAX_PARALLELISM = 16
 
-INPUT = pa.schema(
-    [
-        ("gap", pa.int64()),
-        ("n", pa.int64()),
-        ("x", pa.float64()),
-        ("f", pa.float32()),
-        ("s", pa.string()),
-        ("d", pa.decimal128(12, 2)),
-        ("b", pa.bool_()),
-        ("t", pa.timestamp("us", tz="UTC")),
-    ]
-)
 AGGREGATES = {
     "count": Count(),
-    "count_s": Count("s"),
+    "count_s": Count("é 日本"),
     "count_b": CountIf("b"),
-    "sum_n": Sum("n"),
-    "sum_x": Sum("x"),
-    "sum_d": Sum("d"),
-    "mean_x": Mean("x"),
-    "mean_d": Mean("d"),
-    "min_n": Min("n"),
-    "max_x": Max("x"),
-    "min_x": Min("x"),
-    "min_f": Min("f"),
-    "max_s": Max("s"),
-    "min_d": Min("d"),
-    "max_t": Max("t"),
-    "min_b": Min("b"),
-    "first_s": First("s"),
-    "last_x": Last("x"),
-    "first_d": First("d"),
-    "last_t": Last("t"),
-    "min_by": MinBy("s", "x"),
-    "max_by": MaxBy("x", "d"),
-    "list_x": CollectList("x"),
-    "list_s": CollectList("s"),
-    "set_x": CollectSet("x"),
-    "set_t": CollectSet("t"),
+    **{f"sum_{name}": Sum(name) for name in ("n", "N", "x", "`mixed`", "cents[2]", "wide", "tiny")},
+    **{f"mean_{name}": Mean(name) for name in ("N", "x", "`mixed`", "cents[2]", "wide", "Small")},
+    **{f"min_{name}": Min(name) for name in ("n", "x", "f", "cents[2]", "b", "an.int", "raw", "wall")},
+    **{f"max_{name}": Max(name) for name in ("x", "é 日本", "at time", "N", "day", "wide", "tiny")},
+    **{f"first_{name}": First(name) for name in INPUT.names if name not in ("gap", "N")},
+    **{f"last_{name}": Last(name) for name in INPUT.names if name != "gap"},
+    "min_by": MinBy("é 日本", "x"),
+    "max_by": MaxBy("x", "cents[2]"),
+    "max_by_int": MaxBy("raw", "an.int"),
+    **{f"list_{name}": CollectList(name) for name in ("x", "é 日本", "Small", "day", "raw")},
+    **{f"set_{name}": CollectSet(name) for name in ("x", "at time", "an.int", "wide", "wall")},
     "any_b": AnyTrue("b"),
     "all_b": AllTrue("b"),
-    "var_n": Variance("n"),
-    "var_d": Variance("d", sample=False),
+    **{f"var_{name}": Variance(name) for name in ("n", "N", "`mixed`")},
+    "var_d": Variance("cents[2]", sample=False),
     "dev_x": StandardDeviation("x"),
-    "distinct_s": ApproxCountDistinct("s"),
+    "distinct_s": ApproxCountDistinct("é 日本"),
     "distinct_x": ApproxCountDistinct("x", log_size=5),
     "median_x": ApproxQuantile("x", 0.5),
-}
-KEYS: dict[Any, list[Any]] = {
-    pa.string(): ["", "a", "ü€", None],
-    pa.int32(): [0, -1, 2**31 - 1, None],
-    pa.int64(): [0, -5, 2**60, 7],
-    pa.date32(): [date(1970, 1, 1), date(1969, 12, 31), date(2024, 2, 29), None],
-    pa.timestamp("us", tz="UTC"): [datetime(1970, 1, 1, tzinfo=UTC), datetime(2024, 2, 29, 1, 2, 3, 4, UTC)],
-    pa.decimal128(10, 2): [Decimal("0.00"), Decimal("-1.25"), None],
-    pa.decimal128(30, 2): [Decimal("0.00"), Decimal("-123456789012345678901234.25")],
-    pa.bool_(): [True, False, None],
-    pa.binary(): [b"", b"\x00\xff", None],
+    "median_N": ApproxQuantile("N", 0.5),
 }
 
 CALENDARS = [
@@ -131,19 +100,6 @@ CALENDARS = [
 ]
 CALENDAR_SCALE = 20 * 3_600_000
 """Milliseconds that one step of drawn times is for calendar windows, which a few steps must cross."""
-
-VALUES = {
-    "gap": [1, 5, 12, 3],
-    "n": [None, 0, 1, -5, 3, 2**40],
-    "x": [None, 0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 1e9],
-    "f": [None, 0.0, 1.5, -2.5, math.nan],
-    "s": [None, "", "a", "b", "é"],
-    "d": [None, Decimal("0.00"), Decimal("-1.25"), Decimal("9999999999.99")],
-    "b": [None, True, False],
-    "t": [None, *(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=s) for s in (-3, 0, 1))],
-}
-ROWS = [{name: values[i * (j + 1) % len(values)] for j, (name, values) in enumerate(VALUES.items())} for i in range(60)]
-"""Rows to draw from whole: drawing every value on its own costs more than running both operators."""
 
 
 class Event(NamedTuple):
@@ -184,7 +140,7 @@ def assigners(draw: st.DrawFn) -> Any:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
+    chosen = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     assigner = draw(assigners())
     scale = CALENDAR_SCALE if isinstance(assigner, CalendarEventTimeWindows) else 1
     triggers: list[Trigger | None] = [None, EventTimeTrigger(), PurgingTrigger(EventTimeTrigger())]
@@ -198,18 +154,17 @@ def cases(draw: st.DrawFn) -> Case:
         accumulation=accumulation,
         aggregate=draw(
             st.sampled_from(
-                [AggregateColumns.of({name: AGGREGATES[name] for name in names}, INPUT)] * 9 + [Longest("s")]
+                [AggregateColumns.of({name: AGGREGATES[name] for name in chosen}, INPUT)] * 9 + [Longest("é 日本")]
             )
         ),
     )
-    kinds = draw(st.lists(st.sampled_from(list(KEYS)), min_size=0, max_size=2))
-    key = KeySchema(tuple(f"k{i}" for i in range(len(kinds))), tuple(kinds))
+    names, kinds = draw(key_columns())
+    key = KeySchema(names, kinds)
     possible = list(product(*(KEYS[kind] for kind in kinds)))
     keys = possible[draw(st.integers(0, len(possible) - 1)) :][:3]
     # Small numbers, so that times tie, sessions touch and windows are shared; key 0 is hot.
-    times = st.integers(-20, 60).map(lambda time: time * scale)
     keys_of = st.sampled_from([0, 0, *range(len(keys))])
-    events = st.builds(Event, keys_of, times, st.sampled_from(ROWS))
+    events = st.builds(Event, keys_of, draw(times(scale)), st.sampled_from(ROWS))
     commits = draw(st.lists(st.lists(events, max_size=8), min_size=1, max_size=4))
     steps = draw(st.lists(st.integers(-5, 30), min_size=len(commits), max_size=len(commits)))
     watermarks = ((np.cumsum(steps) + draw(st.integers(-30, 10))) * scale).tolist()
@@ -283,7 +238,14 @@ def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_ope
     for epoch in epochs_of(case):
         if case.swap:
             by_row, by_columns = by_columns, by_row
-        expected = row_epoch(case.windows, schema, panes, MAX_PARALLELISM, epoch.elements, by_row, epoch.timeline)
+        try:
+            expected = row_epoch(case.windows, schema, panes, MAX_PARALLELISM, epoch.elements, by_row, epoch.timeline)
+        except SumOutOfRange as error:
+            # Which window is met first is not the same; that a result leaves its type is.
+            event("a sum leaves its type")
+            with pytest.raises(SumOutOfRange, match=f"the sum of column {re.escape(repr(error.arguments[0]))}"):
+                columnar.run(epoch.elements, by_columns, epoch.timeline)
+            return
         came = columnar.run(epoch.elements, by_columns, epoch.timeline)
         assert_same(expected, came)
         event(f"all by arrays: {came.rows_by_row == 0}")
@@ -303,7 +265,13 @@ def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case
         # The order of elements within a commit shows here (BoundPipeline.may_split_commits), so none is cut.
         ends = np.cumsum([len(events) for events in case.commits]).tolist()
         cuts = [cut for cut in case.cuts if cut in ends]
-    whole, parts = run_all(case._replace(cuts=[])), run_all(case._replace(cuts=cuts))
+    try:
+        whole = run_all(case._replace(cuts=[]))
+    except SumOutOfRange:
+        with pytest.raises(SumOutOfRange):
+            run_all(case._replace(cuts=cuts))
+        return
+    parts = run_all(case._replace(cuts=cuts))
     for name in ("panes", "late"):
         assert rows(pa.concat_tables([getattr(outcome, name) for outcome in parts])) == rows(getattr(whole[0], name))
     assert rows(parts[-1].state) == rows(whole[0].state)
@@ -322,7 +290,12 @@ def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_ti
     columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
     state = schema.to_table([], MAX_PARALLELISM)
     for epoch in epochs_of(case):
-        expected = columnar.run(epoch.elements, state, epoch.timeline)
+        try:
+            expected = columnar.run(epoch.elements, state, epoch.timeline)
+        except SumOutOfRange:
+            with pytest.raises(SumOutOfRange):
+                run_in_passes(columnar, epoch.elements, state, epoch.timeline, rows=rows_at_a_time)
+            return
         came = run_in_passes(columnar, epoch.elements, state, epoch.timeline, rows=rows_at_a_time)
         assert_same(expected, came)
         state = expected.state
@@ -332,7 +305,9 @@ def may_go_by_row(case: Case) -> bool:
     """Whether elements may need the row operator: those of sessions, and where windows fire early in event order."""
     windows = case.windows
     merges = isinstance(windows.assigner, MergingWindowAssigner)
-    return merges or (isinstance(windows.trigger, ContinuousEventTimeTrigger) and case.lag is not None)
+    # A sum may leave its type on the way to a result that fits.
+    sums = [f for f in getattr(windows.aggregate, "functions", ()) if f.rest_type == pa.int64()]
+    return merges or bool(sums) or (isinstance(windows.trigger, ContinuousEventTimeTrigger) and case.lag is not None)
 
 
 def run_all(case: Case) -> list[Outcome]:
@@ -359,7 +334,13 @@ def assert_same(expected: Outcome, came: Outcome) -> None:
 
 
 def rows(table: pa.Table) -> list[Any]:
-    """Rows in an order of their own, with doubles that equal others within 1e-9."""
+    """Rows in an order of their own, with doubles that equal others within 1e-9.
+
+    The rests of doubles are left out: what they hold shows in the results of later epochs, and their last bits depend
+    on the order of additions.
+    """
+    rests = [name for name in table.column_names if name.startswith(REST) and table[name].type == pa.float64()]
+    table = table.drop_columns(rests)
     return sorted((Row(row) for row in table.to_pylist()), key=repr)
 
 

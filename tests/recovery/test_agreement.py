@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import Refused
+from pipelines.snapshots import commit as commit_step
 from pipelines.snapshots import recovery
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.forget import forget
@@ -259,3 +260,42 @@ def test_what_readers_see_was_made_to_last_before(by_hand: ByHand, monkeypatch: 
     at_commit = synced.index("state log")
     assert {"state file", "results file", "late file"} <= set(synced[:at_commit])
     assert "results file" not in synced[at_commit:]
+
+
+@pytest.mark.parametrize("table", ["state", "epochs"])
+def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_hand: ByHand, table: str) -> None:
+    hours(by_hand, *range(8, 19))
+    (checkpoint,) = Path(by_hand.tables.path(table), "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    with pytest.raises(Refused, match=r"can't be opened.*tidegate restore sessions latest"):
+        recover(by_hand.tables)
+    back_to(by_hand, "latest")
+    hours(by_hand, 19)
+    assert sessions(by_hand) == [*range(8, 19)]
+
+
+def test_a_log_that_nothing_can_mend_counts_as_gone_once_it_is_moved_away(by_hand: ByHand) -> None:
+    hours(by_hand, *range(8, 19))
+    by_hand.tables.shorten_log("results", by_hand.tables.open("results").version())
+    (checkpoint,) = Path(by_hand.tables.path("results"), "_delta_log").glob(f"{11:020d}.checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    with pytest.raises(Refused, match="move it away: then the table counts as gone"):
+        set_aside_damaged(by_hand.tables)
+    gone(by_hand, "results")
+    back_to(by_hand, "latest", [])
+    hours(by_hand, 19)
+    assert sessions(by_hand)[-1] == 18
+
+
+def test_tables_of_a_tidegate_that_did_not_say_what_they_hold_are_gone_on_from(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(commit_step, "PUBLISHED_BY", "what_nobody_reads")
+        hours(by_hand, 8, 9)
+    assert recovery.published_by(by_hand.head().handle) is None
+    hours(by_hand, 10)
+    told = recovery.published_by(by_hand.head().handle)
+    assert told is not None
+    assert told.before == {"results": 2, "late": 2, "rejects": 0, "epochs": 2}
+    assert sessions(by_hand) == [8, 9]

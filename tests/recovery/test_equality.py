@@ -105,6 +105,7 @@ PIPELINES = {
         compute=Windows(TumblingEventTimeWindows.of(2 * HOUR), CountTrigger.of(5), **SUMS)
     ),
     "a process function": hourly_pipeline(compute=KeyedProcess(Quiet())),
+    "a process function, elements as they come": hourly_pipeline(compute=KeyedProcess(Quiet(), time_sorted=False)),
     "processing time": hourly_pipeline(compute=Windows(TumblingProcessingTimeWindows.of(50 * MINUTE), **SUMS)),
 }
 

@@ -30,7 +30,7 @@ from windowing import (
 from windowing.evictors import Evictor
 from windowing.keys import KeySchema
 from windowing.panes import PanePolicy
-from windowing.state import MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
+from windowing.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from windowing.testing import co_process_harness, interval_join_harness, keyed_process_harness, window_harness
 from windowing.time import MAX_TIMESTAMP, to_millis
 from windowing.triggers import Trigger, TriggerResult
@@ -155,6 +155,41 @@ def test_a_process_function_gives_the_same_as_a_backfill_a_stream_and_after_a_re
     )
     large = [(row["user"], row["large"]["value"]) for row in lake.latest(batch).to_pylist() if row["output"] == "large"]
     assert sorted(large) == sorted((r.key, r.value["value"]) for r in records if getattr(r, "tag", "") == "large")
+
+
+class Spree(KeyedProcessFunction):
+    """The values of a user up to ten quiet minutes, as they came: only event order gives one answer."""
+
+    result_type = pa.struct([("values", pa.list_(pa.int64())), ("until", pa.timestamp("ms", tz="UTC"))])
+    values = ListStateDescriptor("values", pa.int64())
+    last = ValueStateDescriptor("last", pa.int64())
+
+    def states(self) -> list[Any]:
+        return [self.values, self.last]
+
+    def process_element(self, value: dict[str, Any], ctx: Any) -> None:
+        ctx.get_state(self.values).add(value["value"])
+        ctx.get_state(self.last).update(ctx.timestamp)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp + 600_000)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[dict[str, Any]]:
+        if timestamp == ctx.get_state(self.last).value() + 600_000:
+            yield {"values": ctx.get_state(self.values).get(), "until": timestamp}
+            ctx.get_state(self.values).clear()
+
+
+def test_a_function_that_sees_the_order_gives_in_a_stream_what_it_gives_in_a_backfill(
+    spark: SparkSession, lake: Lake
+) -> None:
+    for rows in cut(arrivals(4, 60), 2):
+        lake.append(*rows)
+    batch, stream = (pipeline(name, KeyedProcess(Spree())) for name in ("batch", "stream"))
+    lake.backfill(spark, batch, DAY0, END + timedelta(days=1))
+    assert len(lake.stream(spark, replace(stream, parallelism=3), maxFilesPerTrigger="1")) == 2
+    expected = results(lake, batch)
+    assert any(len(row["values"]) > 1 for row in lake.latest(batch).to_pylist())
+    assert results(lake, stream) == expected
+    assert conserved(lake.rows(stream, "epochs").to_pylist())
 
 
 class Balance(KeyedCoProcessFunction):

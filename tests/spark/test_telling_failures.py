@@ -57,7 +57,7 @@ class Command:
         self.process = subprocess.Popen(
             words,
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

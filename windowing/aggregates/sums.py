@@ -148,7 +148,7 @@ class _DoubleSum(VectorisedAggregate):
     def add(self, value: Any, accumulator: Total | None) -> Total | None:
         return self.merge(accumulator, value[self._column])
 
-    def merge(self, accumulator: Total | None, other: float | None) -> Any:
+    def merge(self, accumulator: Total | None, other: float | None) -> Total | None:
         if other is None:
             return accumulator
         return added(0.0 if accumulator is None else accumulator, other)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from windowing.compute import CoProcess
 from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
 from windowing.operators.counters import Counters
+from windowing.operators.held import ElementTypes
 from windowing.operators.process import ProcessCore, process_schema
 from windowing.operators.records import Record
 from windowing.operators.two_inputs import LEFT, RIGHT, TwoInputs, checked_side
@@ -32,7 +33,7 @@ def state_schema(
         left_type: Arrow type of the left elements, which may have to wait; None infers it.
         right_type: Arrow type of the right elements.
     """
-    types = {LEFT: left_type, RIGHT: right_type}
+    types: ElementTypes = {LEFT: left_type, RIGHT: right_type}
     return process_schema(process.function, key, types if process.time_sorted else None)
 
 

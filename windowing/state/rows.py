@@ -225,6 +225,10 @@ def _panes(raw: list[dict[str, Any]] | None) -> list[EmittedPane] | None:
 
 
 def _cells(cells: list[dict[str, Any] | None], declared: Sequence[tuple[str, pa.DataType]]) -> pa.Array:
+    for name, kind in declared:
+        # Arrow would take an int for a count of the column's unit, and a restored state would be another value.
+        if any(pa.types.is_temporal(leaf) for leaf in _leaves(kind)):
+            declared_values(f"state {name!r}", [cell and cell.get(name) for cell in cells], kind, takes_millis=False)
     return pa.array([cell or None for cell in cells], pa.struct(list(declared)))
 
 

@@ -106,6 +106,11 @@ class ColumnarByElement:
         """Timers and clocks, as the row operator would hold them."""
         return self._by_row().timers
 
+    @property
+    def next_event_time(self) -> Millis | None:
+        """When the next event-time timer is due, as the row operator would have it."""
+        return self._by_row().next_event_time
+
     def num_state_entries(self) -> int:
         """Number of non-empty state cells, as the row operator counts them."""
         return self._by_row().num_state_entries()

@@ -295,8 +295,10 @@ def test_an_extra_that_is_not_installed_is_named_with_what_installs_it(
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines() == [
-        f"tidegate: this needs the package {library}, which is not installed here: pip install 'tidegate[{extra}]', "
-        f"or in a checkout pip install '.[{extra}]'"
+        (
+            f"tidegate: this needs the package {library}, which is not installed here: "
+            f"pip install 'tidegate[{extra}]', or in a checkout pip install '.[{extra}]'"
+        )
     ]
 
 

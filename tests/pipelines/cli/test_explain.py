@@ -5,11 +5,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from pipelines import Pipeline
 from pipelines.explanation import explain
-from tests.lake import hourly_pipeline, session_pipeline
+from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
 from tests.pipelines.cli.project import Project
 from windowing import ContinuousEventTimeTrigger, CountTrigger
 
@@ -23,6 +25,19 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
     }
     assert [step["where"] for step in told["steps"]][:2] == ["driver", "Python task"]
     assert any("columns value" in step["does"] for step in told["steps"])
+
+
+@pytest.mark.parametrize(
+    ("partitioned", "where", "told"),
+    [([], "Python task", "read the files of events"), (["user"], "Spark", "the table is partitioned by user")],
+    ids=["plain", "partitioned"],
+)
+def test_it_says_who_reads_the_source_as_it_is(project: Project, partitioned: list[str], where: str, told: str) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows, partition_by=partitioned or None)
+    step = project.data("explain", "sessions")["steps"][1]
+    assert (step["where"], told in step["does"]) == (where, True), step
+    assert "where it is partitioned" not in step["does"]
 
 
 def test_people_read_it_as_a_table(project: Project) -> None:
@@ -48,8 +63,8 @@ def steps(pipeline: Pipeline, where: str) -> list[str]:
 def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
     assert steps(hourly_pipeline(parallelism=4), "Python task") == [
         (
-            "read the files of events: key user, time at, columns value; Spark reads them where the table is "
-            "partitioned, or has column mapping, deletion vectors or types of its own"
+            "read the files of events: key user, time at, columns value; the table is not there to be looked "
+            "at: Spark reads it where it is partitioned, or has column mapping, deletion vectors or types of its own"
         ),
         (
             "few rows are read by every shard, which keeps those of its key group, pmod(xxhash64(key), 128); many are "

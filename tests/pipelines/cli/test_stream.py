@@ -6,12 +6,13 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pipelines import session
 from pipelines.driver import system_clock
-from pipelines.lease import read_lease
+from pipelines.lease import Lease, read_lease
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
 from tests.recovery.without_spark import NoSpark, standing_in
@@ -132,3 +133,46 @@ def test_a_signal_while_spark_starts_ends_it_before_its_first_epoch_and_gives_th
     lease = read_lease(streaming.by_hand.tables)
     assert lease is not None
     assert not lease.is_alive(system_clock())
+
+
+def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_restores(
+    streaming: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of the schedule that unpausing started has the lease first."""
+    streaming.data(*NOW, "--max-files-per-epoch", "1")
+    scheduled = Lease(streaming.by_hand.tables, "stream --available-now", system_clock)
+    scheduled.__enter__()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            scheduled.__exit__(None, None, None)
+
+    monkeypatch.setattr("pipelines.cli.stream.time", SimpleNamespace(sleep=sleep, monotonic=lambda: float(len(slept))))
+    code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", "60")
+    assert (code, told.count("waiting for process"), len(slept)) == (0, 1, 3), told
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("holder", "patience", "looks"),
+    [
+        ("stream", "60", 0),
+        ("backfill", "60", 0),
+        ("stream --available-now", "5", 5),
+        ("stream --available-now", "0", 0),
+    ],
+    ids=["continuous", "backfill", "for too long", "without patience"],
+)
+def test_what_does_not_end_by_itself_or_in_time_is_not_waited_for(
+    streaming: Project, monkeypatch: pytest.MonkeyPatch, holder: str, patience: str, looks: int
+) -> None:
+    streaming.data(*NOW)
+    slept: list[float] = []
+    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(len(slept)))
+    monkeypatch.setattr("pipelines.cli.stream.time", clock)
+    with Lease(streaming.by_hand.tables, holder, system_clock):
+        code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", patience)
+    assert (code, f"({holder})" in told, len(slept)) == (4, True, looks), told
+    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}

@@ -1,7 +1,8 @@
-"""Elements that wait for the watermark, in snapshots: they move without events, and no change of the code loses them."""
+"""Elements that wait for the watermark, in snapshots: they move without events, and no changed code loses them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from pipelines import Pipeline
 from pipelines.binding import bind
+from pipelines.cli import cli
 from pipelines.errors import Refused
 from pipelines.lease import Lease
+from pipelines.reopen.selection import check_reopenable
 from pipelines.snapshots.compatibility import check_restorable, compare, ready
 from pipelines.snapshots.forget import forget
 from pipelines.snapshots.waiting import open_windows
@@ -84,6 +88,11 @@ def test_what_comes_when_the_watermark_has_reached_its_time_is_late(run: ByHand)
     assert manifest.counters["rows_out"] == 0
 
 
+def test_late_rows_of_a_function_are_not_reopened_and_the_way_out_is_a_larger_bound() -> None:
+    with pytest.raises(Refused, match="nothing takes its results back"):
+        check_reopenable(silent())
+
+
 def test_rows_out_counts_what_a_function_put_out(run: ByHand) -> None:
     rows = [(user, at("10:00"), value) for user in ("ann", "bob", "zoe") for value in (1, 2, 3)]
     manifest = run.epoch(*rows, watermark=at("11:00"))
@@ -104,6 +113,19 @@ def test_why_says_that_an_element_waits(run: ByHand) -> None:
     ((ann,), count) = open_windows(run.warehouse, run.head(), 0, to_millis(at("12:00")))
     assert (count, ann.next_event_time_timer) == (1, to_millis(at("10:00")))
     assert ann.reason.startswith("its function gets an element when the watermark reaches 2024-03-01 10:00:00; ")
+
+
+def test_snapshot_show_tells_how_many_wait(run: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.epoch(("ann", at("10:00"), 2), ("ann", at("09:00"), 1), watermark=at("08:00"))
+    (run.folder / "tidegate.toml").write_text(
+        'warehouse = "warehouse"\n[pipelines.quiet]\nobject = "quiet:quiet"\nstart = 2024-03-01T00:00:00Z\n'
+    )
+    monkeypatch.chdir(run.folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(cli, ["snapshot", "show", "quiet"])
+    assert "2 from 2024-03-01 09:00:00 on" in shown.output
+    told = json.loads(CliRunner().invoke(cli, ["snapshot", "show", "quiet", "--json"]).output)
+    assert told["windows"][0]["held_value"] == [1, 2]
 
 
 def test_a_snapshot_of_elements_as_they_came_goes_on_in_event_order(run: ByHand) -> None:

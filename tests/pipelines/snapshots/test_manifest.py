@@ -159,3 +159,13 @@ def test_an_epoch_that_touches_one_shard_leaves_the_files_of_the_others(tmp_path
     after = {file["path"] for file in by_hand.head().files}
     assert len(before) == 8
     assert len(before & after) == 7
+
+
+def test_a_field_that_is_rarely_set_is_written_only_then(by_hand: ByHand) -> None:
+    """An older tidegate refuses a manifest with a field that it does not know."""
+    manifest = two_epochs(by_hand)
+    assert "given_up" not in manifest.model_dump_json()
+    work = manifest.publish["results"].model_copy(update={"given_up": ("a.parquet",)})
+    given_up = manifest.model_copy(update={"publish": {**manifest.publish, "results": work}})
+    assert not work.is_empty
+    assert Manifest.parse(given_up.model_dump_json()) == given_up

@@ -15,9 +15,10 @@ from windowing.errors import IllegalArgument
 NOW = 1000 * HOUR
 
 
-def entry(epoch: int, hour: float, kind: str = "stream", parent: int | None = None) -> SnapshotEntry:
+def entry(epoch: int, hour: float, kind: str = "stream", parent: int | None = None, timeline: int = 1) -> SnapshotEntry:
     before = epoch - 1 if parent is None else parent
-    return SnapshotEntry(epoch * 2, int(hour * HOUR), {"epoch": epoch, "kind": kind, "parent": before or None})
+    told = {"epoch": epoch, "kind": kind, "parent": before or None, "timeline": timeline}
+    return SnapshotEntry(epoch * 2, int(hour * HOUR), told)
 
 
 def kept(entries: list[SnapshotEntry], snapshots: int, hours: float, line: Line | None = None) -> list[int]:
@@ -58,20 +59,23 @@ def test_epochs_of_a_backfill_stay_each() -> None:
     assert kept([entry(number, 999.5, "backfill") for number in range(1, 31)], 2, 24) == list(range(1, 31))
 
 
-def test_a_restore_between_epochs_of_a_stream_stays() -> None:
-    made = [entry(1, 999.1), entry(2, 999.2), entry(3, 999.3, "restore", parent=1), entry(4, 999.4), entry(5, 999.5)]
-    assert kept(made, 1, 24, line=((1, 1), (3, 5))) == [3, 5]
+def test_a_restore_stays_and_of_either_line_one_an_hour() -> None:
+    made = [entry(1, 999.1), entry(2, 999.2), entry(3, 999.3, "restore", parent=1, timeline=2)]
+    made += [entry(4, 999.4, timeline=2), entry(5, 999.5, timeline=2)]
+    assert kept(made, 1, 24, line=((1, 1), (3, 5))) == [2, 3, 5]
 
 
 def test_of_a_line_that_was_left_all_stay_while_one_of_the_newest_needs_them() -> None:
-    made = [*(entry(number, 999) for number in range(1, 8)), entry(8, 999, "restore", parent=1)]
+    made = [*(entry(number, 999) for number in range(1, 8)), entry(8, 999, "restore", parent=1, timeline=2)]
     assert kept(made, 3, 0, line=((1, 1), (8, 8))) == [2, 3, 4, 5, 6, 7, 8]
+    assert kept(made, 1, 0, line=((1, 1), (8, 8))) == [8]
 
 
-def test_a_line_that_was_left_and_can_not_be_restored_goes_and_does_not_count() -> None:
-    """Epoch 4 is gone, and what it published with it: nothing after it could be put back."""
+def test_a_line_that_can_not_come_back_whole_keeps_nothing_more() -> None:
+    """Epoch 4 is gone, and what it published with it: the rest of the line is restored without it, if at all."""
     made = [entry(number, 999) for number in (1, 2, 5, 6, 7)]
-    assert kept([*made, entry(8, 999, "restore", parent=2)], 3, 24, line=((1, 2), (8, 8))) == [1, 2, 8]
+    made += [entry(8, 999, "restore", parent=2, timeline=2)]
+    assert kept(made, 2, 0, line=((1, 2), (8, 8))) == [7, 8]
 
 
 def test_at_least_one_snapshot_stays_and_no_time_is_negative() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -17,12 +18,14 @@ from windowing import (
     IntervalJoin,
     KeyedProcess,
     KeyedProcessFunction,
+    Last,
     TumblingEventTimeWindows,
     WatermarkStrategy,
     Windows,
 )
 from windowing.errors import IllegalArgument
 from windowing.functions import AggregateFunction, ProcessWindowFunction
+from windowing.state import ValueStateDescriptor
 
 MS = pa.timestamp("ms", tz="UTC")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -185,3 +188,70 @@ def test_what_a_window_s_result_leaves_out_is_null() -> None:
     made.commit([row(0), row(20)], at=NOON)
     made.run()
     assert [told["n"] for told in made.results()] == [None]
+
+
+class Keeps(KeyedProcessFunction):
+    """Keeps whatever it is told to in state of a type."""
+
+    result_type = pa.struct([("n", pa.int8())])
+
+    def __init__(self, value: Any, kind: pa.DataType) -> None:
+        self.value = value
+        self.state = ValueStateDescriptor("since", kind)
+
+    def states(self) -> list[Any]:
+        return [self.state]
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.get_state(self.state).update(self.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (NOON_MILLIS, pa.timestamp("us", tz="UTC")),
+        ([NOON_MILLIS], pa.list_(MS)),
+        ({"at": NOON_MILLIS}, pa.struct([("at", MS)])),
+    ],
+)
+def test_an_int_in_a_timestamp_of_state_is_refused_since_a_restart_would_make_it_another_value(
+    value: Any, kind: pa.DataType
+) -> None:
+    made = harness(KeyedProcess(Keeps(value, kind), time_sorted=False))
+    made.commit([row(0)], at=NOON)
+    with pytest.raises(IllegalArgument, match=r"state 'since'.* keep one, or declare int64 for epoch milliseconds"):
+        made.run()
+
+
+@pytest.mark.parametrize(("value", "kind"), [(NOON, MS), (NOON_MILLIS, pa.int64())])
+def test_both_ways_out_of_it_hold(value: Any, kind: pa.DataType) -> None:
+    made = harness(KeyedProcess(Keeps(value, kind), time_sorted=False))
+    made.commit([row(0)], at=NOON)
+    made.run()
+    assert [kept["user_state"] for kept in made.state()] == [{"since": value}]
+
+
+def test_a_struct_has_no_first_and_as_a_text_it_has() -> None:
+    """The way out that the error names; what Spark's to_json does is done here in Python."""
+    columns = pa.schema([("user", pa.string()), ("at", pa.int64()), ("point", pa.struct([("x", pa.int64())]))])
+    common: dict[str, Any] = {
+        "name": "points",
+        "source": DeltaSource("events", timestamp="at", unit="ms"),
+        "key": ("user",),
+        "watermark": WatermarkStrategy.for_monotonous_timestamps(),
+    }
+    with pytest.raises(IllegalArgument, match=r'columns=\{"point_json": "to_json\(point\)"\}'):
+        PipelineHarness(
+            Pipeline(**common, compute=Windows(TumblingEventTimeWindows.of(10), aggregate={"p": Last("point")})),
+            columns,
+        )
+    windows = Windows(TumblingEventTimeWindows.of(10), aggregate={"p": Last("point_json")})
+    made = PipelineHarness(
+        Pipeline(**common, compute=windows, columns={"point_json": "to_json(point)"}),
+        columns,
+        derived=columns.append(pa.field("point_json", pa.string())),
+        derive=lambda row: {**row, "point_json": json.dumps(row["point"])},
+    )
+    made.commit([{"user": "ann", "at": at, "point": {"x": at}} for at in (1, 3, 20)], at=NOON)
+    made.run()
+    assert [told["p"] for told in made.results()] == ['{"x": 3}']

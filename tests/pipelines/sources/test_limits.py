@@ -1,0 +1,105 @@
+"""Rows whose gap is none, or that hold a time which Python can't, are rejected with a reason and end no run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import DeltaSource, Pipeline
+from pipelines.sources.columns import OK, TIME
+from pipelines.sources.file_measure import measure_files
+from pipelines.sources.file_slice import FilePart, FileSlice
+from pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
+from pipelines.sources.source_columns import SourceColumns
+from pipelines.storage import Warehouse
+from pipelines.tables import rejects
+from pipelines.testing import PipelineHarness
+from windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows
+from windowing.time import to_millis
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+MOMENT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("at", MOMENT),
+        ("gap", pa.int64()),
+        ("until", MOMENT),
+        ("wall", pa.timestamp("us")),
+        ("day", pa.date32()),
+    ]
+)
+GOOD: dict[str, Any] = {"user": "u", "at": to_millis(NOON) * 1000, "gap": 5, "until": 0, "wall": None, "day": 0}
+
+
+def files(folder: Path, rows: list[dict[str, Any]], **options: Any) -> FileSlice:
+    raw = [field.with_type(pa.int32() if pa.types.is_date(field.type) else pa.int64()) for field in SCHEMA]
+    raw[0] = SCHEMA.field("user")
+    table = pa.Table.from_pylist([GOOD | row for row in rows], schema=pa.schema(raw)).cast(SCHEMA)
+    pq.write_table(table, folder / "a.parquet", **options)
+    columns = SourceColumns(SCHEMA, "at", None, ("user",), ("gap", "until", "wall", "day"), True, 86_400_000, gap="gap")
+    part = FilePart("a.parquet", None, 0, to_millis(NOON))
+    return FileSlice(Warehouse(str(folder)), str(folder), columns, (part,))
+
+
+BAD = [
+    ({"gap": None}, rejects.NULL_GAP),
+    ({"gap": 0}, rejects.GAP_OUT_OF_RANGE),
+    ({"gap": -1}, rejects.GAP_OUT_OF_RANGE),
+    ({"gap": LONGEST_GAP + 1}, rejects.GAP_OUT_OF_RANGE),
+    ({"until": MICROS[1]}, rejects.VALUE_OUT_OF_RANGE),
+    ({"until": MICROS[0] - 1}, rejects.VALUE_OUT_OF_RANGE),
+    ({"wall": MICROS[1]}, rejects.VALUE_OUT_OF_RANGE),
+    ({"day": DAYS[1]}, rejects.VALUE_OUT_OF_RANGE),
+    ({"day": DAYS[0] - 1}, rejects.VALUE_OUT_OF_RANGE),
+    ({"gap": None, "until": MICROS[1]}, rejects.NULL_GAP),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), BAD)
+@pytest.mark.parametrize("statistics", [True, False])
+def test_such_a_row_is_counted_and_is_no_event(
+    tmp_path: Path, row: dict[str, Any], reason: str, statistics: bool
+) -> None:
+    found = files(tmp_path, [{}, row, {}], write_statistics=statistics)
+    measured = measure_files(found)
+    assert (measured.counts, measured.usable) == ({OK: 2, reason: 1}, 2)
+    assert len(pa.concat_tables(list(found.events()))[TIME]) == 2
+
+
+def test_the_first_and_the_last_that_python_holds_are_used(tmp_path: Path) -> None:
+    rows = [
+        {"gap": 1, "until": MICROS[0], "wall": MICROS[0], "day": DAYS[0]},
+        {"gap": LONGEST_GAP, "until": MICROS[1] - 1, "wall": MICROS[1] - 1, "day": DAYS[1] - 1},
+        {"until": None, "wall": None, "day": None},
+    ]
+    found = files(tmp_path, rows)
+    assert measure_files(found).counts == {OK: 3}
+    values = pa.concat_tables(list(found.events())).to_pylist()
+    assert values[0]["value_until"] == datetime(1, 1, 1, tzinfo=UTC)
+    assert values[1]["value_until"] == datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("gap", [None, 0, -5, LONGEST_GAP + 1])
+def test_a_pipeline_of_sessions_goes_on_over_a_gap_that_is_none(gap: int | None) -> None:
+    pipeline = Pipeline(
+        name="p",
+        source=DeltaSource("events", timestamp="at"),
+        key=("user",),
+        watermark=WatermarkStrategy.for_monotonous_timestamps(),
+        compute=Windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("gap")), aggregate={"n": Count()}),
+    )
+    harness = PipelineHarness(pipeline, pa.schema([SCHEMA.field(name) for name in ("user", "at", "gap")]))
+    rows = [("u", 0, 60_000), ("u", 1, gap), ("u", 2, 60_000), ("w", 600, 60_000)]
+    harness.commit(
+        [{"user": user, "at": NOON + timedelta(seconds=second), "gap": gap} for user, second, gap in rows], at=NOON
+    )
+    harness.run()
+    assert [row["n"] for row in harness.results()] == [2]
+    reason = rejects.NULL_GAP if gap is None else rejects.GAP_OUT_OF_RANGE
+    assert [row["reason"] for row in harness.rejected] == [reason]
