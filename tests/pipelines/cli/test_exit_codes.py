@@ -308,7 +308,7 @@ def test_a_damaged_log_is_refused_in_one_line_that_names_the_table(project: Proj
     (log / f"{1:020d}.json").write_text("{not json")
     code, told = project.tidegate("snapshot", "show", "sessions")
     assert code == 3
-    assert f"table {log.parent} can't be opened" in told
+    assert f"in the log of table {log.parent} is damaged" in told
     assert len(told.splitlines()) == 1
 
 
