@@ -82,8 +82,9 @@ def trusted_head(tables: PipelineTables) -> Snapshot | None:
 
 
 def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
-    head = read_snapshot(tables)
+    # The tables before the head: a driver that is at work meanwhile moves the head first.
     newest = newest_epochs(tables)
+    head = read_snapshot(tables)
     check_agreement(tables, head, newest)
     return head, newest
 
