@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from pipelines import Pipeline
@@ -29,6 +30,7 @@ from windowing import (
     Windows,
 )
 from windowing.assigners import WindowAssigner
+from windowing.columnar.plan import OperatorChoice
 from windowing.time import MIN_TIMESTAMP, to_millis
 from windowing.triggers import EventTimeTrigger
 
@@ -190,21 +192,21 @@ LATER = [("ann", at("10:30"), 100), ("bob", at("10:40"), 200)]
 
 
 def lasting(kind: str, minutes: int) -> Pipeline:
-    """Windows of one kind with an allowed lateness; those that are reduced go through the row operator."""
+    """Windows of one kind with an allowed lateness."""
     lateness = {"allowed_lateness": minutes * MINUTE}
     if kind == "sessions":
         return session_pipeline(**lateness)  # type: ignore[arg-type]
-    if kind == "reduced":
-        return hourly_pipeline(compute=Windows(TumblingEventTimeWindows.of(HOUR), reduce=summed, **lateness))  # type: ignore[arg-type]
-    sizes: dict[str, WindowAssigner] = {
-        "tumbling": TumblingEventTimeWindows.of(HOUR),
-        "sliding": SlidingEventTimeWindows.of(HOUR, 20 * MINUTE),
-    }
-    return over(sizes[kind], **lateness)
+    if kind == "sliding":
+        return over(SlidingEventTimeWindows.of(HOUR, 20 * MINUTE), **lateness)
+    return over(TumblingEventTimeWindows.of(HOUR), **lateness)
 
 
-def summed(left: dict[str, object], right: dict[str, object]) -> dict[str, object]:
-    return {**left, "value": left["value"] + right["value"]}  # type: ignore[operator]
+@pytest.fixture
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kind of windows; those that go row by row are tumbling windows in the other operator."""
+    if request.param == "row by row":
+        monkeypatch.setattr("pipelines.epoch.shard.choose_operator", lambda compute: OperatorChoice(False, "a test"))
+    return str(request.param)
 
 
 def went_on(folder: Path, kind: str, before: int, after: int, older: bool = False) -> Arrivals:
@@ -232,7 +234,7 @@ def forget_what_was_closed(by_hand: ByHand) -> None:
 
 @pytest.mark.parametrize("older", [False, True], ids=["recorded", "as older versions left it"])
 @pytest.mark.parametrize(("before", "after"), [(0, 600), (30, 600)])
-@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "reduced"])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
 def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
     tmp_path: Path, kind: str, before: int, after: int, older: bool
 ) -> None:
@@ -245,8 +247,6 @@ def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
     # What is closed stays so, however many epochs of the new code came.
     arrivals.commit(("ann", at("10:50"), 400), watermark=at("13:40"))
     assert sorted(arrivals.by_hand.rows("late")["value"].to_pylist()) == [100, 200, 400]
-    if kind == "reduced":
-        return
     assert arrivals.reopen() is not None
     arrivals.commit(("ann", at("10:55"), 1), watermark=at("13:50"))
     assert len(arrivals.by_hand.rows("late")) == 3, (
@@ -256,7 +256,7 @@ def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
     assert arrivals.final() == arrivals.in_event_order()
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "reduced"])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
 def test_windows_that_end_after_the_change_are_open_for_the_new_lateness(tmp_path: Path, kind: str) -> None:
     arrivals = went_on(tmp_path, kind, 0, 600)
     arrivals.commit(("ann", at("15:10"), 1), watermark=at("18:00"))
@@ -276,15 +276,15 @@ def test_a_lateness_that_stays_closes_nothing_more(tmp_path: Path) -> None:
     assert not arrivals.by_hand.rows("late").num_rows
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "sessions", "reduced"])
+@pytest.mark.parametrize("kind", ["tumbling", "sessions", "row by row"], indirect=True)
 def test_the_tests_of_closed_windows_find_an_operator_that_forgets_them(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.epoch.plan.closed_by", lambda *snapshot: MIN_TIMESTAMP)
     arrivals = went_on(tmp_path, kind, 0, 600)
     assert not arrivals.by_hand.rows("late").num_rows
-    shown = results.latest(arrivals.by_hand.rows("results"), ("user",))
-    assert set(shown["epoch"].to_pylist()) == {2}, "a window of one element replaced the published one"
+    published = arrivals.by_hand.rows("results").filter(pc.field("epoch") == 2)
+    assert published["events"].to_pylist() == [1, 1], "windows of one element stand in for those that were published"
 
 
 def test_a_manifest_says_what_is_closed_only_where_a_lateness_was_allowed(tmp_path: Path) -> None:
