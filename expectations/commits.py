@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pipelines.storage import active_files
 from pipelines.tables import state
 from pipelines.tables.checksum import add_up, checksum_of
-from pipelines.tables.files import CHECKSUM
+from pipelines.tables.files import CHECKSUM, epoch_of
 from pipelines.tables.pipeline_tables import PipelineTables
 from pipelines.tables.table_log import TableLog
 
@@ -105,8 +105,21 @@ class _Trail:
         self._take(version, actions)
         self.present -= {unquote(action["remove"]["path"]) for action in actions if "remove" in action}
         self.present |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
-        if self.table == state.NAME and isinstance(snapshot := _told(actions).get("tidegate"), dict):
-            self._take_snapshot(snapshot)
+        if isinstance(told := _told(actions).get("tidegate"), dict):
+            if self.table == state.NAME:
+                self._take_snapshot(told)
+            else:
+                self._take_published(told)
+
+    def _take_published(self, told: dict[str, Any]) -> None:
+        """A new timeline takes away what came after its parent: of that nothing is missing any more."""
+        parent = told.get("parent") or 0
+        if parent == told["epoch"] - 1:
+            return
+        for path in self.expected.keys() - self.present:
+            written = epoch_of(path)
+            if written is not None and parent < written < told["epoch"]:
+                del self.expected[path]
 
     def _take_snapshot(self, snapshot: dict[str, Any]) -> None:
         """A restore goes back to a snapshot as it was: of what was lost since nothing is missing any more."""

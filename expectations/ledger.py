@@ -6,7 +6,7 @@ A row that was lost or came twice stands out here, whichever table it was in. Wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -139,7 +139,10 @@ class Contents:
 
 
 class Taken(NamedTuple):
-    """Elements that windows took up to an epoch, and those of them that final windows held, each once for a window."""
+    """Elements that windows took up to an epoch, and those of them that final windows show or that no pane ever showed.
+
+    What is final counts once for each window of an element.
+    """
 
     taken: int
     final: int
@@ -166,10 +169,16 @@ def snapshot_entries(
     if before is None and not is_whole(made, manifest.line):
         # Rows of old epochs don't stay for ever, and nothing else tells how many elements they took.
         return
-    by_range = _taken(made) if before is None else None
+    by_range = _by_range(made, ("on_time", "reopened")) if before is None else None
+    unseen = _by_range(made, ("never_emitted",))
     for first, last, _ in ranges if by_range is not None else [(0, manifest.max_parallelism - 1, {})]:
         elements = int(contents.elements[first : last + 1].sum()) + (0 if before is None else before.final)
-        inside = taken_in_all(made, before) if by_range is None else int(by_range[first : last + 1].sum())
+        if by_range is None or unseen is None:
+            elements += never_emitted(made)
+            inside = taken_in_all(made, before)
+        else:
+            elements += int(unseen[first : last + 1].sum())
+            inside = int(by_range[first : last + 1].sum())
         yield Entry(manifest.epoch, ELEMENTS, first, last, inside * shape.multiplicity, elements)
 
 
@@ -189,6 +198,11 @@ def taken_in_all(made: pa.Table, before: Taken | None = None) -> int:
     reopened = pc.sum(made["reopened"]).as_py() if "reopened" in made.column_names else 0
     new = int(pc.sum(made["on_time"]).as_py() or 0) + int(reopened or 0)
     return new + (0 if before is None else before.taken)
+
+
+def never_emitted(made: pa.Table) -> int:
+    """Elements in windows that went away before a pane showed them, once for each window."""
+    return int(pc.sum(made["never_emitted"]).as_py() or 0) if "never_emitted" in made.column_names else 0
 
 
 def frame_of(entries: list[Entry]) -> pd.DataFrame:
@@ -215,15 +229,15 @@ def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
     return [(0, manifest.max_parallelism - 1, manifest.counters)]
 
 
-def _taken(made: pa.Table) -> Ints | None:
-    """Elements that windows took since the beginning, spread over key groups; None unless ranges never changed."""
+def _by_range(made: pa.Table, names: Sequence[str]) -> Ints | None:
+    """The sum of counters since the beginning, spread over key groups; None unless ranges never changed."""
     if "shards" not in made.column_names or made["shards"].null_count:
         return None
     rows = made["shards"].to_pylist()
     if len({tuple((shard["first"], shard["last"]) for shard in shards) for shards in rows}) != 1:
         return None
-    taken = np.zeros(max(shard["last"] for shard in rows[0]) + 1, dtype=np.int64)
+    counted = np.zeros(max(shard["last"] for shard in rows[0]) + 1, dtype=np.int64)
     for shards in rows:
         for shard in shards:
-            taken[shard["first"]] += (shard["on_time"] or 0) + (shard.get("reopened") or 0)
-    return taken
+            counted[shard["first"]] += sum(shard.get(name) or 0 for name in names)
+    return counted

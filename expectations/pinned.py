@@ -12,7 +12,16 @@ import pyarrow.compute as pc
 
 from expectations.fresh import fresh_windows, interval_since
 from expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
-from expectations.ledger import ELEMENTS, Entry, Erased, RowCounts, frame_of, snapshot_entries, taken_in_all
+from expectations.ledger import (
+    ELEMENTS,
+    Entry,
+    Erased,
+    RowCounts,
+    frame_of,
+    never_emitted,
+    snapshot_entries,
+    taken_in_all,
+)
 from expectations.proof import Proof
 from expectations.restored import restored
 from expectations.scope import Scope, scope_of
@@ -169,7 +178,9 @@ def pin(
             watermark=manifest.watermark,
             lateness=read.lateness,
             taken=taken_in_all(scope.new_epochs, before) if tells else None,
-            final=read.final + (0 if before is None else before.final) if tells else None,
+            final=read.final + never_emitted(scope.new_epochs) + (0 if before is None else before.final)
+            if tells
+            else None,
         ),
     )
 

@@ -101,6 +101,7 @@ def _explains_sliding(pinned: Pinned, shape: WindowShape) -> bool:
     multiplicity = shape.multiplicity
     return (
         shape.count is not None
+        and not shape.may_lose_data
         and multiplicity is not None
         and multiplicity > 1
         and pinned.manifest.order == "event"

@@ -19,7 +19,7 @@ from windowing.assigners import (
 from windowing.compute import Windows
 from windowing.panes import Accumulation
 from windowing.time import Millis
-from windowing.triggers import EventTimeTrigger
+from windowing.triggers import CountTrigger, EventTimeTrigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ class WindowShape:
         is_merging: whether windows can grow and merge.
         is_event_time: whether they end by the watermark.
         lateness: how long after its end a window still takes elements.
-        count: name of a result column that counts the elements of a window, where every element of it is in there.
+        count: name of a result column that counts the elements of a window, where each of them is in there or is
+            counted as never emitted.
+        may_lose_data: whether elements of a window may go away before a pane shows them.
     """
 
     size: Millis | None
@@ -45,6 +47,7 @@ class WindowShape:
     is_event_time: bool
     lateness: Millis
     count: str | None
+    may_lose_data: bool = False
 
     @property
     def multiplicity(self) -> int | None:
@@ -83,12 +86,15 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
         assigner.is_event_time,
         windows.lateness,
         _count_of_all_elements(windows),
+        windows.may_lose_data,
     )
 
 
 def _count_of_all_elements(windows: Windows) -> str | None:
     """A column that counts every element: only where nothing is purged or evicted before the end."""
     is_plain = windows.trigger is None or isinstance(windows.trigger, EventTimeTrigger)
+    # A session that grew takes back the pane that showed its elements: then nothing tells how many are shown.
+    is_plain |= type(windows.trigger) is CountTrigger and not isinstance(windows.assigner, MergingWindowAssigner)
     accumulates = windows.accumulation is not Accumulation.DISCARDING
     if not (is_plain and accumulates and windows.evictor is None and isinstance(windows.aggregate, Mapping)):
         return None

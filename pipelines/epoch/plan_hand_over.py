@@ -22,13 +22,13 @@ from pipelines.epoch.plan_commits import measure
 from pipelines.epoch.seen_events import SeenEvents
 from pipelines.errors import Refused
 from pipelines.shards import cut_shards
-from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.head import Snapshot, lineage
 from pipelines.snapshots.manifest import Manifest
 from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
 from pipelines.sources.file_measure import measure_files
 from pipelines.sources.source import Source
 from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis, show_millis
+from windowing.time import MAX_TIMESTAMP, Millis, show_millis
 
 
 def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:
@@ -42,9 +42,18 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         shards: how many shards to cut the key groups into.
 
     Raises:
-        Refused: intervals behind the head were to be run again, or the pinned version can't be read any more.
+        Refused: the input has ended, intervals behind the head were to be run again, or the pinned version can't be
+            read any more.
     """
     bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
+    if manifest.watermark == MAX_TIMESTAMP:
+        line = (entry.manifest for entry in lineage(tables, manifest.epoch))
+        before = next((told["epoch"] for told in line if told["watermark"] != MAX_TIMESTAMP), "EPOCH")
+        raise Refused(
+            f"pipeline {pipeline.name!r} can't go on as a stream: its input has ended at epoch {manifest.epoch}, so "
+            "all that comes would be late. Go back to before the end with "
+            f"`tidegate restore {pipeline.name} {before}`, then start the stream"
+        )
     if manifest.stale:
         first = min(manifest.stale, key=lambda interval: interval.start)
         again = f"--start '{show_millis(first.start)}' --end '{show_millis(first.end)}' --and-following"

@@ -172,7 +172,8 @@ class TableLog:
         # One that stands alone already has a checkpoint of ours. One that Delta wrote may hold tombstones.
         for version in sorted({since, head} | (alone & recent)):
             self.write_checkpoint(version)
-        self.tables.warehouse.make_durable(self.folder)
+            # Entries that go must not be all that a power loss would have left.
+            self.tables.warehouse.make_commit_durable(self.tables.path(self.table), version)
         for version in reversed(self.versions):
             if version < since and version not in alone:
                 self.tables.warehouse.delete_file(self.folder, f"{version:020d}{_ENTRY}")

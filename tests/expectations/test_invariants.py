@@ -28,6 +28,8 @@ from tests.expectations.quality_lake import (
     sliding_lake,
     waiting_lake,
 )
+from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
+from tests.expectations.test_planted_commits import PLANTED as COMMITTED
 
 MINUTE = timedelta(minutes=1)
 
@@ -170,6 +172,16 @@ PLANTED = [
     *((session_lake, *planted) for planted in IN_SESSIONS),
     *((sliding_lake, *planted) for planted in IN_SLIDING),
 ]
+IN_PRODUCTS_TABLES = {
+    OURS,
+    SAME_ROWS,
+    REWRITTEN,
+    ("panes", "expect_window_ids_to_name_their_windows"),
+    ("panes", "expect_final_at_to_fit_the_bounds"),
+    ("lines", "expect_epochs_to_be_of_the_line"),
+    ("state", "expect_keys_to_hash_to_their_group"),
+}
+"""Planted in test_planted_commits.py: rows made here by hand have no commits."""
 AFTER_A_RESTORE = {("restored state", "expect_state_to_match_checksums")}
 """Planted in test_products_tables.py, in what a restore gave back."""
 
@@ -195,7 +207,10 @@ def test_no_rule_comes_without_its_planted_error(tmp_path: Path) -> None:
         restored = pd.DataFrame([(0, "kept", "given back")], columns=list(COLUMNS))
         for suite in suites(replace(pinned, restored=restored)):
             rules |= {(suite.table, expectation.expectation_type) for expectation in suite.expectations}
-    assert rules == {(suite, expectation) for _, _, suite, expectation in PLANTED} | AFTER_A_RESTORE
+    planted = {(suite, expectation) for _, _, suite, expectation in PLANTED}
+    there = {rule for _, found in COMMITTED for rule in found} | {OURS, SAME_ROWS, REWRITTEN}
+    assert there >= IN_PRODUCTS_TABLES
+    assert rules == planted | IN_PRODUCTS_TABLES | AFTER_A_RESTORE
 
 
 def test_in_arrival_order_sessions_that_overlap_only_mark_the_run(tmp_path: Path) -> None:
@@ -229,7 +244,16 @@ def test_a_merge_goes_on_from_the_larger_pane_number(tmp_path: Path) -> None:
     lake = session_lake()
     first, second = dict(lake.panes[0]), dict(lake.panes[2])
     late_pane = {**second, "pane": 1, "timing": "late"}
-    merged = {**first, "window_end": at("12:30"), "pane": 2, "timing": "late", "epoch": 2, "events": 4}
+    final_at = second["final_at"]
+    merged = {
+        **first,
+        "window_end": at("12:30"),
+        "final_at": final_at,
+        "pane": 2,
+        "timing": "late",
+        "epoch": 2,
+        "events": 4,
+    }
     withdrawn = [{**first, "op": "-", "epoch": 2}, {**late_pane, "op": "-"}]
     lake = QualityLake(
         lake.pipeline,

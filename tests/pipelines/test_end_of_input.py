@@ -118,6 +118,18 @@ def test_the_next_interval_is_refused_and_the_way_back_works(lake: Lake) -> None
     assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2)]
 
 
+def test_a_stream_does_not_take_over_an_input_that_has_ended_and_the_way_back_works(lake: Lake) -> None:
+    ended(lake)
+    lake.append(("ann", at("24:05"), 8))
+    with pytest.raises(Refused, match="can't go on as a stream: its input has ended at epoch 2") as refused:
+        stream_to_the_end(lake)
+    told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
+    assert told is not None
+    restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), told[1]), lake.clock())
+    stream_to_the_end(lake)
+    assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2)]
+
+
 def test_an_interval_that_is_run_again_takes_the_end_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     ended(lake)
     lake.append(("bob", at("12:10"), 8))

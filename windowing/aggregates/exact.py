@@ -66,7 +66,8 @@ def wrapped(total: Any, kind: pa.DataType) -> tuple[Any, int | None]:
         low = (total - MIN_TIMESTAMP) % _WRAP + MIN_TIMESTAMP
         return low, (total - low) // _WRAP
     span = _span(kind)
-    if abs(total) < span:
+    # abs() would round to the 28 digits of the thread's context.
+    if total.copy_abs() < span:
         return total, None
     times = int(DECIMALS.divide_int(total, span))
     return unwrapped(total, -times, kind), times

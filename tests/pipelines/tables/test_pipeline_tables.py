@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from pipelines.errors import Refused
+from pipelines.storage import Warehouse
 from pipelines.tables.pipeline_tables import ALL
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
@@ -95,3 +97,27 @@ def test_the_application_id_is_the_pipelines_over_all_timelines(by_hand: ByHand)
     assert (first.timeline, again.timeline, again.epoch) == (1, 2, 3)
     for table in ALL:
         assert by_hand.tables.open(table).transaction_version(by_hand.tables.application) == 3
+
+
+def test_a_log_is_shortened_only_once_its_checkpoint_would_outlive_a_power_loss(
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for minute in range(3):
+        by_hand.epoch(("ann", at(f"10:0{minute}"), 1), watermark=at("10:00"))
+    oldest = by_hand.tables.open("epochs").version()
+    did: list[str] = []
+    sync, delete = Warehouse.make_durable, Warehouse.delete_file
+
+    def make_durable(warehouse: Warehouse, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
+        did.extend(names)
+        sync(warehouse, path, names, folder)
+
+    def delete_file(warehouse: Warehouse, path: str, name: str) -> None:
+        did.append("deleted")
+        delete(warehouse, path, name)
+
+    monkeypatch.setattr(Warehouse, "make_durable", make_durable)
+    monkeypatch.setattr(Warehouse, "delete_file", delete_file)
+    by_hand.tables.shorten_log("epochs", oldest)
+    assert did.index(f"{oldest:020d}.checkpoint.parquet") < did.index("deleted")
+    assert by_hand.tables.open("epochs").version() == oldest
