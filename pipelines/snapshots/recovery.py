@@ -22,6 +22,7 @@ from pipelines.snapshots.head import (
 )
 from pipelines.snapshots.manifest import Manifest
 from pipelines.tables import state
+from pipelines.tables.damaged_log import cut_entry
 from pipelines.tables.pipeline_tables import ALL, PipelineTables
 from pipelines.tables.table_log import TableLog
 
@@ -82,11 +83,26 @@ def trusted_head(tables: PipelineTables) -> Snapshot | None:
 
 
 def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
+    check_logs(tables)
     # The tables before the head: a driver that is at work meanwhile moves the head first.
     newest = newest_epochs(tables)
     head = read_snapshot(tables)
     check_agreement(tables, head, newest)
     return head, newest
+
+
+def check_logs(tables: PipelineTables) -> None:
+    """Refuse a log whose newest entry lost its end at the end of a line, so that it opens and holds a part of a commit.
+
+    Raises:
+        Refused: with the way on.
+    """
+    for table in ALL:
+        if tables.warehouse.exists(tables.path(table)) and (name := cut_entry(tables, table)) is not None:
+            raise Refused(
+                f"entry {name} in the log of table {tables.path(table)} is cut: it lacks the end of its commit. "
+                f"`tidegate restore {tables.pipeline} latest` sets it aside and goes on"
+            )
 
 
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:

@@ -33,7 +33,7 @@ def set_aside_damaged(tables: PipelineTables) -> list[str]:
 def _set_aside(tables: PipelineTables, table: str) -> str | None:
     path = tables.path(table)
     log, moved = f"{path}/_delta_log", list[str]()
-    while tables.warehouse.exists(path) and not _opens(tables, table):
+    while tables.warehouse.exists(path) and not (_opens(tables, table) and cut_entry(tables, table) is None):
         damaged = _from_first_damaged(tables, table) or _newest_checkpoint(tables, table)
         if not damaged:
             raise Refused(
@@ -49,6 +49,18 @@ def _set_aside(tables: PipelineTables, table: str) -> str | None:
     if not moved:
         return None
     return f"{len(moved)} files of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(moved)}"
+
+
+def cut_entry(tables: PipelineTables, table: str) -> str | None:
+    """The newest entry of a table's log, where it is cut so that others take it for whole; None where it is not."""
+    names = tables.warehouse.names(f"{tables.path(table)}/_delta_log")
+    newest = max((name for name in names if name[:20].isdigit() and name[20:] == ".json"), default=None)
+    if newest is None:
+        return None
+    filesystem, root = tables.warehouse.filesystem(f"{tables.path(table)}/_delta_log")
+    with filesystem.open_input_stream(f"{root}/{newest}" if root else newest) as stream:
+        entry = stream.read()
+    return newest if _are_actions(entry) and not _is_whole(entry) else None
 
 
 def _opens(tables: PipelineTables, table: str) -> bool:
@@ -90,6 +102,15 @@ def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:
 
 
 def _is_whole(entry: bytes) -> bool:
+    """Whether an entry is all that was written: that of an epoch ends with its transaction."""
+    if not _are_actions(entry):
+        return False
+    actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
+    is_of_an_epoch = any("tidegate" in action.get("commitInfo", {}) for action in actions)
+    return not is_of_an_epoch or any("txn" in action for action in actions)
+
+
+def _are_actions(entry: bytes) -> bool:
     lines = [line for line in entry.splitlines() if line.strip()]
     try:
         return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)

@@ -299,3 +299,33 @@ def test_tables_of_a_tidegate_that_did_not_say_what_they_hold_are_gone_on_from(
     assert told is not None
     assert told.before == {"results": 2, "late": 2, "rejects": 0, "epochs": 2}
     assert sessions(by_hand) == [8, 9]
+
+
+def cut_after(by_hand: ByHand, table: str, kept: int) -> None:
+    """Cut the newest entry of a log at the end of a line: what is left can be read."""
+    entry = entries(by_hand, table)[-1]
+    lines = entry.read_text().splitlines(keepends=True)
+    assert '"txn"' in lines[-1]
+    entry.write_text("".join(lines[:kept]))
+
+
+@pytest.mark.parametrize("kept", [1, 2, -1], ids=["nothing added", "a part", "all but the transaction"])
+@pytest.mark.parametrize("table", ["state", "results", "late", "epochs"])
+def test_an_entry_that_is_cut_between_two_actions_is_not_taken_for_a_commit(
+    by_hand: ByHand, table: str, kept: int
+) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    before = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
+    cut_after(by_hand, table, kept)
+    with pytest.raises(Refused, match=r"is cut: it lacks the end of its commit. `tidegate restore sessions latest`"):
+        recover(by_hand.tables)
+    back_to(by_hand, "latest")
+    recover(by_hand.tables)
+    if table == "state":
+        hours(by_hand, 11)
+    else:
+        after = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
+        assert after == before
+    hours(by_hand, 12)
+    assert sessions(by_hand) == [8, 9, 10, 11]
+    assert len(set(numbers(by_hand))) == len(numbers(by_hand))
