@@ -296,3 +296,18 @@ def test_a_manifest_says_what_is_closed_only_where_a_lateness_was_allowed(tmp_pa
         arrivals.by_hand.pipeline = lasting("tumbling", minutes)
         assert arrivals.commit(watermark=at("13:30")).closed_through == to_millis(at(closed))
     assert arrivals.commit(watermark=at("23:50")).closed_through == to_millis(at("13:50"))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 60), (60, 300), (60, 0)])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
+def test_open_windows_are_cleaned_by_the_lateness_of_today(tmp_path: Path, kind: str, before: int, after: int) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, lasting(kind, before)))
+    arrivals.commit(("ann", at("10:10"), 1), ("bob", at("09:10"), 1), watermark=at("10:20"))
+    arrivals.by_hand.pipeline = lasting(kind, after)
+    arrivals.commit(watermark=at("11:30"))
+    arrivals.commit(watermark=at("11:40"))
+    is_left = bool(arrivals.by_hand.head().manifest.counters["open_windows"])
+    assert is_left == (after > 0), "those of ann that ended wait for as long as the code says"
+    arrivals.commit(watermark=at("18:00"))
+    assert [user for user in arrivals.by_hand.rows("state")["user"].to_pylist() if user] == []
+    assert arrivals.final() == arrivals.in_event_order()

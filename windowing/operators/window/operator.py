@@ -28,7 +28,7 @@ from windowing.panes import Accumulation, PanePolicy
 from windowing.state.rows import StateRow
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from windowing.timers import InternalTimerService, KeyContext, Slot
-from windowing.triggers import TriggerResult
+from windowing.triggers import EventTimeTrigger, TriggerResult
 from windowing.windows import TimeWindow, Window
 
 CONTINUE = TriggerResult.CONTINUE
@@ -226,7 +226,8 @@ class WindowOperator:
 
     def _after_timer(self, time: Millis, slot: Slot, cell: WindowCell, cleans: bool) -> None:
         """Clean the window if a timer of this domain does that and its time has come."""
-        if cleans and time == self._cleanup_time(slot[1]):
+        cleanup = self._cleanup_time(slot[1])
+        if cleans and (time == cleanup or (time > cleanup and slot in self.cells and self._is_uncleaned(cell))):
             self._clear_all(slot, cell)
         elif cell.trigger_state and slot not in self.cells:
             self.cells[slot] = cell
@@ -234,6 +235,25 @@ class WindowOperator:
     def _cleanup_time(self, window: Window) -> Millis:
         cleanup = window.max_timestamp + self._lateness
         return cleanup if cleanup < MAX_TIMESTAMP else MAX_TIMESTAMP
+
+    def restore_cleanup(self, slot: Slot, cell: WindowCell) -> None:
+        """Let a window of a snapshot be cleaned by today's lateness: its timer may be of another one."""
+        cleanup = self._cleanup_time(slot[1])
+        if not self._event_time or cleanup == MAX_TIMESTAMP:
+            return
+        if cleanup > self.current_watermark:
+            self._cleanup_timers.add(cleanup, slot)
+        elif self._is_uncleaned(cell):
+            # At its own time the trigger would fire again.
+            self._cleanup_timers.add(cleanup + 1, slot)
+
+    def is_left_over(self, time: Millis, slot: Slot) -> bool:
+        """Whether an event-time timer of a snapshot is the cleanup of a longer lateness than today's."""
+        return self._event_time and type(self._trigger) is EventTimeTrigger and time > self._cleanup_time(slot[1])
+
+    def _is_uncleaned(self, cell: WindowCell) -> bool:
+        """Whether a window was never cleaned; a trigger's state that outlives one stands without contents."""
+        return cell.contents is not None or type(self._trigger) is EventTimeTrigger
 
     def _delete_cleanup_timer(self, slot: Slot) -> None:
         cleanup = self._cleanup_time(slot[1])
