@@ -67,7 +67,7 @@ def out_of_order(by_hand: ByHand, seed: int, epochs: int = 6) -> None:
         by_hand.epoch(*rows, watermark=at(f"{number + 2:02d}:30"))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_rows_out_of_order_and_late_break_nothing(name: str, seed: int, tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path, PIPELINES[name]())
