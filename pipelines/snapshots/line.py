@@ -152,6 +152,11 @@ def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
     }
 
 
+def erasing_epochs(tables: PipelineTables) -> set[int]:
+    """The epochs in which somebody took rows away on purpose, as far as table epochs tells."""
+    return {row["epoch"] for row in _epoch_rows(tables) if row["kind"] in epochs.ERASING}
+
+
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
     """Rows of table epochs for a line that comes back, in a file that a restore publishes."""
     if not left:
@@ -236,7 +241,7 @@ def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return []
     try:
-        rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "parent", "timeline", "run_id"])
+        rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "parent", "timeline", "run_id", "kind"])
     except Refused:
         # A file of it is damaged: then the logs have to do.
         return []
