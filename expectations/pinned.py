@@ -149,7 +149,7 @@ def pin(
     slices = slices_of(own, scope, counts, folder, rows_at_a_time)
     count_side_tables(own, scope, counts)
     read = pass_over(own, scope, shape, slices)
-    erased = Erased.of(pa.concat_tables([made, scope.pinned.others]))
+    erased = Erased.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
     # After an erasure nobody knows how many elements went with it.

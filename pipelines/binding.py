@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -129,9 +130,9 @@ class BoundPipeline:
             result={name: kind or "" for name, kind in StateFormat.of(self.state).result.items()},
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Changes with anything that could change a result."""
+        """Changes with anything that could change a result; made once, for each epoch of a stream has it."""
         pipeline = self.pipeline
         return fingerprint(
             pipeline.key,

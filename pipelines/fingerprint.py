@@ -11,16 +11,34 @@ import dataclasses
 import enum
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from pipelines.user_code import bytecode, fields_of, globals_of, is_opaque, is_own, members_of, package_of, plain_text
+from pipelines.user_code import (
+    bytecode,
+    code_of,
+    fields_of,
+    globals_of,
+    is_opaque,
+    is_own,
+    members_of,
+    package_of,
+    plain_text,
+)
 
 LEFT_OUT_AT_DEFAULT = "left_out_at_default"
 """Key of a dataclass field's metadata: at its default the field is not described, so that adding it changes nothing."""
+
+_PLAINEST = frozenset({type(None), bool, int, float, str, bytes})
+
+_LONGEST = 4096
+"""Characters of a description within another one."""
+
+_DEEPEST = 100
+"""Values within each other that are told whole, such as links of a chain; Python can't go much deeper."""
 
 
 def fingerprint(*values: Any) -> str:
@@ -35,11 +53,12 @@ def describe(value: Any) -> Any:
 
 
 class _Describer:
-    """Describes values, each function and class that code reaches only once: helpers may call each other."""
+    """Describes values, each function, class and object of one's own only once: they may name each other."""
 
     def __init__(self) -> None:
         self._at_work: set[int] = set()
-        self._reached: dict[int, Any] = {}
+        self._reached: dict[int, tuple[Any, int]] = {}
+        """By id, what was reached and as the how many-th."""
         self._from: str | None = None
         """Package of the code whose names are followed; None for what the pipeline itself holds."""
 
@@ -52,6 +71,10 @@ class _Describer:
             return str(value)
         if (text := plain_text(value)) is not None:
             return (type(value).__qualname__, text)
+        if len(self._at_work) == _DEEPEST:
+            return ("deep", type(value).__qualname__)
+        if self._is_followed(type(value)) and not self._is_first(value):
+            return ("again", self._reached[id(value)][1])
         if id(value) in self._at_work:
             return ("again", getattr(value, "__qualname__", type(value).__qualname__))
         self._at_work.add(id(value))
@@ -69,12 +92,13 @@ class _Describer:
             )
             return (type(value).__qualname__, fields, *self._classes(type(value)))
         if isinstance(value, Mapping):
-            return tuple((self.describe(key), self.describe(item)) for key, item in value.items())
+            pairs = zip(self._each(value.keys()), self._each(value.values()), strict=True)
+            return tuple(pairs)
         if isinstance(value, list | tuple | deque):
-            return tuple(self.describe(item) for item in value)
+            return tuple(self._each(value))
         if isinstance(value, set | frozenset):
-            return tuple(sorted(repr(self.describe(item)) for item in value))
-        if hasattr(value, "__code__"):
+            return tuple(sorted(map(self._apart, value)))
+        if code_of(value) is not None:
             return self._function(value)
         if isinstance(value, type):
             return (value.__module__, value.__qualname__, *self._classes(value))
@@ -84,11 +108,15 @@ class _Describer:
             return (getattr(value, "__module__", ""), value.__qualname__, *beneath)
         if is_opaque(type(value)) or (self._from is not None and not self._is_followed(type(value))):
             return (type(value).__qualname__,)
-        fields = tuple(sorted((name, repr(self.describe(item))) for name, item in fields_of(value).items()))
+        fields = tuple((name, _text(self.describe(item))) for name, item in _by_name(fields_of(value).items()))
         own = self._classes(type(value))
-        methods = [(name, item) for name, item in vars(type(value)).items() if hasattr(item, "__code__")]
-        told = () if own else tuple(sorted((name, repr(self.describe(item))) for name, item in methods))
+        methods = [(name, item) for name, item in vars(type(value)).items() if code_of(item) is not None]
+        told = () if own else tuple((name, _text(self.describe(item))) for name, item in _by_name(methods))
         return (type(value).__qualname__, fields, told, *own)
+
+    def _each(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Each of many values: a module may hold a million of plain ones."""
+        return (item if type(item) in _PLAINEST else self.describe(item) for item in items)
 
     def _function(self, function: Any) -> Any:
         """A function by its code, its defaults, what it closes over, and the globals that it names."""
@@ -120,7 +148,7 @@ class _Describer:
         """Something that code names: a function or class of one's own in full the first time, a library's by name."""
         if isinstance(value, type):
             return self._classes(value) if self._is_followed(value) else (value.__module__, value.__qualname__)
-        if not hasattr(value, "__code__"):
+        if code_of(value) is None:
             return self.describe(value)
         if not self._is_followed(value):
             return (value.__module__, value.__qualname__)
@@ -128,10 +156,20 @@ class _Describer:
 
     def _is_first(self, value: Any) -> bool:
         """Whether a function or class is reached for the first time."""
-        is_first = id(value) not in self._reached
+        if id(value) in self._reached:
+            return False
         # The value itself is kept, so that no other gets its id meanwhile.
-        self._reached[id(value)] = value
-        return is_first
+        self._reached[id(value)] = value, len(self._reached)
+        return True
+
+    def _apart(self, value: Any) -> str:
+        """A member of a set, as if it was its only one: each process has another order of them."""
+        before = self._reached
+        self._reached = dict(before)
+        try:
+            return _text(self.describe(value))
+        finally:
+            self._reached = before
 
     def _is_followed(self, value: Any) -> bool:
         return is_own(value.__module__ or "", self._from)
@@ -144,6 +182,16 @@ class _Describer:
             yield
         finally:
             self._from = before
+
+
+def _by_name(items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return sorted(items, key=lambda item: item[0])
+
+
+def _text(described: Any) -> str:
+    """A description as text within another one. A text in a text doubles its quotes, so long ones are summed up."""
+    text = repr(described)
+    return text if len(text) < _LONGEST else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _content(cell: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -93,10 +94,38 @@ def plain_text(value: Any) -> str | None:
     if isinstance(value, re.Pattern):
         return f"{value.pattern!r} {value.flags}"
     if isinstance(value, np.ndarray | np.generic):
-        return f"{value.dtype} {value.shape} {value.tobytes().hex() if value.dtype != object else value.tolist()!r}"
+        held = value.tobytes() if value.dtype != object else repr(value.tolist()).encode()
+        return f"{value.dtype} {value.shape} {_digest(held)}"
+    if isinstance(value, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
+        return f"{value.schema if hasattr(value, 'schema') else value.type} {_digest(repr(value.to_pylist()).encode())}"
+    # Who holds a frame has imported pandas.
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
+        return _of_frame(value)
     if isinstance(value, PurePath):
         return str(value)
     return repr(value) if isinstance(value, _PLAIN) else None
+
+
+def _of_frame(value: Any) -> str:
+    """A frame, series or index of pandas: its values with their types and labels."""
+    parts = [("index", value)] if not hasattr(value, "index") else [("index", value.index)]
+    parts += value.items() if hasattr(value, "columns") else [(value.name, value)]
+    return " ".join(f"{name!r}: {part.dtype} {_digest(repr(part.tolist()).encode())}" for name, part in parts)
+
+
+def _digest(held: bytes) -> str:
+    return hashlib.sha256(held).hexdigest()
+
+
+def code_of(value: Any) -> CodeType | None:
+    """The code of a function or method; None of anything else, also of an object that answers to every name."""
+    try:
+        code = getattr(value, "__code__", None)
+    except Exception:
+        # Its own `__getattr__` fails: a function has none.
+        return None
+    return code if isinstance(code, CodeType) else None
 
 
 def is_opaque(kind: type) -> bool:

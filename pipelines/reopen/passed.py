@@ -76,7 +76,9 @@ def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) ->
     """The watermarks that the versions of a pipeline's source were judged against."""
     handle = tables.open(epochs.NAME)
     columns = ["epoch", "parent", "source_version", "interval_start", "watermark"]
-    return JudgedAt(read_table(tables.warehouse, handle, columns, ~pc.field("stale")), newest, by_clock)
+    # Those that took rows away read none, and may be of a line that was left.
+    counts = ~pc.field("stale") & ~pc.field("kind").isin(sorted(epochs.ERASING))
+    return JudgedAt(read_table(tables.warehouse, handle, columns, counts), newest, by_clock)
 
 
 class Passed:

@@ -173,10 +173,15 @@ def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
     }
 
 
+def erasing_epochs(tables: PipelineTables) -> set[int]:
+    """The epochs in which somebody took rows away on purpose, as far as table epochs tells."""
+    return {row["epoch"] for row in _epoch_rows(tables) if row["kind"] in epochs.ERASING}
+
+
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
     """Rows of table epochs for a line that comes back, in a file that a restore publishes."""
-    there = {row["epoch"] for row in _epoch_rows(tables) if row["kind"] == "prune"}
-    left = [manifest for manifest in left if manifest.epoch not in there]
+    kept = erasing_epochs(tables)
+    left = [manifest for manifest in left if manifest.epoch not in kept]
     if not left:
         return ()
     schema = arrow_schema(tables.open(epochs.NAME))

@@ -7,7 +7,7 @@ is rolled forward like that of any epoch. Epoch numbers grow on: nobody confuses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,17 @@ from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot, remaining
 from pipelines.snapshots.head import Snapshot, newest_epochs, published_by
-from pipelines.snapshots.line import Head, epoch_rows, files_of, fork, is_kept, left_line, pruned_by, removed_on
+from pipelines.snapshots.line import (
+    Head,
+    epoch_rows,
+    erasing_epochs,
+    files_of,
+    fork,
+    is_kept,
+    left_line,
+    pruned_by,
+    removed_on,
+)
 from pipelines.snapshots.losses import Losses, damaged_files
 from pipelines.snapshots.manifest import Manifest, Publish
 from pipelines.snapshots.quiet import quiet_manifest
@@ -175,8 +185,9 @@ def _manifest(
         for table in PUBLISHED
     }
     removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}
-    # That late rows were removed stays so whatever comes back, and the counts of their epochs are held against it.
-    removed[epochs.NAME] -= set(prunes)
+    # What somebody took away on purpose stays away, and rows that are missed are told by the epoch that did it.
+    erasures = erasing_epochs(tables)
+    removed[epochs.NAME] -= erasures
     files[epochs.NAME] = epoch_rows(tables, left, epoch)
     return quiet_manifest(
         then,
@@ -189,9 +200,7 @@ def _manifest(
                 files=files[table],
                 reopened=tuple(one for work in works[table] for one in work.reopened),
                 remove_epochs=tuple(sorted(removed[table])),
-                stale_epochs=tuple(one for one in since if table != epochs.NAME or one not in prunes)
-                if keep_stale
-                else (),
+                stale_epochs=_stale(since, erasures if table == epochs.NAME else ()) if keep_stale else (),
                 forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
                 given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
             )
@@ -199,3 +208,7 @@ def _manifest(
         },
         now,
     )
+
+
+def _stale(since: Sequence[int], erasures: Collection[int]) -> tuple[int, ...]:
+    return tuple(epoch for epoch in since if epoch not in erasures)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 NAME = "epochs"
 ROWS_OUT = "rows_out"
 
+ERASING = frozenset({"forget", "prune"})
+"""Kinds of epochs that take rows away on purpose. Their own row stays whatever is restored: so do the gaps."""
+
 SHARD_COUNTERS = (
     "on_time",
     "late",

@@ -67,13 +67,14 @@ class PinnedEpoch:
         snapshot: of the epoch.
         handles: the published tables.
         epochs: one row an epoch of the snapshot's line, by number.
-        others: rows of table epochs off that line: what was done between two intervals, one of which was run again.
+        erasing: rows of table epochs in which rows were taken away on purpose: before the epoch, after it or off its
+            line, for what was taken away of an epoch that counts is gone.
     """
 
     snapshot: Snapshot
     handles: dict[str, DeltaTable]
     epochs: pa.Table
-    others: pa.Table
+    erasing: pa.Table
 
     @property
     def versions(self) -> dict[str, int]:
@@ -107,7 +108,8 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
             f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began before it. "
             "Look at the newest epoch, or restore that one first"
         )
-    return replace(pinned, epochs=rows.filter(is_on_line), others=rows.filter(pc.invert(is_on_line)))
+    erasing = read_table(tables.warehouse, handles[epochs.NAME], where=pc.field("kind").isin(sorted(epochs.ERASING)))
+    return replace(pinned, epochs=rows.filter(is_on_line), erasing=erasing)
 
 
 def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables:

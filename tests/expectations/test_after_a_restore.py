@@ -5,17 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+from expectations.pinned import pin
 from pipelines.epoch.publish import publish
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.head import Snapshot
 from pipelines.snapshots.manifest import Manifest, StaleInterval
 from pipelines.snapshots.restore import restore
+from pipelines.stream import Stream
 from pipelines.tables.pinned import pin_tables
 from tests.expectations.broken import broken_in
-from tests.lake import at
+from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
+from tests.recovery.without_spark import NoSpark, standing_in
+from windowing import Count, Max, Sum
 from windowing.time import to_millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", NoSpark())
 
 
 def test_intervals_run_again_after_a_restore_break_nothing(tmp_path: Path) -> None:
@@ -33,6 +43,24 @@ def test_intervals_run_again_after_a_restore_break_nothing(tmp_path: Path) -> No
     assert pinned.epochs["epoch"].to_pylist() == [5, 6], "the line passes by the restore"
     assert 4 in by_hand.rows("epochs")["epoch"].to_pylist(), "of which table epochs tells"
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+
+
+def test_a_state_column_that_came_after_the_restored_snapshot_is_no_difference(tmp_path: Path) -> None:
+    lake, pipeline = Lake(tmp_path), hourly_pipeline()
+    with_largest = replace(
+        pipeline.compute, aggregate={"events": Count(), "total": Sum("value"), "largest": Max("value")}
+    )
+    with standing_in(NoSpark()):
+        for hour, code in ((10, pipeline), (11, replace(pipeline, compute=with_largest))):
+            lake.append(("ann", at(f"{hour}:10"), hour), ("bob", at(f"{hour}:20"), hour))
+            with lake.driver(NO_SPARK, code) as driver:
+                Stream(driver, lake.config.work_folder, lambda manifest: None, {}).run_available()
+    tables = lake.tables(pipeline)
+    restore(tables, find_snapshot(tables, "1"), START_OF_DRIVER)
+    checked = pin(tables, pipeline).restored
+    assert len(checked) == 2
+    assert list(checked["computed"]) == list(checked["recorded"])
+    assert broken_in(tables, pipeline) == set()
 
 
 def _again(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.compute as pc
 import pytest
 
 from expectations.pinned import pin
@@ -27,8 +28,8 @@ def by_hand(tmp_path: Path) -> ByHand:
     return made
 
 
-def broken(by_hand: ByHand) -> pd.DataFrame:
-    rows = pin(by_hand.tables, by_hand.pipeline).ledger
+def broken(by_hand: ByHand, epoch: int | None = None) -> pd.DataFrame:
+    rows = pin(by_hand.tables, by_hand.pipeline, epoch).ledger
     assert len(rows)
     return rows[rows["counted"] != rows["found"]]
 
@@ -77,3 +78,25 @@ def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targe
     assert len(broken(by_hand)) == 0
     by_hand.tables.open("late").delete()
     assert set(broken(by_hand)["what"]) == {"late"}, "rows of after the prune are missed"
+
+
+@pytest.mark.parametrize("keep_stale", [False, True])
+def test_rows_that_were_pruned_on_a_line_that_was_left_are_not_missed(by_hand: ByHand, keep_stale: bool) -> None:
+    by_hand.epoch(("ann", at("13:00"), 1), watermark=at("13:00"))
+    prune(by_hand.tables, NOW, NOW)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW, keep_stale)
+    assert len(broken(by_hand)) == 0
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), NOW)
+    assert len(broken(by_hand)) == 0
+    told = by_hand.rows("epochs").filter(~pc.field("stale"))
+    assert sorted(told["epoch"].to_pylist()) == [1, 2, 3, 4, 6], "each epoch once"
+    by_hand.tables.open("results").delete("user = 'ann'")
+    assert len(broken(by_hand))
+
+
+def test_an_older_epoch_does_not_miss_what_was_pruned_since(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("13:00"), 1), watermark=at("13:00"))
+    prune(by_hand.tables, NOW, NOW)
+    by_hand.epoch(("ann", at("14:00"), 1), watermark=at("14:00"))
+    for epoch in (2, 3, 5):
+        assert len(broken(by_hand, epoch)) == 0, f"epoch {epoch}"

@@ -9,10 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipelines.binding import bind
-from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT, fingerprint
+from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT, describe, fingerprint
 from tests.lake import EVENTS, hourly_pipeline
 from windowing import TumblingEventTimeWindows, Windows
 
@@ -53,6 +54,40 @@ CORRECTED = {
         def one(n): return other(n - 1) if n else 0
         def other(n): return one(n) FIX
         made = lambda a, b: one(a)
+    """,
+    "a table of pandas": """
+        import pandas as pd
+        RATES = pd.DataFrame({"currency": ["CHF", "EUR"], "rate": [1.0, 0.9 FIX]})
+        made = lambda a, b: RATES["rate"].sum()
+    """,
+    "a label of a series": """
+        import pandas as pd
+        RATES = pd.Series([1, 2], index=[1, 2 FIX])
+        made = lambda a, b: RATES.sum()
+    """,
+    "a table of Arrow": """
+        import pyarrow as pa
+        RATES = pa.table({"rate": [1.0, 0.9 FIX]})
+        made = lambda a, b: RATES
+    """,
+    "a link of a chain of objects": """
+        class Link:
+            def __init__(self, n, following): self.n, self.following = f"it's \\"{n}\\"", following
+        chain = None
+        for n in range(40):
+            chain = Link(n FIX, chain)
+        made = lambda a, b: chain.n
+    """,
+    "a neighbour in a net of objects": """
+        from dataclasses import dataclass, field
+        @dataclass(eq=False)
+        class Stop:
+            n: int
+            near: list = field(default_factory=list)
+        net = [Stop(n) for n in range(30)]
+        for stop in net:
+            stop.near += [other for other in net if other.n != stop.n FIX]
+        made = lambda a, b: net[0]
     """,
     "a constant of the module": """
         LIMIT = 5 FIX
@@ -190,6 +225,79 @@ def test_what_an_aggregate_is_bound_to_counts_though_its_value_does_not_show_it(
 
     assert bound("") == bound("")
     assert bound("") != bound("* 2")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        class Any:
+            def __getattr__(self, name): return None
+        whatever = Any()
+        made = lambda a, b: whatever.limit
+        """,
+        """
+        class Strict:
+            def __getattr__(self, name): raise RuntimeError(name)
+        strict = Strict()
+        made = lambda a, b: strict
+        """,
+        """
+        chain = None
+        for n in range(5_000):
+            chain = [chain]
+        made = lambda a, b: chain
+        """,
+        """
+        class Link:
+            def __init__(self, following): self.following = following
+        chain = None
+        for n in range(5_000):
+            chain = Link(chain)
+        made = lambda a, b: chain
+        """,
+    ],
+    ids=["answers to every name", "fails for every name", "deep lists", "deep objects"],
+)
+def test_odd_values_end_no_pipeline(text: str) -> None:
+    assert of(text) == of(text)
+
+
+def test_many_values_are_told_by_a_few_bytes() -> None:
+    zeros, ones = (of("made = lambda a, b: ARRAY[a]", ARRAY=np.full(3_000_000, n)) for n in (0, 1))
+    assert zeros != ones
+    described = describe(module("made = lambda a, b: ARRAY[a]", ARRAY=np.zeros(3_000_000)).made)
+    assert len(repr(described)) < 10_000
+
+
+def test_members_of_a_set_are_told_apart_from_each_other() -> None:
+    text = """
+        def helper(n): return n
+        def one(n): return helper(n)
+        def other(n): return helper(n) + 1
+        both = ORDER([one, other])
+        made = lambda a, b: both
+    """
+    found = set()
+    for way in (iter, reversed):
+
+        class Ordered(frozenset):  # type: ignore[type-arg]
+            """A set with an order of its own, as each process has another one."""
+
+            def __iter__(self, way: Any = way) -> Any:
+                return way(sorted(super().__iter__(), key=lambda code: code.__name__))
+
+        found.add(of(text, ORDER=Ordered))
+    assert len(found) == 1
+
+
+def test_a_pipelines_fingerprint_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream puts it into the manifest of each epoch."""
+    made: list[int] = []
+    monkeypatch.setattr("pipelines.binding.fingerprint", lambda *values: made.append(1) or "0" * 16)
+    bound = bind(hourly_pipeline(), EVENTS, EVENTS)
+    assert bound.fingerprint == bound.fingerprint
+    assert len(made) == 1
 
 
 def test_what_no_code_of_ones_own_says_is_told_by_its_name() -> None:
