@@ -58,8 +58,8 @@ class Windows:
             value = getattr(self, name)
             if not isinstance(value, kind) and (name == "assigner" or value is not None):
                 raise IllegalArgument(name, value, f"give a {kind.__name__}, such as {example}")
-        if not isinstance(self.accumulation, Accumulation):  # type: ignore[unreachable]
-            modes = ", ".join(f"Accumulation.{mode.name}" for mode in Accumulation)
+        if not isinstance(self.accumulation, Accumulation):
+            modes = ", ".join(f"Accumulation.{mode.name}" for mode in Accumulation)  # type: ignore[unreachable]
             raise IllegalArgument("accumulation", self.accumulation, f"give one of {modes}")
         object.__setattr__(self, "allowed_lateness", non_negative_millis(self.allowed_lateness, "allowed_lateness"))
         if isinstance(self.assigner, MergingWindowAssigner) and self.trigger and not self.trigger.can_merge():

@@ -67,9 +67,9 @@ def test_explain_says_what_the_function_is_and_keeps(quiet: Project) -> None:
         "name": "row",
         "reason": "KeyedProcess sees elements one by one, with state and timers",
     }
-    assert told["order"].startswith("the order of arrival shows (a process function)")
+    assert told["order"].startswith("the order of arrival shows (a process function with time_sorted=False)")
     steps = [step["does"] for step in told["steps"]]
-    assert any("through Quiet, then due timers" in step for step in steps)
+    assert any("through Quiet, with due timers" in step for step in steps)
     assert any("state (total)" in step for step in steps)
 
 
