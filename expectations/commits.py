@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipelines.storage import active_files
+from pipelines.tables import state
 from pipelines.tables.checksum import add_up, checksum_of
 from pipelines.tables.files import CHECKSUM
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -70,11 +71,13 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
     if since is not None and not oldest <= since <= handle.version():
         since = None
     trail = _Trail(tables, table)
-    first = since if since is not None else oldest
+    # A snapshot that stands alone lies before what follows without a gap.
+    first = min(oldest, handle.version()) if since is None else since
     if since is not None or oldest > 0:
         # Of what lies before the log nothing is known but that it is there.
         earlier = handle if first == handle.version() else tables.warehouse.open(tables.path(table), first)
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
+        trail.present = {*trail.expected}
         first += 1
     for version in range(first, handle.version() + 1):
         trail.take(version, list(_entry(tables, folder, version)))
@@ -93,9 +96,29 @@ class _Trail:
     stands_for: dict[str, list[str]] = field(default_factory=dict)
     blamed: dict[str, str] = field(default_factory=dict)
     new: set[str] = field(default_factory=set)
+    present: set[str] = field(default_factory=set)
+    lost_at: dict[int, set[str]] = field(default_factory=dict)
+    """By epoch of each snapshot, the files that it should have had."""
 
     def take(self, version: int, actions: list[dict[str, Any]]) -> None:
         """Take over what a commit did."""
+        self._take(version, actions)
+        self.present -= {unquote(action["remove"]["path"]) for action in actions if "remove" in action}
+        self.present |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        if self.table == state.NAME and isinstance(snapshot := _told(actions).get("tidegate"), dict):
+            self._take_snapshot(snapshot)
+
+    def _take_snapshot(self, snapshot: dict[str, Any]) -> None:
+        """A restore goes back to a snapshot as it was: of what was lost since nothing is missing any more."""
+        lost = self.expected.keys() - self.present
+        if snapshot["kind"] == "restore":
+            lost_then = self.lost_at.get(snapshot["parent"], set())
+            for path in lost - lost_then:
+                del self.expected[path]
+            lost &= lost_then
+        self.lost_at[snapshot["epoch"]] = lost
+
+    def _take(self, version: int, actions: list[dict[str, Any]]) -> None:
         adds = {unquote(action["add"]["path"]): action["add"] for action in actions if "add" in action}
         removes = {unquote(action["remove"]["path"]): action["remove"] for action in actions if "remove" in action}
         if not adds and not removes:
@@ -137,7 +160,7 @@ class _Trail:
         yield from (file for file in self.rewritten if file.file in there)
 
     def _is_ours(self, actions: list[dict[str, Any]], adds: dict[str, Any], moves: bool) -> bool:
-        told: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        told = _told(actions)
         if any(mark in told for mark in _MARKS):
             return True
         if any(action["txn"]["appId"] == self.tables.application for action in actions if "txn" in action):
@@ -189,8 +212,14 @@ def _rows(actions: Iterable[dict[str, Any]]) -> int:
     return -1 if None in counts else sum(counts)
 
 
-def _author(version: int, actions: list[dict[str, Any]]) -> str:
+def _told(actions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a commit tells of itself."""
     told: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return told
+
+
+def _author(version: int, actions: list[dict[str, Any]]) -> str:
+    told = _told(actions)
     moment = datetime.fromtimestamp(int(told.get("timestamp", 0)) / 1000, UTC)
     return (
         f"{told.get('operation', 'a commit')} by {told.get('engineInfo', 'somebody')}, version {version}, "

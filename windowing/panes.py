@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from windowing.time import MIN_TIMESTAMP, Millis
 from windowing.windows import Window
 
 
@@ -47,11 +48,14 @@ class PanePolicy:
         withdraw_merged: whether panes of windows that are extended or absorbed are withdrawn.
         coalesce_late: whether late firings wait for the end of the source commit, at most one for
             each window and commit.
+        closed_through: a window whose last millisecond is this or earlier was closed before, under whatever lateness it
+            had then, and does not begin anew; int64 epoch milliseconds. One that is in the state goes on.
     """
 
     accumulation: Accumulation = Accumulation.ACCUMULATING
     withdraw_merged: bool = False
     coalesce_late: bool = False
+    closed_through: Millis = MIN_TIMESTAMP
 
 
 class EmittedPane(NamedTuple):

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
+from pipelines.epoch.closed import told
 from pipelines.epoch.event_times import sides_of
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
@@ -127,6 +128,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         schemas=bound.schemas,
         counters=counters,
         stale=plan.stale,
+        closed_through=told(bound, plan.parent, plan.closed_through, plan.watermark),
         publish={
             table: Publish(
                 files=files.get(table, ()),

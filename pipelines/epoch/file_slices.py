@@ -17,7 +17,7 @@ from pipelines.sources.file_slice import FilePart, FileSlice
 from pipelines.sources.log import SourceCommit, SourceFile
 from pipelines.sources.measures import Measures
 from pipelines.sources.source import Source
-from windowing.time import Millis
+from windowing.time import MIN_TIMESTAMP, Millis
 
 
 def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
@@ -80,21 +80,21 @@ def unusable_rows(judged: DataFrame) -> DataFrame:
     return judged.where(~F.col(STATUS).isin(OK, DROPPED))
 
 
-def may_be_late(found: Measures, watermarks: Sequence[Millis], lateness: Millis | None) -> dict[int, Millis]:
+def may_be_late(
+    found: Measures, watermarks: Sequence[Millis], lateness: Millis | None, closed_through: Millis = MIN_TIMESTAMP
+) -> dict[int, Millis]:
     """By commit the time up to which its rows may be late; commits without such rows are not in it.
 
     Args:
         found: of the slice.
         watermarks: before each commit.
         lateness: that the computation allows; None where nothing ever is late.
+        closed_through: windows that end by then were closed before, under whatever lateness.
     """
     if lateness is None:
         return {}
-    return {
-        index: watermarks[index] - lateness
-        for index, smallest in found.smallest.items()
-        if smallest <= watermarks[index] - lateness
-    }
+    bounds = {index: max(watermarks[index] - lateness, closed_through) for index in found.smallest}
+    return {index: bounds[index] for index, smallest in found.smallest.items() if smallest <= bounds[index]}
 
 
 def _of_interval(files: Sequence[SourceFile], since: Millis, until: Millis) -> list[SourceFile]:

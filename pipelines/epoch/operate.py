@@ -9,6 +9,7 @@ proves empty would otherwise run no task, and no timer would fire.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from time import perf_counter
 from typing import Any
@@ -29,6 +30,8 @@ from pipelines.sources.frames import map_in_arrow
 from pipelines.tables import rejects
 from pipelines.tables.columns import quoted, to_delta
 from pipelines.tables.files import write_file
+from windowing.panes import PanePolicy
+from windowing.time import MIN_TIMESTAMP
 
 _SHARDS_THAT_READ = 3
 """Reading a row three times costs about what reading and moving it once does (docs/decisions/0019)."""
@@ -151,7 +154,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         paths={name: tables.path(name) for name in schemas},
         schemas=schemas,
         compute=plan.compute,
-        panes=bound.panes,
+        panes=_panes(plan),
         key=bound.key,
         used=bound.used,
         value_types=tuple(to_delta(bound.derived.field(name).type) for name in bound.used),
@@ -169,6 +172,12 @@ def job_of(plan: EpochPlan) -> ShardJob:
         found=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         dropped=left_behind(bound.pipeline),
     )
+
+
+def _panes(plan: EpochPlan) -> PanePolicy:
+    """Panes as pipelines have them; what was closed stays closed, unless late rows are reopened."""
+    closed = MIN_TIMESTAMP if plan.kind == "reopen" else plan.closed_through
+    return replace(plan.bound.panes, closed_through=closed)
 
 
 def _events(plan: EpochPlan) -> list[DataFrame]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 
 from pipelines.binding import BoundPipeline
+from pipelines.epoch.closed import closed_by
 from pipelines.epoch.joint_frames import together
 from pipelines.epoch.steps import CommitStep, EventOrder
 from pipelines.errors import Refused
@@ -23,7 +24,7 @@ from pipelines.snapshots.manifest import Interval, Kind, PartitionWatermark, Pos
 from pipelines.sources.file_slice import FileSlice
 from pipelines.tables.pipeline_tables import PipelineTables
 from windowing.compute import Compute, Windows
-from windowing.time import Millis
+from windowing.time import MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,11 @@ class EpochPlan:
         known = None if self.parent is None else self.parent.manifest.stagger_offset
         drawn = draw(self.steps[0].clock) if known is None else replace(windows.assigner, stagger_offset=known)  # type: ignore[type-var]
         return replace(windows, assigner=drawn)
+
+    @cached_property
+    def closed_through(self) -> Millis:
+        """Windows that end by then were closed by the snapshot that it goes on from, and don't begin anew."""
+        return MIN_TIMESTAMP if self.parent is None else closed_by(self.tables, self.bound, self.parent.manifest)
 
     @property
     def stagger_offset(self) -> Millis | None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.binding import BoundPipeline
+from pipelines.epoch.closed import closed_by
 from pipelines.epoch.event_times import EventTimes
 from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
 from pipelines.epoch.joint_frames import joint_frame, together
@@ -70,7 +71,8 @@ def plan_commits(
     steps = steps_of(
         commits, times, found.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
     )
-    late = may_be_late(found, [before, *(step.watermark for step in steps)], bound.lateness)
+    closed = MIN_TIMESTAMP if manifest is None else closed_by(tables, bound, manifest)
+    late = may_be_late(found, [before, *(step.watermark for step in steps)], bound.lateness, closed)
     return EpochPlan(
         tables=tables,
         bound=bound,

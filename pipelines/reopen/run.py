@@ -7,6 +7,7 @@ from time import perf_counter
 
 from pipelines.binding import BoundPipeline
 from pipelines.driver import Driver, Tell
+from pipelines.epoch.closed import told
 from pipelines.epoch.commit import check_files
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.errors import Refused, TidegateError
@@ -129,6 +130,7 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
                 for number, (shard, late_rows) in enumerate(zip(manifest.shards, plan.late_rows, strict=True))
             ),
             "phases": {"job": seconds},
+            "closed_through": told(epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False),
             "run_id": epoch.run_id,
         }
     )

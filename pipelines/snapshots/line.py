@@ -142,6 +142,27 @@ def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile
     return list(found.values())
 
 
+def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
+    """The prunes of a pipeline on any line: their epochs, and of which epochs each table lost its rows.
+
+    Of one whose snapshot is no longer retained nothing tells which rows went; only that it was.
+    """
+    found: dict[int, dict[str, tuple[int, ...]]] = {
+        row["epoch"]: {} for row in _epoch_rows(tables) if row["kind"] == "prune"
+    }
+    for entry in list_snapshots(tables):
+        if entry.manifest["kind"] == "prune" and (snapshot := _readable(tables, entry.version)) is not None:
+            work = {table: publish.remove_epochs for table, publish in snapshot.manifest.publish.items()}
+            found[snapshot.manifest.epoch] = {table: gone for table, gone in work.items() if gone}
+    return found
+
+
+def is_kept(file: DataFile, pruned: int) -> bool:
+    """Whether the rows of a file that comes back are newer than those that were pruned, on whichever line."""
+    epoch = epoch_of(file.path)
+    return epoch is None or epoch > pruned
+
+
 def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
     """The epochs whose rows a line removed from a table: those it replaced, and those of its own that it pruned."""
     return {
@@ -154,6 +175,8 @@ def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
 
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
     """Rows of table epochs for a line that comes back, in a file that a restore publishes."""
+    there = {row["epoch"] for row in _epoch_rows(tables) if row["kind"] == "prune"}
+    left = [manifest for manifest in left if manifest.epoch not in there]
     if not left:
         return ()
     schema = arrow_schema(tables.open(epochs.NAME))
@@ -236,7 +259,7 @@ def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return []
     try:
-        rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "parent", "timeline", "run_id"])
+        rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "parent", "timeline", "run_id", "kind"])
     except Refused:
         # A file of it is damaged: then the logs have to do.
         return []

@@ -166,7 +166,9 @@ class Manifest(_Value):
 
     Of two inputs, `inputs` holds the watermark of each side, and names of `partitions` are or begin with it.
     `watermark_by` names the column that the partitions of an input are of, by side (`""` of a single input); an input
-    without one is not in it, and older manifests don't have it.
+    without one is not in it, and older manifests don't have it. Windows whose last millisecond is `closed_through` or
+    earlier are closed, whatever lateness later code allows; None where no lateness was ever allowed, and in older
+    manifests.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -193,6 +195,7 @@ class Manifest(_Value):
     stale: tuple[StaleInterval, ...] = ()
     publish: dict[str, Publish]
     phases: dict[str, float] = {}
+    closed_through: int | None = None
     run_id: str
     started_at: int
     library_version: str
@@ -203,6 +206,8 @@ class Manifest(_Value):
         fields: dict[str, Any] = dump(self)
         if not self.watermark_by:
             fields.pop("watermark_by", None)
+        if self.closed_through is None:
+            fields.pop("closed_through", None)
         return fields
 
     @classmethod

@@ -33,13 +33,14 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
     head = require_recovered(tables)
-    old, oldest = _epochs_before(tables, before)
+    old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)
     gone, counts = {}, {}
     for table in PRUNED:
         held = read_table(tables.warehouse, tables.open(table), ["epoch"])["epoch"]
         found = held.filter(pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest)))
         counts[table] = len(found)
-        gone[table] = Publish(remove_epochs=tuple(sorted(set(found.to_pylist()))))
+        # The newest that is old is named even where it has no rows here: lines that were left may have some.
+        gone[table] = Publish(remove_epochs=tuple(sorted({*found.to_pylist(), *((last,) if last else ())})))
     if any(counts.values()):
         manifest = _manifest(head.manifest, gone, now)
         added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
@@ -49,8 +50,8 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     return counts
 
 
-def _epochs_before(tables: PipelineTables, before: Millis) -> tuple[pa.Array, int]:
-    """The epochs that began before a moment, and a number below which all did.
+def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:
+    """The epochs that began before a moment, a number below which all did, and the newest number on any line that did.
 
     Rows of very old epochs leave table epochs: they began before the oldest that is there.
     """
@@ -58,7 +59,9 @@ def _epochs_before(tables: PipelineTables, before: Millis) -> tuple[pa.Array, in
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))
     old = rows["epoch"].filter(is_old).combine_chunks()
     oldest = pc.min(rows["epoch"]).as_py()
-    return old, oldest if oldest in old.to_pylist() else 0
+    others = rows["epoch"].filter(pc.invert(is_old))
+    last = newest if not len(others) else pc.min(others).as_py() - 1
+    return old, oldest if oldest in old.to_pylist() else 0, last if len(old) else 0
 
 
 def _manifest(head: Manifest, gone: dict[str, Publish], now: Millis) -> Manifest:

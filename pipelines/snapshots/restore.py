@@ -19,7 +19,7 @@ from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
 from pipelines.snapshots.commit import as_data_file, commit_snapshot, remaining
 from pipelines.snapshots.head import Snapshot, newest_epochs, published_by
-from pipelines.snapshots.line import Head, epoch_rows, files_of, fork, left_line, removed_on
+from pipelines.snapshots.line import Head, epoch_rows, files_of, fork, is_kept, left_line, pruned_by, removed_on
 from pipelines.snapshots.losses import Losses, damaged_files
 from pipelines.snapshots.manifest import Manifest, Publish
 from pipelines.snapshots.quiet import quiet_manifest
@@ -168,8 +168,15 @@ def _manifest(
     left = [] if head is None else left_line(tables, head, target, parted, losses)
     since = tuple(range(parted + 1, newest + 1))
     works = {table: [manifest.publish[table] for manifest in left] for table in PUBLISHED}
-    files = {table: losses.readable(table, files_of(left, table, parted)) for table in PUBLISHED}
+    prunes = pruned_by(tables)
+    pruned = {table: max((max(gone.get(table, (0,))) for gone in prunes.values()), default=0) for table in PUBLISHED}
+    files = {
+        table: losses.readable(table, [file for file in files_of(left, table, parted) if is_kept(file, pruned[table])])
+        for table in PUBLISHED
+    }
     removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}
+    # That late rows were removed stays so whatever comes back, and the counts of their epochs are held against it.
+    removed[epochs.NAME] -= set(prunes)
     files[epochs.NAME] = epoch_rows(tables, left, epoch)
     return quiet_manifest(
         then,
@@ -182,7 +189,9 @@ def _manifest(
                 files=files[table],
                 reopened=tuple(one for work in works[table] for one in work.reopened),
                 remove_epochs=tuple(sorted(removed[table])),
-                stale_epochs=since if keep_stale else (),
+                stale_epochs=tuple(one for one in since if table != epochs.NAME or one not in prunes)
+                if keep_stale
+                else (),
                 forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
                 given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
             )

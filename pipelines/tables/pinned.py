@@ -101,7 +101,8 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
     pinned = PinnedEpoch(snapshot, handles, epochs.SCHEMA.empty_table(), epochs.SCHEMA.empty_table())
     rows = read_table(tables.warehouse, handles[epochs.NAME], where=pinned.current).sort_by("epoch")
     is_on_line = pa.array([is_on(manifest.line, number) for number in rows["epoch"].to_pylist()], pa.bool_())
-    if manifest.epoch not in rows["epoch"].to_pylist():
+    was_left = manifest.kind == "prune" and not is_on(head.manifest.line, manifest.epoch)
+    if was_left or manifest.epoch not in rows["epoch"].to_pylist():
         raise Refused(
             f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began before it. "
             "Look at the newest epoch, or restore that one first"

@@ -63,3 +63,17 @@ def test_a_row_that_somebody_deleted_after_a_key_was_forgotten_is_missed(by_hand
 def test_a_restore_leaves_counts_that_add_up(by_hand: ByHand) -> None:
     restore(by_hand.tables, find_snapshot(by_hand.tables, "1"), NOW)
     assert len(broken(by_hand)) == 0
+
+
+@pytest.mark.parametrize("targets", [("1",), ("2",), ("1", "2"), ("2", "1", "3")], ids="-".join)
+def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targets: tuple[str, ...]) -> None:
+    """Late rows of the second epoch went; whatever line the head is on, they are not missed."""
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    prune(by_hand.tables, NOW, NOW)
+    for target in targets:
+        restore(by_hand.tables, find_snapshot(by_hand.tables, target), NOW)
+        assert len(broken(by_hand)) == 0
+    by_hand.epoch(("ann", at("13:00"), 1), ("ann", at("10:00"), 1), watermark=at("14:00"))
+    assert len(broken(by_hand)) == 0
+    by_hand.tables.open("late").delete()
+    assert set(broken(by_hand)["what"]) == {"late"}, "rows of after the prune are missed"

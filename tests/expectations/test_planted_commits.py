@@ -14,12 +14,23 @@ import pytest
 from deltalake import write_deltalake
 
 from expectations.pinned import pin
+from pipelines.errors import Refused
+from pipelines.lease import Lease
+from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.head import list_snapshots
+from pipelines.snapshots.recovery import recover
+from pipelines.snapshots.restore import restore
+from pipelines.snapshots.retained import Retention
+from pipelines.snapshots.retention import vacuum
 from pipelines.storage import active_files
 from pipelines.tables import late, results, state
 from pipelines.tables.compaction import compact
 from tests.expectations.broken import broken_in
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from windowing.time import to_millis
+
+NOW = 2_000_000_000_000
 
 OURS = ("files", "expect_files_to_be_of_our_commits")
 SAME_ROWS = ("files", "expect_files_to_keep_their_rows")
@@ -114,6 +125,45 @@ def test_an_error_stays_until_the_table_is_put_back_and_is_gone_then(tmp_path: P
     by_hand.tables.open(results.NAME).restore(good)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set(), "as alarms.md says"
     assert broken_in(by_hand.tables, by_hand.pipeline, "warning") == set()
+
+
+def test_after_a_restore_that_was_told_state_that_was_set_back_is_no_error_any_more(tmp_path: Path) -> None:
+    by_hand = three_epochs(tmp_path)
+    handle = by_hand.tables.open(state.NAME)
+    handle.restore(handle.version() - 1)
+    with pytest.raises(Refused, match=r"tidegate restore hours 3`"):
+        recover(by_hand.tables)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+    by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+
+
+def test_a_restore_of_a_snapshot_that_lacked_rows_does_not_make_them_right(tmp_path: Path) -> None:
+    by_hand = three_epochs(tmp_path)
+    by_hand.tables.open(state.NAME).delete("key_group >= 0")
+    by_hand.epoch(("ann", at("16:10"), 1), watermark=at("16:20"))
+    by_hand.epoch(("ann", at("16:20"), 1), watermark=at("16:30"))
+    assert OURS in broken_in(by_hand.tables, by_hand.pipeline)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), NOW)
+    assert OURS in broken_in(by_hand.tables, by_hand.pipeline)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set(), "the epoch before the damage"
+
+
+def test_a_snapshot_that_stands_alone_in_the_log_can_be_checked(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, session_pipeline())
+    for number in range(1, 9):
+        start = at("00:00") + timedelta(hours=number)
+        by_hand.epoch(("ann", start, number), watermark=start)
+        by_hand.dated(at("00:00", day=9) + timedelta(minutes=20 * number))
+    with Lease(by_hand.tables, "vacuum", lambda: NOW):
+        vacuum(by_hand.tables, Retention(1, timedelta(days=7)), to_millis(at("12:00", day=9)))
+    epochs = [entry.epoch for entry in list_snapshots(by_hand.tables)]
+    assert epochs == [8, 5, 2]
+    for epoch in epochs:
+        files = pin(by_hand.tables, by_hand.pipeline, epoch).files
+        assert set(files["fault"]) == {""}, f"epoch {epoch}"
 
 
 def test_an_optimize_by_somebody_else_only_marks_and_one_that_changes_rows_does_not_pass(tmp_path: Path) -> None:

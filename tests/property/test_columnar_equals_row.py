@@ -62,6 +62,7 @@ from windowing.operators.window.snapshot import state_schema
 from windowing.panes import Accumulation, PanePolicy
 from windowing.state.rows import REST
 from windowing.testing.epochs import row_epoch
+from windowing.time import MIN_TIMESTAMP
 from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "1000"))
@@ -119,6 +120,8 @@ class Case(NamedTuple):
     cuts: list[int]
     lag: int | None
     swap: bool
+    closed: int | None = None
+    """Windows that ended so long before an epoch, milliseconds, don't begin anew, whatever lateness they have."""
 
 
 @st.composite
@@ -170,7 +173,8 @@ def cases(draw: st.DrawFn) -> Case:
     watermarks = ((np.cumsum(steps) + draw(st.integers(-30, 10))) * scale).tolist()
     lag = EventOrder.of(windows).lag if draw(st.sampled_from([False, False, False, True])) else None
     cuts = draw(st.lists(st.integers(0, sum(map(len, commits))), max_size=2)) if lag is None else []
-    return Case(windows, key, keys, commits, watermarks, sorted(cuts), lag, draw(st.booleans()))
+    closed = draw(st.sampled_from([None, None, 0, 5 * scale]))
+    return Case(windows, key, keys, commits, watermarks, sorted(cuts), lag, draw(st.booleans()), closed)
 
 
 class Epoch(NamedTuple):
@@ -233,9 +237,11 @@ def elements_of(case: Case, events: list[tuple[int, Event]]) -> Elements:
 def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator(case: Case) -> None:
     panes = PanePolicy(case.windows.accumulation, withdraw_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)
-    columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
     by_row = by_columns = schema.to_table([], MAX_PARALLELISM)
     for epoch in epochs_of(case):
+        if case.closed is not None:
+            panes = replace(panes, closed_through=max(MIN_TIMESTAMP, epoch.timeline.initial - case.closed))
+        columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
         if case.swap:
             by_row, by_columns = by_columns, by_row
         try:

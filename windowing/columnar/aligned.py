@@ -51,7 +51,7 @@ class AlignedKernel:
             keys: number of codes.
         """
         made = Made()
-        steps = self._steps(codes, elements, made)
+        steps = self._steps(codes, elements, in_flight, made)
         active = self._active(steps.codes, in_flight, keys)
         kept = np.flatnonzero(~active)
         made.state.append(CodedRows(in_flight.codes[kept], in_flight.rows, kept))
@@ -62,13 +62,13 @@ class AlignedKernel:
             fire_chains(chains, known, self._rules, self._timeline, made)
         return made
 
-    def _steps(self, codes: Int64s, elements: Elements, made: Made) -> Chains:
+    def _steps(self, codes: Int64s, elements: Elements, in_flight: InFlight, made: Made) -> Chains:
         """What the elements add, by window and step; late elements go out."""
         rules, contents = self._rules, self._rules.contents
         seen = self._timeline.seen_by(elements.timestamps, elements.commits)
         assigned = self._assign(elements.timestamps)
         watermarks = seen[assigned.rows]
-        taken = rules.cleanups(assigned.ends) > watermarks
+        taken = self._taken(codes, assigned, watermarks, in_flight)
         self._skip(elements, assigned, taken, seen, made)
         rows, starts, ends = (part[taken] for part in assigned)
         commits = elements.commits[rows]
@@ -92,6 +92,18 @@ class AlignedKernel:
             groups,
         )
 
+    def _taken(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
+        """Which elements their windows take."""
+        rules = self._rules
+        taken: Bools = ~rules.have_passed(assigned.ends, watermarks)
+        # One that was closed and is in the state was reopened, and goes on until it is cleaned.
+        closed = np.flatnonzero(~taken & (rules.cleanups(assigned.ends) > watermarks))
+        if len(closed) and len(in_flight):
+            there = set(zip(in_flight.codes.tolist(), in_flight.starts.tolist(), in_flight.ends.tolist(), strict=True))
+            own = (codes[assigned.rows[closed]], assigned.starts[closed], assigned.ends[closed])
+            taken[closed] = [window in there for window in zip(*(part.tolist() for part in own), strict=True)]
+        return taken
+
     def _skip(self, elements: Elements, assigned: Assigned, taken: Bools, seen: Int64s, made: Made) -> None:
         accepted = np.zeros(len(elements), np.bool_)
         accepted[assigned.rows[taken]] = True
@@ -105,7 +117,7 @@ class AlignedKernel:
         known = places >= 0
         times, watermarks = elements.timestamps[skipped], seen[skipped]
         # As the windows' cleanup times, with the element's own in place of their last millisecond.
-        late = known | (self._rules.cleanups(times + 1) <= watermarks)
+        late = known | self._rules.have_passed(times + 1, watermarks)
         made.counters.no_window += count(~late)
         made.counters.late += count(late)
         starts, ends = (

@@ -15,7 +15,7 @@ from windowing.columnar.state import CodedRows, StateArrays
 from windowing.columnar.timeline import Timeline
 from windowing.operators.counters import Counters
 from windowing.panes import Accumulation
-from windowing.time import MAX_TIMESTAMP, Millis
+from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Rules:
         purging: whether the trigger purges when it fires.
         withdraw_merged: whether panes of windows that are extended or absorbed are withdrawn.
         interval: milliseconds between early firings, None if there are none.
+        closed_through: see `PanePolicy`.
     """
 
     contents: ColumnarContents
@@ -39,6 +40,7 @@ class Rules:
     purging: bool
     withdraw_merged: bool
     interval: Millis | None = None
+    closed_through: Millis = MIN_TIMESTAMP
 
     @property
     def empties(self) -> bool:
@@ -61,6 +63,11 @@ class Rules:
         """Whether a window should hold something and does not: only the row operator knows what to do."""
         waits = (ends - 1 > timeline.initial) | pending
         found: Bools = ~filled & (waits | np.bool_(not self.empties))
+        return found
+
+    def have_passed(self, ends: Int64s, watermarks: Int64s) -> Bools:
+        """Whether windows that are not in the state take no element at a watermark."""
+        found: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
         return found
 
     def cleanups(self, ends: Int64s) -> Int64s:

@@ -95,6 +95,7 @@ class ColumnarOperator:
             is_purging(windows),
             panes.withdraw_merged,
             windows.trigger.interval if isinstance(windows.trigger, ContinuousEventTimeTrigger) else None,
+            panes.closed_through,
         )
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline, clock: Millis = 0) -> Outcome:

@@ -119,8 +119,7 @@ class SessionKernel:
 
     def _late(self, clusters: Clusters) -> Bools:
         """Which elements are late if they meet no session."""
-        late: Bools = self._rules.cleanups(clusters.ends) <= clusters.watermarks
-        return late
+        return self._rules.have_passed(clusters.ends, clusters.watermarks)
 
     def _run_clusters(self, clusters: Clusters, elements: Elements, in_flight: InFlight, made: Made) -> None:
         made.counters.elements += count(~clusters.in_flight)

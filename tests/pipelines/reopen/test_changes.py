@@ -6,12 +6,17 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from pipelines import Pipeline
+from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
 from pipelines.intervals import parse_moment
 from pipelines.reopen.selection import Selection
+from pipelines.snapshots.commit import commit_snapshot
+from pipelines.snapshots.manifest import Manifest
+from pipelines.storage import arrow_schema
 from pipelines.tables import results
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
@@ -25,7 +30,9 @@ from windowing import (
     Windows,
 )
 from windowing.assigners import WindowAssigner
-from windowing.time import to_millis
+from windowing.columnar.plan import OperatorChoice
+from windowing.time import MIN_TIMESTAMP, to_millis
+from windowing.triggers import EventTimeTrigger
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -178,3 +185,114 @@ def test_with_another_lateness_late_rows_are_reopened_and_windows_go_on(
     arrivals.reopen()
     arrivals.commit(("ann", at("23:30"), 1), watermark=at("23:00"))
     assert arrivals.final() == arrivals.in_event_order()
+
+
+LATER = [("ann", at("10:30"), 100), ("bob", at("10:40"), 200)]
+"""For windows that were published before the code changed."""
+
+
+def lasting(kind: str, minutes: int) -> Pipeline:
+    """Windows of one kind with an allowed lateness."""
+    lateness = {"allowed_lateness": minutes * MINUTE}
+    if kind == "sessions":
+        return session_pipeline(**lateness)  # type: ignore[arg-type]
+    if kind == "sliding":
+        return over(SlidingEventTimeWindows.of(HOUR, 20 * MINUTE), **lateness)
+    return over(TumblingEventTimeWindows.of(HOUR), **lateness)
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kind of windows; those that go row by row are tumbling windows in the other operator."""
+    if request.param == "row by row":
+        monkeypatch.setattr("pipelines.epoch.shard.choose_operator", lambda compute: OperatorChoice(False, "a test"))
+    return str(request.param)
+
+
+def went_on(folder: Path, kind: str, before: int, after: int, older: bool = False) -> Arrivals:
+    """Windows that were published and cleaned, a lateness that became longer, and elements for these windows."""
+    arrivals = Arrivals(ByHand(folder, lasting(kind, before)))
+    arrivals.commit(("ann", at("10:10"), 1), ("bob", at("10:10"), 2), watermark=at("13:30"))
+    if older:
+        forget_what_was_closed(arrivals.by_hand)
+    arrivals.by_hand.pipeline = lasting(kind, after)
+    arrivals.commit(*LATER, watermark=at("13:30"))
+    return arrivals
+
+
+def forget_what_was_closed(by_hand: ByHand) -> None:
+    """Make the newest manifest one of an older tidegate, which does not say what is closed."""
+    head = by_hand.head()
+    raw = head.manifest.model_dump()
+    raw.pop("closed_through", None)
+    manifest = Manifest.model_validate({**raw, "epoch": head.manifest.epoch + 1, "parent": head.manifest.epoch})
+    commit_snapshot(
+        by_hand.tables, head.handle, manifest, arrow_schema(head.handle), [], {f["path"] for f in head.files}
+    )
+    publish(by_hand.tables, manifest)
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["recorded", "as older versions left it"])
+@pytest.mark.parametrize(("before", "after"), [(0, 600), (30, 600)])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
+def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
+    tmp_path: Path, kind: str, before: int, after: int, older: bool
+) -> None:
+    arrivals = went_on(tmp_path, kind, before, after, older)
+    late = arrivals.by_hand.rows("late")
+    assert sorted(late["value"].to_pylist()) == [100, 200]
+    assert set(late["reason"].to_pylist()) <= {"late", "windows_passed"}
+    published = arrivals.by_hand.rows("results")
+    assert set(published["epoch"].to_pylist()) == {1}, "what was published stands"
+    # What is closed stays so, however many epochs of the new code came.
+    arrivals.commit(("ann", at("10:50"), 400), watermark=at("13:40"))
+    assert sorted(arrivals.by_hand.rows("late")["value"].to_pylist()) == [100, 200, 400]
+    assert arrivals.reopen() is not None
+    arrivals.commit(("ann", at("10:55"), 1), watermark=at("13:50"))
+    assert len(arrivals.by_hand.rows("late")) == 3, (
+        "a window that was reopened takes elements as long as code allows it"
+    )
+    arrivals.commit(("ann", at("23:59"), 1), watermark=at("23:58"))
+    assert arrivals.final() == arrivals.in_event_order()
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
+def test_windows_that_end_after_the_change_are_open_for_the_new_lateness(tmp_path: Path, kind: str) -> None:
+    arrivals = went_on(tmp_path, kind, 0, 600)
+    arrivals.commit(("ann", at("15:10"), 1), watermark=at("18:00"))
+    arrivals.commit(("ann", at("15:20"), 2), ("bob", at("15:20"), 2), watermark=at("18:30"))
+    assert len(arrivals.by_hand.rows("late")) == 2
+
+
+def test_a_lateness_that_stays_closes_nothing_more(tmp_path: Path) -> None:
+    """Code that changes elsewhere, over a snapshot of an older tidegate, takes what the lateness allows."""
+    arrivals = Arrivals(ByHand(tmp_path, lasting("tumbling", 300)))
+    arrivals.commit(("ann", at("10:10"), 1), watermark=at("13:30"))
+    forget_what_was_closed(arrivals.by_hand)
+    arrivals.by_hand.pipeline = over(
+        TumblingEventTimeWindows.of(HOUR), allowed_lateness=300 * MINUTE, trigger=EventTimeTrigger.create()
+    )
+    arrivals.commit(("bob", at("10:20"), 1), watermark=at("13:30"))
+    assert not arrivals.by_hand.rows("late").num_rows
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sessions", "row by row"], indirect=True)
+def test_the_tests_of_closed_windows_find_an_operator_that_forgets_them(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.epoch.plan.closed_by", lambda *snapshot: MIN_TIMESTAMP)
+    arrivals = went_on(tmp_path, kind, 0, 600)
+    assert not arrivals.by_hand.rows("late").num_rows
+    published = arrivals.by_hand.rows("results").filter(pc.field("epoch") == 2)
+    assert published["events"].to_pylist() == [1, 1], "windows of one element stand in for those that were published"
+
+
+def test_a_manifest_says_what_is_closed_only_where_a_lateness_was_allowed(tmp_path: Path) -> None:
+    arrivals = Arrivals(ByHand(tmp_path, lasting("tumbling", 0)))
+    first = arrivals.commit(("ann", at("10:10"), 1), watermark=at("13:30"))
+    assert first.closed_through is None
+    assert "closed_through" not in first.model_dump_json()
+    for minutes, closed in ((60, "13:30"), (0, "13:30"), (600, "13:30")):
+        arrivals.by_hand.pipeline = lasting("tumbling", minutes)
+        assert arrivals.commit(watermark=at("13:30")).closed_through == to_millis(at(closed))
+    assert arrivals.commit(watermark=at("23:50")).closed_through == to_millis(at("13:50"))

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import pyarrow.compute as pc
 import pytest
 
 from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
 from pipelines.snapshots import prune as step
+from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.prune import prune
+from pipelines.snapshots.restore import restore
+from pipelines.tables.pinned import pin_tables
 from tests.lake import at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 
@@ -73,3 +77,41 @@ def test_an_interrupted_run_is_rolled_forward(by_hand: ByHand, monkeypatch: pyte
 def test_a_pipeline_that_never_ran_has_nothing_to_remove(by_hand: ByHand) -> None:
     with pytest.raises(Refused, match="no snapshot yet"):
         prune(by_hand.tables, NOW, NOW)
+
+
+def restored(by_hand: ByHand, epoch: int, **options: bool) -> None:
+    restore(by_hand.tables, find_snapshot(by_hand.tables, str(epoch)), NOW, **options)
+
+
+def prunes(by_hand: ByHand) -> list[int]:
+    rows = by_hand.rows("epochs")
+    return sorted(rows.filter(pc.equal(rows["kind"], "prune"))["epoch"].to_pylist())
+
+
+@pytest.mark.parametrize("keep_stale", [False, True])
+def test_what_was_pruned_stays_away_whatever_is_restored(by_hand: ByHand, keep_stale: bool) -> None:
+    """Back to before the prune, to the line that was left, to before and after it, and to the prune itself."""
+    late_in_each(by_hand)
+    prune(by_hand.tables, START_OF_DRIVER + 4 * MINUTE, NOW)
+    for epoch, left in ((2, []), (4, [4]), (1, []), (5, [4]), (3, []), (4, [4])):
+        restored(by_hand, epoch, keep_stale=keep_stale)
+        rows = by_hand.rows("late")
+        assert sorted(rows.filter(pc.invert(rows["stale"]))["value"].to_pylist()) == left
+        assert prunes(by_hand) == [5], "once, on whichever line it was"
+
+
+def test_rows_of_a_line_that_was_left_are_pruned_too(by_hand: ByHand) -> None:
+    late_in_each(by_hand)
+    restored(by_hand, 2)
+    assert late_values(by_hand) == [2]
+    prune(by_hand.tables, NOW, NOW)
+    restored(by_hand, 4)
+    assert late_values(by_hand) == []
+
+
+def test_a_prune_that_was_left_is_no_epoch_to_look_at(by_hand: ByHand) -> None:
+    late_in_each(by_hand)
+    prune(by_hand.tables, NOW, NOW)
+    restored(by_hand, 2)
+    with pytest.raises(Refused, match=r"epoch 5 .* was replaced"):
+        pin_tables(by_hand.tables, 5)

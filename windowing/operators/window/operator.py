@@ -78,6 +78,7 @@ class WindowOperator:
         self.merging = isinstance(windows.assigner, MergingWindowAssigner)
         self._event_time = windows.assigner.is_event_time
         self._lateness = windows.lateness
+        self._closed_through = self.panes.closed_through
         self._cleanup_timers = self.timers.event_time if self._event_time else self.timers.processing_time
         self._trigger = windows.trigger or windows.assigner.get_default_trigger()
         self._late_output = late_output
@@ -140,9 +141,13 @@ class WindowOperator:
                 if self.merging:
                     self._retire(key, window)
                 continue
-            accepted = True
             slot = (key, window)
             cell = self.cells.get(slot)
+            if cell is None and self._event_time and window.max_timestamp <= self._closed_through:
+                if self.merging:
+                    self._retire(key, window)
+                continue
+            accepted = True
             if cell is None:
                 cell = self.cells[slot] = WindowCell()
             cell.contents = self._add(cell.contents, value, timestamp)
@@ -330,7 +335,11 @@ class WindowOperator:
 
     def _skipped(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
         watermark = self._context.current_watermark
-        late = self._event_time and timestamp is not None and timestamp + self._lateness <= watermark
+        late = (
+            self._event_time
+            and timestamp is not None
+            and (timestamp + self._lateness <= watermark or timestamp <= self._closed_through)
+        )
         if window is None and not late:
             self._counters.no_window += 1
             return
