@@ -101,9 +101,7 @@ class SourceRows:
             parts.append(source.frames.judged(frame, source.bound.source, origins))
         if not parts:
             name = source.bound.pipeline.name
-            raise Refused(
-                f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`"
-            )
+            raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")
         rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
         usable = F.col(STATUS) == OK
         return rows.where(usable if position.frontier is None else usable & (F.col(TIME) < position.frontier))
