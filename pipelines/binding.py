@@ -199,8 +199,9 @@ def bind(
     bound = bound_input(pipeline, only, None, source, derived, used)
     result = windows.result_type if windows.reduce is None or windows.process is not None else bound.value_type
     if not isinstance(result, pa.StructType) or any(result.field(i).type is None for i in range(result.num_fields)):
+        field = next(name for name in ("process", "reduce", "aggregate") if getattr(windows, name) is not None)
         raise IllegalArgument(
-            "compute.process.result_type",
+            f"compute.{field}.result_type" if field != "reduce" else "compute.reduce",
             result,
             "declare the Arrow struct type of a result row, so that results can go to a table",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import pyarrow as pa
 
@@ -97,15 +98,25 @@ def require(pipeline: Pipeline, schema: pa.Schema, column: str, field: str, sour
     if column not in schema.names:
         raise Refused(
             f"{field} of pipeline {pipeline.name!r}: table {source.table!r} has no column {column!r}; "
-            f"it has {schema.names}"
+            f"{_instead(schema, column)}"
         )
+
+
+def _instead(schema: pa.Schema, column: str) -> str:
+    """Say which columns there are instead of a missing one: first the one that may be meant."""
+    struct, _, field = column.partition(".")
+    if field and struct in schema.names and pa.types.is_struct(schema.field(struct).type):
+        return f"give the field of the struct a name, columns={{'{field}': '{column}'}}, and use that"
+    by_lower = {name.lower(): name for name in schema.names}
+    close = get_close_matches(column.lower(), by_lower, 1)
+    return f"{f'did you mean {by_lower[close[0]]!r}? It' if close else 'it'} has {schema.names}"
 
 
 def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") -> None:
     """Refuse a timestamp column that is missing or can't be read as a time without guessing."""
     field = f"{prefix}source.timestamp = {source.timestamp!r}"
     if source.timestamp not in schema.names:
-        raise Refused(f"{field}: table {source.table!r} has no such column; it has {schema.names}")
+        raise Refused(f"{field}: table {source.table!r} has no such column; {_instead(schema, source.timestamp)}")
     kind = schema.field(source.timestamp).type
     if pa.types.is_timestamp(kind):
         if kind.tz is None and source.zone is None:

@@ -255,12 +255,13 @@ def load_config(file: Path | None = None) -> Config:
         UsageError: it is missing or faulty; the error names file and field, and never the value of what may be secret.
     """
     given = file or find_config()
+    by_environment = f", which {ENVIRONMENT} names" if file is None and os.environ.get(ENVIRONMENT) else ""
     file = given.absolute()
     try:
         raw = tomllib.loads(file.read_text())
     except FileNotFoundError as error:
         relative = f"; {given} was taken from the folder of this process, {Path.cwd()}"
-        raise UsageError(f"there is no {file}{'' if given.is_absolute() else relative}") from error
+        raise UsageError(f"there is no {file}{by_environment}{'' if given.is_absolute() else relative}") from error
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from error
     except UnicodeDecodeError as error:

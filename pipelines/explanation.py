@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.config import Config
-from pipelines.errors import TidegateError
 from pipelines.pipeline import Input, Pipeline
 from pipelines.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
 from pipelines.sources.plain import asks_for_spark
@@ -15,6 +14,7 @@ from windowing.assigners import MergingWindowAssigner
 from windowing.columnar import OperatorChoice, choose_operator
 from windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from windowing.evictors import TimeEvictor
+from windowing.time import Millis
 from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger
 
 
@@ -66,20 +66,24 @@ def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation
 
 
 def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
-    """Look at the log of a pipeline's source, without Spark; None where it can't be told, for there is no table yet."""
+    """Look at the log of a pipeline's source, without Spark; None where there is no table yet.
+
+    Raises:
+        Refused: a column that the pipeline names is missing, or has a type that can't serve. Of a pipeline with
+            `columns` that is not looked at, because only Spark knows their types.
+    """
     from pipelines.binding import bind_to_source
     from pipelines.sources.log import SourceLog
     from pipelines.sources.plain import why_through_spark
     from pipelines.storage import warehouse_of
 
-    if (asked := asks_for_spark(pipeline)) is not None:
-        return SourceLook(asked)
-    try:
-        bound = bind_to_source(config, pipeline)
-        warehouse = warehouse_of(config)
-        return SourceLook(why_through_spark(bound, SourceLog(warehouse, warehouse.path(pipeline.source.table))))
-    except TidegateError:
-        return None
+    asked = asks_for_spark(pipeline)
+    warehouse = warehouse_of(config)
+    paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
+    if any(one.columns for one in pipeline.inputs) or not all(map(warehouse.exists, paths)):
+        return None if asked is None else SourceLook(asked)
+    bound = bind_to_source(config, pipeline)
+    return SourceLook(asked or why_through_spark(bound, SourceLog(warehouse, paths[0])))
 
 
 def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None) -> list[Step]:
@@ -109,8 +113,8 @@ def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
     if through_spark is None:
         unless = (
-            "; the table is not there to be looked at: Spark reads it where it is partitioned, or has column mapping, "
-            "deletion vectors or types of its own"
+            "; there is no such table yet: Spark reads it if it is partitioned, or has column mapping, deletion "
+            "vectors or types of its own"
         )
         read = _scan(pipeline, pipeline.inputs[0], "read the files of")
         return [
@@ -148,17 +152,22 @@ def _pass(one: Input) -> str:
 
 def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
     if isinstance(compute, IntervalJoin):
-        lower, upper = compute.bounds
+        span = " to ".join(map(_length, compute.bounds))
         return [
             "sort by commit and time; an element behind the watermark is late",
-            f"each other element meets those of the other input with right - left from {lower} to {upper} ms",
+            f"each other element meets those of the other input with right - left from {span}",
             "drop what the watermark says can meet nobody any more",
         ]
     if isinstance(compute, KeyedProcess | CoProcess):
         states = ", ".join(state.name for state in compute.function.states()) or "none"
+        elements = (
+            "hold elements until the watermark reaches them; then each, by event time,"
+            if compute.time_sorted
+            else "sort by commit and time; each element"
+        )
         return [
-            f"sort by commit and time; each element through {type(compute.function).__name__}, then due timers",
-            f"keep state ({states}) and timers of each key",
+            f"{elements} through {type(compute.function).__name__}, with due timers",
+            f"keep state ({states}), timers{' and waiting elements' if compute.time_sorted else ''} of each key",
         ]
     return _operating_windows(compute, choice)
 
@@ -183,6 +192,14 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
         "sort by key and window; one group for each pane: on time, or late by its commit",
         f"reduce each group: {functions}; merge the groups of a window in order",
     ]
+
+
+def _length(bound: Millis) -> str:
+    """A bound in the largest unit that holds it whole."""
+    for name, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if bound and bound % size == 0:
+            return f"{bound // size} {name}"
+    return f"{bound} ms"
 
 
 def _names(windows: Windows) -> tuple[str, ...]:

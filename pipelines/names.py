@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+NAME_RULE = "use a letter, then up to 99 letters, digits, _ or -"
 
 
 def check_name(name: str) -> str:
@@ -14,5 +15,5 @@ def check_name(name: str) -> str:
         ValueError: it is empty, too long, or holds anything but letters, digits, `_` and `-`.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"name {name!r}: use a letter, then up to 99 letters, digits, _ or -")
+        raise ValueError(f"name {name!r}: {NAME_RULE}")
     return name

@@ -15,10 +15,11 @@ from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT
-from pipelines.names import check_name
+from pipelines.names import NAME_RULE, check_name
 from pipelines.result_types import check_result_types
 from windowing.compute import TWO_INPUTS, Compute, Windows
 from windowing.errors import IllegalArgument, LostElementsWarning
+from windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
 from windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
 from windowing.watermarks import WatermarkStrategy
@@ -28,6 +29,11 @@ Reader = Literal["auto", "spark"]
 WatermarkRows = Literal["kept", "all"]
 
 _COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
+_GIVE_SOURCE = "give a DeltaSource, such as DeltaSource('events', timestamp='at')"
+_GIVE_STRATEGY = (
+    "give a WatermarkStrategy, such as WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))"
+)
+_GIVE_COLUMNS = "give SQL expressions by the names of the columns that they make, such as {'day': 'to_date(at)'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class DeltaSource:
         if self.zone is not None:
             try:
                 ZoneInfo(self.zone)
-            except (ZoneInfoNotFoundError, ValueError) as error:
+            except (ZoneInfoNotFoundError, ValueError, TypeError) as error:
                 raise IllegalArgument("source.zone", self.zone, "give a zone such as 'Europe/Berlin'") from error
         if self.unit not in (None, "s", "ms"):
             raise IllegalArgument("source.unit", self.unit, "give 's' or 'ms'")
@@ -98,12 +104,11 @@ class Input:
     watermark_from: WatermarkRows = field(default="kept", metadata={LEFT_OUT_AT_DEFAULT: True})
 
     def __post_init__(self) -> None:
-        _check_watermark_from("right.watermark_from", self.watermark_from)
         if not isinstance(self.source, DeltaSource):
-            raise IllegalArgument("right.source", self.source, "give a DeltaSource")
+            raise IllegalArgument("right.source", self.source, _GIVE_SOURCE)
         if self.watermark is not None and not isinstance(self.watermark, WatermarkStrategy):
-            raise IllegalArgument("right.watermark", self.watermark, "give a WatermarkStrategy")
-        object.__setattr__(self, "key", _checked_key("right.key", self.key))
+            raise IllegalArgument("right.watermark", self.watermark, _GIVE_STRATEGY)
+        _check_texts("right.", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,14 +160,16 @@ class Pipeline:
         try:
             check_name(self.name)
         except (ValueError, TypeError) as error:
-            raise IllegalArgument("name", self.name, str(error)) from error
-        for name, kind in (("source", DeltaSource), ("watermark", WatermarkStrategy)):
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise IllegalArgument(name, value, f"give a {kind.__name__}")
+            raise IllegalArgument("name", self.name, NAME_RULE) from error
+        if not isinstance(self.source, DeltaSource):
+            raise IllegalArgument("source", self.source, _GIVE_SOURCE)
+        if not isinstance(self.watermark, WatermarkStrategy):
+            raise IllegalArgument("watermark", self.watermark, _GIVE_STRATEGY)
         if not isinstance(self.compute, Compute):
-            raise IllegalArgument("compute", self.compute, f"give one of {', '.join(_COMPUTES)}")
-        object.__setattr__(self, "key", _checked_key("key", self.key))
+            raise IllegalArgument(
+                "compute", self.compute, f"give one of {', '.join(_COMPUTES)}{_wrapped(self.compute)}"
+            )
+        _check_texts("", self)
         if isinstance(self.dropped, str):  # type: ignore[unreachable]
             raise IllegalArgument("dropped", self.dropped, f"give a tuple of names: ({self.dropped!r},)")
         object.__setattr__(self, "dropped", tuple(self.dropped))
@@ -175,15 +182,18 @@ class Pipeline:
             check_result_types(self.compute)
         elif self.compute.may_lose_data:
             _warn_of_lost_elements(self.name, self.compute)
-        _check_watermark_from("watermark_from", self.watermark_from)
         if self.null_keys not in ("reject", "keep"):
             raise IllegalArgument("null_keys", self.null_keys, "give 'reject' or 'keep'")
         non_negative_millis(self.max_ahead, "max_ahead")
         positive_millis(self.checkpoint_interval, "checkpoint_interval")
         check_max_parallelism(self.max_parallelism)
-        if self.parallelism is not None and not 1 <= self.parallelism <= self.max_parallelism:
+        if self.parallelism is not None and not (
+            type(self.parallelism) is int and 1 <= self.parallelism <= self.max_parallelism
+        ):
             raise IllegalArgument(
-                "parallelism", self.parallelism, f"give 1 to max_parallelism ({self.max_parallelism})"
+                "parallelism",
+                self.parallelism,
+                f"give a whole number from 1 to max_parallelism ({self.max_parallelism})",
             )
 
     def _check_places(self) -> None:
@@ -276,15 +286,36 @@ def _normal(table: str) -> str:
     return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
 
 
-def _check_watermark_from(field: str, value: object) -> None:
-    if value not in get_args(WatermarkRows):
-        raise IllegalArgument(field, value, "give 'kept' or 'all'")
+def _check_texts(prefix: str, one: Input | Pipeline) -> None:
+    """Check the fields of an input that are names of columns or SQL, and make a tuple of its key."""
+    if one.watermark_from not in get_args(WatermarkRows):
+        raise IllegalArgument(f"{prefix}watermark_from", one.watermark_from, "give 'kept' or 'all'")
+    key = _checked_columns(f"{prefix}key", one.key)
+    if len(set(key)) != len(key):
+        raise IllegalArgument(f"{prefix}key", one.key, "name each key column once")
+    object.__setattr__(one, "key", key)
+    if one.uses is not None:
+        _checked_columns(f"{prefix}uses", one.uses)
+    for name, what in (("watermark_by", "the name of one column"), ("where", "an SQL condition, such as 'amount > 0'")):
+        value = getattr(one, name)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise IllegalArgument(f"{prefix}{name}", value, f"give {what}, or leave it out")
+    if not isinstance(one.columns, Mapping):
+        raise IllegalArgument(f"{prefix}columns", one.columns, _GIVE_COLUMNS)
+    for name, expression in one.columns.items():
+        if not all(isinstance(text, str) and text.strip() for text in (name, expression)):
+            raise IllegalArgument(f"{prefix}columns", {name: expression}, _GIVE_COLUMNS)
 
 
-def _checked_key(field: str, key: object) -> tuple[str, ...]:
-    if isinstance(key, str):
-        raise IllegalArgument(field, key, f"give a tuple of columns: ({key!r},)")
-    columns: tuple[str, ...] = tuple(key)  # type: ignore[arg-type]
-    if len(set(columns)) != len(columns):
-        raise IllegalArgument(field, key, "name each key column once")
-    return columns
+def _checked_columns(field: str, names: object) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise IllegalArgument(field, names, f"give a tuple of columns: ({names!r},)")
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) and name for name in names):
+        raise IllegalArgument(field, names, "give a tuple of names of columns, such as ('user', 'country')")
+    return tuple(names)
+
+
+def _wrapped(compute: object) -> str:
+    """Say how a function becomes something to compute, where a function was given."""
+    kinds = ((KeyedProcessFunction, "KeyedProcess"), (KeyedCoProcessFunction, "CoProcess"))
+    return next((f": {wrapper}(...) of this function" for kind, wrapper in kinds if isinstance(compute, kind)), "")

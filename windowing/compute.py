@@ -58,6 +58,9 @@ class Windows:
             value = getattr(self, name)
             if not isinstance(value, kind) and (name == "assigner" or value is not None):
                 raise IllegalArgument(name, value, f"give a {kind.__name__}, such as {example}")
+        if not isinstance(self.accumulation, Accumulation):
+            modes = ", ".join(f"Accumulation.{mode.name}" for mode in Accumulation)  # type: ignore[unreachable]
+            raise IllegalArgument("accumulation", self.accumulation, f"give one of {modes}")
         object.__setattr__(self, "allowed_lateness", non_negative_millis(self.allowed_lateness, "allowed_lateness"))
         if isinstance(self.assigner, MergingWindowAssigner) and self.trigger and not self.trigger.can_merge():
             raise UnsupportedOperation(
@@ -250,7 +253,13 @@ class IntervalJoin:
     def __post_init__(self) -> None:
         lower, upper = millis(self.lower, "lower"), millis(self.upper, "upper")
         if lower > upper:
-            raise IllegalArgument("lower", self.lower, f"give a lower bound of at most the upper one ({upper} ms)")
+            raise IllegalArgument(
+                "lower", self.lower, f"give a lower bound of at most the upper one ({self.upper!r}): are they swapped?"
+            )
+        if self.join is not None and not callable(self.join):
+            raise IllegalArgument(
+                "join", self.join, "give a function of two elements, such as lambda left, right: {...}"
+            )
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "upper", upper)
 

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points, version
 from typing import Any, NoReturn
@@ -103,7 +104,7 @@ def run(arguments: list[str]) -> int:
         click.echo(asked.ctx.get_help() if asked.ctx else "", err=False)
         return 0
     except click.ClickException as error:
-        return _report(arguments, error, error.format_message(), USAGE)
+        return _report(arguments, error, _usage(error), USAGE)
     except (KeyboardInterrupt, click.Abort):
         click.echo("stopped", err=True)
         return 130
@@ -118,6 +119,25 @@ def run(arguments: list[str]) -> int:
         more = "" if "--debug" in arguments else ". --debug shows more"
         return _report(arguments, error, f"{_unexpected(error)}{more}", OTHER)
     return 0
+
+
+def _usage(error: click.ClickException) -> str:
+    """Say what of a command line can't be, and for an unknown word where the known ones are listed."""
+    told = error.format_message()
+    if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand) or error.possibilities:
+        return told
+    command = error.ctx.command_path if error.ctx else "tidegate"
+    # The names of commands that are loaded late are unknown to click.
+    named = error.command_name if isinstance(error, click.exceptions.NoSuchCommand) else ""
+    if error.ctx is not None and (close := get_close_matches(named, _names(error.ctx), 1)):
+        return f"{told} Did you mean {close[0]!r}?"
+    misplaced = isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.parent is None
+    after = " Options stand after the command." if misplaced else ""
+    return f"{told}{after} `{command} --help` lists what there is"
+
+
+def _names(ctx: click.Context) -> list[str]:
+    return ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
 
 
 def _unexpected(error: Exception) -> str:

@@ -32,4 +32,9 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     screen.show(
         {"pipeline": pipeline, "epoch": forgotten.epoch, "rows": forgotten.rows},
         table(f"erased by epoch {forgotten.epoch} of {pipeline}", ("in", "rows"), forgotten.rows.items(), ("rows",)),
+        *(
+            []
+            if any(forgotten.rows.values())
+            else [f"no row held the key {', '.join(key)}: is it spelt as in the data?"]
+        ),
     )

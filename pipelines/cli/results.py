@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
@@ -77,5 +78,10 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
                 ]
                 for row in rows_of(shown)
             ],
+            [name for name in values if _is_number(shown.schema.field(name).type)],
         ),
     )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

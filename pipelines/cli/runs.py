@@ -31,6 +31,9 @@ _COLUMNS = (
 )
 
 
+_COUNTS = (*_COLUMNS[3:10], "lag", "seconds")
+
+
 @click.command()
 @click.argument("pipeline")
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many to show; 0 for all.")
@@ -49,7 +52,7 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
         row["phases"] = dict(row["phases"] or ())
     screen.show(
         rows,
-        table(f"epochs of {pipeline} ({len(rows)} of {there})", _COLUMNS, map(_cells, rows), _COLUMNS[3:10]),
+        table(f"epochs of {pipeline} ({len(rows)} of {there})", _COLUMNS, map(_cells, rows), _COUNTS),
     )
 
 

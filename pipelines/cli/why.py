@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from pipelines.cli.screen import Screen, span, table, with_screen
 from pipelines.driver import system_clock
 from pipelines.epoch.publish import key_columns
+from pipelines.errors import Refused
 from pipelines.pipeline import Pipeline
+from pipelines.reopen.selection import check_reopenable
 from pipelines.snapshots.head import require_snapshot
 from pipelines.snapshots.manifest import Manifest
 from pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows, partitions, show_length
@@ -71,7 +73,7 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
     if key:
         facts.append(("last fired", fired or "never"))
     if late_rows:
-        facts.append(("late rows that no window holds", f"{late_rows}: `tidegate late reopen` takes them in"))
+        facts.append(("late rows that no window holds", f"{late_rows}{_way_in(value)}"))
     closing = any(window.lateness_left is not None for window in shown)
     screen.show(
         {
@@ -104,6 +106,14 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
             ],
         ),
     )
+
+
+def _way_in(pipeline: Pipeline) -> str:
+    try:
+        check_reopenable(pipeline)
+    except Refused:
+        return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` says why)"
+    return f": `tidegate late reopen {pipeline.name}` takes them in"
 
 
 def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:

@@ -17,7 +17,7 @@ from pipelines.reopen.source_rows import SourceRows
 from pipelines.reopen.task import BEYOND
 from pipelines.snapshots.commit import commit_snapshot, remaining
 from pipelines.snapshots.compatibility import migration_of, ready
-from pipelines.snapshots.head import Snapshot
+from pipelines.snapshots.head import Snapshot, no_snapshot_yet
 from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
 from pipelines.snapshots.quiet import quiet_manifest
 from pipelines.sources.source import Source
@@ -46,7 +46,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     check_reopenable(pipeline)
     head = driver.recover()
     if head is None:
-        raise Refused(f"pipeline {pipeline.name!r} has no snapshot yet: run `tidegate stream {pipeline.name}` first")
+        raise no_snapshot_yet(driver.tables)
     source = Source.open(driver.spark, tables, pipeline)
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:

@@ -51,13 +51,15 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
             "name"
         )
     if not isinstance(windows, Windows):
-        reason: str | None = f"{type(windows).__name__} instead of windows"
-    else:
-        reason = sees_order(windows)
-        if reason is None:
-            if isinstance(windows.assigner, SESSIONS) or assignment_of(windows.assigner) is not None:
-                return windows
-            reason = f"assigner {type(windows.assigner).__name__}, whose windows may depend on more than a time"
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: it is a join, and what they would have met is "
+            "gone. Give its watermark strategy a larger bound, or backfill it under another name"
+        )
+    reason = sees_order(windows)
+    if reason is None:
+        if isinstance(windows.assigner, SESSIONS) or assignment_of(windows.assigner) is not None:
+            return windows
+        reason = f"assigner {type(windows.assigner).__name__}, whose windows may depend on more than a time"
     raise Refused(
         f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so a window's elements alone "
         "do not tell its result. Give its windows a longer allowed_lateness, or backfill it under another name"

@@ -100,7 +100,8 @@ class SourceRows:
             origins = {file.path: (0, commits[0].time) for file in begun}
             parts.append(source.frames.judged(frame, source.bound.source, origins))
         if not parts:
-            raise Refused(f"pipeline {source.bound.pipeline.name!r} has read nothing yet: run `tidegate stream` first")
+            name = source.bound.pipeline.name
+            raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")
         rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
         usable = F.col(STATUS) == OK
         return rows.where(usable if position.frontier is None else usable & (F.col(TIME) < position.frontier))

@@ -21,8 +21,9 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
         return read_savepoint(tables, target.removeprefix(SAVEPOINT))
     versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
     if target != "latest" and target not in versions:
-        known = ", ".join(reversed(versions)) or "none"
+        known = f"latest, savepoint:NAME, or one of the epochs {', '.join(reversed(versions))}" if versions else ""
         raise UsageError(
-            f"{target!r} is no snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs {known}"
+            f"{target!r} is no snapshot of {tables.pipeline}: "
+            + (f"give {known}" if known else "there is none before its first epoch, and savepoints are savepoint:NAME")
         )
     return require_snapshot(tables, versions.get(target))

@@ -122,7 +122,11 @@ def newest_epochs(tables: PipelineTables, names: Sequence[str] = ALL) -> dict[st
 
 def no_snapshot_yet(tables: PipelineTables) -> Refused:
     """The error for what can do nothing without a snapshot."""
-    return Refused(f"pipeline {tables.pipeline!r} has no snapshot yet: run `tidegate backfill {tables.pipeline}` first")
+    name = tables.pipeline
+    return Refused(
+        f"pipeline {name!r} has no snapshot yet: first run `tidegate backfill {name}` with --start and --end, or "
+        f"`tidegate stream {name} --available-now`"
+    )
 
 
 def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:

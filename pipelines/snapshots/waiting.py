@@ -216,4 +216,4 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
 
 def show_length(length: Millis) -> str:
     """A length of time for people, to the second."""
-    return str(timedelta(seconds=length // 1000))
+    return f"{'-' if length < 0 else ''}{timedelta(seconds=abs(length) // 1000)}"

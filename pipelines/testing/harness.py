@@ -137,12 +137,14 @@ class PipelineHarness:
         """Add a commit to the source.
 
         Args:
-            rows: a mapping with every column of the source each.
+            rows: a mapping each; a column of the source that it leaves out is null, as in an added column.
             at: commit time; an int is epoch milliseconds.
             complete: False where the rest of the commit follows in the next call.
             side: `left` or `right`, where there are two inputs.
         """
-        self._commits[self._number(side)].append(_Commit(list(rows), _millis(at), complete))
+        number = self._number(side)
+        self._check_columns(number, rows)
+        self._commits[number].append(_Commit(list(rows), _millis(at), complete))
 
     def run(self, parallelism: int = 1) -> None:
         """One epoch over everything that was committed since the last one, on so many shards."""
@@ -233,8 +235,21 @@ class PipelineHarness:
     def _number(self, side: str | None) -> int:
         sides = [one.side for one in self.bound.inputs]
         if side not in sides:
-            raise IllegalArgument("side", side, f"say which input: {' or '.join(map(repr, sides))}")
+            raise IllegalArgument(
+                "side",
+                side,
+                "the pipeline has one input: leave it out"
+                if sides == [None]
+                else f"say which input: {' or '.join(map(repr, sides))}",
+            )
         return sides.index(side)
+
+    def _check_columns(self, number: int, rows: Sequence[Row]) -> None:
+        """Refuse a row with a column that the source has not: in a table it could not be."""
+        columns = self.bound.inputs[number].source.names
+        for row in rows:
+            if unknown := [name for name in row if name not in columns]:
+                raise IllegalArgument("rows", row, f"the source has no column {unknown[0]!r}; it has {columns}")
 
     def _judged(self, number: int, rows: Sequence[Row], committed: Millis | None) -> list[tuple[Millis, Row, Row]]:
         """Time, source row and derived row of what can be used; the rest is counted, and kept if rejected."""
@@ -340,6 +355,8 @@ class PipelineHarness:
 
 
 def _millis(moment: datetime | Millis) -> Millis:
+    if not isinstance(moment, int | datetime):
+        raise IllegalArgument("at", moment, "give a datetime with a zone, or an int of epoch milliseconds")
     return moment if isinstance(moment, int) else to_millis(moment)
 
 

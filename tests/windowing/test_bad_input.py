@@ -115,6 +115,9 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: tumbling(aggregate="count"), "aggregate", "count"),
     (lambda: tumbling(reduce="max"), "reduce", "max"),
     (lambda: tumbling(process=plus), "process", plus),
+    (lambda: tumbling(accumulation="retracting"), "accumulation", "retracting"),
+    (lambda: Count("*"), "Count.column", "*"),
+    (lambda: IntervalJoin(0, 1, join="pair"), "join", "pair"),  # type: ignore[arg-type]
     (lambda: KeyedProcess("function"), "function", "function"),  # type: ignore[arg-type]
     (lambda: KeyedProcess(Nothing(), time_sorted="yes"), "time_sorted", "yes"),  # type: ignore[arg-type]
 ]

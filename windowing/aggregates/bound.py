@@ -73,8 +73,18 @@ class AggregateColumns(TimedAggregateFunction):
 
     @classmethod
     def of(cls, aggregates: Mapping[str, Aggregate], schema: pa.Schema | None = None) -> AggregateColumns:
-        """Bind every aggregate to the columns of its input."""
-        return cls({name: aggregate.bind(schema) for name, aggregate in aggregates.items()})
+        """Bind every aggregate to the columns of its input.
+
+        Raises:
+            IllegalArgument: one can't be bound; the error names it.
+        """
+        functions = {}
+        for name, aggregate in aggregates.items():
+            try:
+                functions[name] = aggregate.bind(schema)
+            except IllegalArgument as error:
+                raise IllegalArgument(f"aggregate[{name!r}], {error.field}", error.value, error.way_out) from error
+        return cls(functions)
 
     def create_accumulator(self) -> list[Any]:
         if self._empty is not None:

@@ -21,6 +21,10 @@ class Count(Aggregate):
 
     column: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.column == "*":
+            raise IllegalArgument("Count.column", self.column, "Count() without a column counts all elements")
+
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         if self.column is None:
             return _CountElements()

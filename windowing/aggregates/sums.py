@@ -35,7 +35,7 @@ class Sum(Aggregate):
     column: str
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        kind = _sum_type(column_type(schema, self.column, "Sum.column"), self.column)
+        kind = _sum_type(column_type(schema, self.column, "Sum.column"), self.column, "Sum.column")
         return _DoubleSum(self.column) if kind == pa.float64() else _Sum(self.column, kind)
 
     @property
@@ -65,11 +65,11 @@ def numeric(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataTyp
         IllegalArgument: it holds something else.
     """
     kind = column_type(schema, column, aggregate)
-    _sum_type(kind, column)
+    _sum_type(kind, column, aggregate)
     return kind
 
 
-def _sum_type(kind: pa.DataType | None, column: str) -> pa.DataType | None:
+def _sum_type(kind: pa.DataType | None, column: str, aggregate: str) -> pa.DataType | None:
     if kind is None:
         return None
     if pa.types.is_integer(kind):
@@ -78,7 +78,19 @@ def _sum_type(kind: pa.DataType | None, column: str) -> pa.DataType | None:
         return pa.float64()
     if pa.types.is_decimal128(kind):
         return pa.decimal128(min(kind.precision + 10, _MAX_PRECISION), kind.scale)
-    raise IllegalArgument("column", column, f"it has type {kind}; a sum or mean needs numbers")
+    raise IllegalArgument(aggregate, column, f"it has type {kind}, which is no number: {_number_from(kind, column)}")
+
+
+def _number_from(kind: pa.DataType, column: str) -> str:
+    """Say how a number is had from a column of another type."""
+    if pa.types.is_boolean(kind):
+        return "CountIf counts what is true"
+    quoted = column if column.isidentifier() else f"`{column}`"
+    if pa.types.is_date(kind):
+        return f"derive one, columns={{'days': 'unix_date({quoted})'}}"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return f"derive one, columns={{'number': 'try_cast({quoted} as decimal(18, 2))'}}"
+    return "derive one in columns="
 
 
 class _Sum(VectorisedAggregate):

@@ -120,9 +120,37 @@ def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> No
     assert (code, "--limit" in told) == (2, True), told
 
 
-def test_an_unknown_command_is_a_usage_error(project: Project) -> None:
-    code, told = project.tidegate("backfil")
-    assert (code, "backfil" in told) == (2, True)
+@pytest.mark.parametrize(
+    ("command", "named", "way_out"),
+    [
+        (("backfil",), "'backfil'", "Did you mean 'backfill'?"),
+        (("go",), "'go'", "`tidegate --help` lists what there is"),
+        (("--limit", "3", "runs", "sessions"), "'--limit'", "Options stand after the command."),
+        (("stream", "sessions", "--dry-run"), "'--dry-run'", "`tidegate stream --help` lists what there is"),
+        (("late", "sum", "sessions"), "'sum'", "Did you mean 'summary'?"),
+        (("restore", "sessions", "17"), "'17'", "there is none before its first epoch"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else None,
+)
+def test_an_unknown_word_is_a_usage_error_with_the_way_out(
+    project: Project, command: tuple[str, ...], named: str, way_out: str
+) -> None:
+    code, told = project.tidegate(*command)
+    assert (code, named in told, way_out in told) == (2, True, True), told
+    assert len(told.splitlines()) == 1, told
+
+
+def test_a_pipeline_without_a_snapshot_is_refused_with_commands_that_can_be_run(project: Project) -> None:
+    code, told = project.tidegate("why", "sessions")
+    assert code == 3
+    assert "first run `tidegate backfill sessions` with --start and --end" in told
+    stream = next(part for part in told.split("`") if part.startswith("tidegate stream"))
+    words = stream.split()[1:]
+    with click.Context(cli) as ctx:
+        command = cli.get_command(ctx, words[0])
+    assert command is not None
+    # Parsing it checks that all it needs is there.
+    assert command.make_context("stream", words[1:]).params["available_now"] is True
 
 
 def test_without_a_tidegate_toml_every_command_says_where_to_look(

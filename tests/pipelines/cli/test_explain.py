@@ -37,7 +37,18 @@ def test_it_says_who_reads_the_source_as_it_is(project: Project, partitioned: li
     write_deltalake(project.folder / "warehouse" / "events", rows, partition_by=partitioned or None)
     step = project.data("explain", "sessions")["steps"][1]
     assert (step["where"], told in step["does"]) == (where, True), step
-    assert "where it is partitioned" not in step["does"]
+    assert "if it is partitioned" not in step["does"]
+
+
+@pytest.mark.parametrize(("where", "who"), [("", "tasks"), (", where='value > 0'", "Spark")], ids=["tasks", "Spark"])
+def test_a_column_that_the_source_does_not_have_is_refused_whoever_reads_it(
+    project: Project, where: str, who: str
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline(key=('usr',){where})")
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, "no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']" in told) == (3, True), who
 
 
 def test_people_read_it_as_a_table(project: Project) -> None:
@@ -63,8 +74,8 @@ def steps(pipeline: Pipeline, where: str) -> list[str]:
 def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
     assert steps(hourly_pipeline(parallelism=4), "Python task") == [
         (
-            "read the files of events: key user, time at, columns value; the table is not there to be looked "
-            "at: Spark reads it where it is partitioned, or has column mapping, deletion vectors or types of its own"
+            "read the files of events: key user, time at, columns value; there is no such table yet: "
+            "Spark reads it if it is partitioned, or has column mapping, deletion vectors or types of its own"
         ),
         (
             "few rows are read by every shard, which keeps those of its key group, pmod(xxhash64(key), 128); many are "

@@ -133,7 +133,22 @@ def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project)
     by_hand.epoch(("ann", at("10:00"), 2), ("bob", at("10:00"), 2), watermark=at("12:00"))
     assert project.data("why", "sessions", "--key", "ann")["late_rows"] == 1
     _, text = project.tidegate("why", "sessions", "--key", "ann")
-    assert "tidegate late reopen" in text
+    assert ": `tidegate late reopen sessions` takes them in" in text
+
+
+def test_why_does_not_offer_to_reopen_late_rows_that_can_not_be(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
+    by_hand.epoch(("ann", at("10:00"), 2), watermark=at("12:00"))
+    project.rewrite(
+        "session_pipeline(compute=__import__('windowing').Windows(__import__('windowing').EventTimeSessionWindows."
+        "with_gap(1_800_000), __import__('windowing').CountTrigger.of(2), aggregate={'events': "
+        "__import__('windowing').Count(), 'total': __import__('windowing').Sum('value')}))"
+    )
+    _, text = project.tidegate("why", "sessions", "--key", "ann")
+    assert "1; they can't be reopened (`tidegate late reopen sessions` says why)" in text
+    code, reason = project.tidegate("late", "reopen", "sessions")
+    assert (code, "trigger CountTrigger" in reason) == (3, True), reason
 
 
 def test_why_of_one_key_tells_its_windows_and_what_fired_last(project: Project) -> None:

@@ -58,3 +58,18 @@ def test_the_interval_of_a_backfill_has_no_lag_for_its_age_says_nothing(project:
     assert "-" in backfill
     assert "-" not in stream
     assert clock
+
+
+def test_numbers_of_results_stand_at_the_right_and_texts_at_the_left(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 5), ("bob", at("10:00"), 12_000), watermark=at("12:00"))
+    _, told = project.tidegate("results", "sessions")
+    _, heads, *rows = [line.rstrip() for line in told.splitlines()]
+    assert heads.endswith("events  total")
+    assert {(row[:3], row[-6:]) for row in rows} == {("ann", "     5"), ("bob", " 12000")}
+
+
+@pytest.mark.parametrize(("key", "is_asked"), [("ann", False), ("Ann", True)])
+def test_forgetting_a_key_that_no_row_held_asks_for_its_spelling(project: Project, key: str, is_asked: bool) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
+    code, told = project.tidegate("forget", "sessions", key, "--yes")
+    assert (code, f"no row held the key {key}: is it spelt as in the data?" in told) == (0, is_asked), told

@@ -57,6 +57,20 @@ def pipeline(compute: Windows | None = None, **settings: Any) -> Pipeline:
     return Pipeline(**{**defaults, **settings})
 
 
+@pytest.mark.parametrize(
+    ("given", "field", "way_out"),
+    [
+        ({"rows": [{"usr": "ann"}]}, "rows", r"no column 'usr'; it has \['user', 'at', 'amount', 'shop'\]"),
+        ({"side": "right"}, "side", "the pipeline has one input: leave it out"),
+        ({"at": "2024-05-01"}, "at", "give a datetime with a zone"),
+    ],
+)
+def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], field: str, way_out: str) -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    with pytest.raises(IllegalArgument, match=rf"^{field} = .*: .*{way_out}"):
+        harness.commit(**{"rows": [row("ann", 0)], "at": NOON, **given})
+
+
 def random_commits(seed: int, count: int = 20) -> list[list[dict[str, Any]]]:
     draw = random.Random(seed)
     return [

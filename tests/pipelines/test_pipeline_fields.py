@@ -1,0 +1,140 @@
+"""Fields of a Pipeline that can't be: one line that names the field, the value and the way out."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines import DeltaSource, Input, Pipeline
+from pipelines.testing import PipelineHarness
+from windowing import (
+    Count,
+    KeyedProcessFunction,
+    Sum,
+    TumblingEventTimeWindows,
+    Variance,
+    WatermarkStrategy,
+    Windows,
+)
+from windowing.errors import IllegalArgument
+
+STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=1))
+
+
+def windows(**aggregate: Any) -> Windows:
+    return Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate=aggregate or {"n": Count()})
+
+
+def pipeline(**given: Any) -> Pipeline:
+    fields = {"source": DeltaSource("events", timestamp="at"), "key": ("user",), "compute": windows()}
+    return Pipeline(**{"name": "p", "watermark": STRATEGY, **fields, **given})
+
+
+class Alert(KeyedProcessFunction):
+    result_type = pa.struct([("degrees", pa.float64())])
+
+    def process_element(self, value: Any, ctx: Any) -> list[Any]:
+        return []
+
+
+OF_AN_INPUT = [
+    ("key", "user", r"give a tuple of columns: \('user',\)"),
+    ("key", 5, "give a tuple of names of columns"),
+    ("key", (1,), "give a tuple of names of columns"),
+    ("key", (("user", "country"),), "give a tuple of names of columns"),
+    ("key", ("user", "user"), "name each key column once"),
+    ("uses", "user", r"give a tuple of columns: \('user',\)"),
+    ("uses", (None,), "give a tuple of names of columns"),
+    ("where", 5, "such as 'amount > 0', or leave it out"),
+    ("where", " ", "such as 'amount > 0', or leave it out"),
+    ("watermark_by", ("user",), "give the name of one column"),
+    ("columns", ["value + 1 as more"], "give SQL expressions by the names"),
+    ("columns", {"more": 5}, "give SQL expressions by the names"),
+    ("watermark_from", "some", "give 'kept' or 'all'"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "way_out"), OF_AN_INPUT)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_an_input_can_not_have_is_refused_under_the_field_of_its_own_side(
+    side: str, field: str, value: Any, way_out: str
+) -> None:
+    payments = DeltaSource("payments", timestamp="at")
+    make, prefix = (pipeline, "") if side == "left" else (partial(Input, source=payments), r"right\.")
+    with pytest.raises(IllegalArgument, match=rf"^{prefix}{field} = .*{way_out}"):
+        make(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"key": None}, "key = None: give a tuple of names of columns"),
+        ({"name": None}, "name = None: use a letter, then"),
+        ({"name": "a b"}, "name = 'a b': use a letter, then"),
+        ({"parallelism": "4"}, "parallelism = '4': give a whole number from 1 to max_parallelism (128)"),
+        ({"parallelism": 2.0}, "parallelism = 2.0: give a whole number"),
+        ({"source": "events"}, "source = 'events': give a DeltaSource, such as DeltaSource('events', timestamp='at')"),
+        ({"watermark": timedelta(0)}, "give a WatermarkStrategy, such as WatermarkStrategy.for_bounded"),
+        ({"compute": Alert()}, "KeyedProcess(...) of this function"),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_refused_with_one_that_serves(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(IllegalArgument) as refused:
+        pipeline(**given)
+    assert message in str(refused.value)
+
+
+def test_a_zone_that_is_no_text_is_refused() -> None:
+    with pytest.raises(IllegalArgument, match=r"source\.zone = 1: give a zone such as"):
+        DeltaSource("events", timestamp="at", zone=1)  # type: ignore[arg-type]
+
+
+COLUMNS = pa.schema(
+    [
+        ("user", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("paid at", pa.string()),
+        ("day", pa.date32()),
+        ("is_new", pa.bool_()),
+        ("place", pa.struct([("distance", pa.int64())])),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "message"),
+    [
+        (Sum("paid at"), "aggregate['x'], Sum.column = 'paid at': it has type string, which is no number: "),
+        (Sum("paid at"), "columns={'number': 'try_cast(`paid at` as decimal(18, 2))'}"),
+        (Variance("day"), "Variance.column = 'day': it has type date32[day], which is no number: derive one"),
+        (Sum("is_new"), "CountIf counts what is true"),
+        (Sum("place.distance"), "columns={'distance': 'place.distance'}"),
+        (Sum("User"), "did you mean 'user'? It has ['user', "),
+    ],
+)
+def test_an_aggregate_that_a_column_can_not_serve_is_named_with_the_way_out(aggregate: Any, message: str) -> None:
+    with pytest.raises(Exception, match="column") as refused:
+        PipelineHarness(pipeline(compute=windows(x=aggregate)), COLUMNS)
+    assert message in str(refused.value)
+
+
+def test_the_way_out_of_a_struct_serves() -> None:
+    derived = pipeline(columns={"distance": "place.distance"}, compute=windows(x=Sum("distance")))
+    harness = PipelineHarness(
+        derived,
+        COLUMNS,
+        COLUMNS.append(pa.field("distance", pa.int64())),
+        lambda row: {**row, "distance": row["place"]["distance"]},
+    )
+    row = {"user": "ann", "at": None, "paid at": None, "day": date(2024, 5, 1), "is_new": True}
+    harness.backfill([{**row, "at": _at(0), "place": {"distance": 7}}], _at(0), _at(2))
+    assert [result["x"] for result in harness.final()] == [7]
+
+
+def _at(hour: int) -> datetime:
+
+    return datetime(2024, 5, 1, hour, tzinfo=UTC)
