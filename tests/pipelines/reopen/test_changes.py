@@ -305,7 +305,6 @@ def test_open_windows_are_cleaned_by_the_lateness_of_today(tmp_path: Path, kind:
     arrivals.commit(("ann", at("10:10"), 1), ("bob", at("09:10"), 1), watermark=at("10:20"))
     arrivals.by_hand.pipeline = lasting(kind, after)
     arrivals.commit(watermark=at("11:30"))
-    arrivals.commit(watermark=at("11:40"))
     is_left = bool(arrivals.by_hand.head().manifest.counters["open_windows"])
     assert is_left == (after > 0), "those of ann that ended wait for as long as the code says"
     arrivals.commit(watermark=at("18:00"))
