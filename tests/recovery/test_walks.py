@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from expectations.pinned import pin
 from pipelines.errors import Refused
 from pipelines.snapshots import line, recovery
 from pipelines.snapshots.losses import Losses
+from tests.expectations.broken import broken_by_rules
 from tests.recovery.walks import Walk
 
 pytestmark = pytest.mark.recovery
@@ -26,6 +28,28 @@ def test_a_walk_ends_as_a_computation_from_scratch_does(tmp_path: Path, seed: in
 @pytest.mark.parametrize("seed", range(SEED + 2, SEED + 32))
 def test_a_longer_walk_does_too(tmp_path: Path, seed: int) -> None:
     Walk(tmp_path / "walk", seed).run(steps=24)
+
+
+class CheckedWalk(Walk):
+    """A walk whose tables are held against the rules of `tidegate quality` after each step, until rows are lost."""
+
+    def check(self) -> None:
+        super().check()
+        if not self.lossy:
+            broken = broken_by_rules(pin(self.by_hand.tables, self.by_hand.pipeline))
+            assert not broken, f"rules that don't hold: {broken}"
+
+
+@pytest.mark.parametrize("seed", [107, 108])
+def test_after_each_step_of_a_walk_the_rules_of_quality_hold(tmp_path: Path, seed: int) -> None:
+    """Such draws found a restore that a refusal named, after which a check failed for ever."""
+    CheckedWalk(tmp_path / "walk", seed).run(steps=8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEED, SEED + 20))
+def test_after_each_step_of_a_longer_walk_too(tmp_path: Path, seed: int) -> None:
+    CheckedWalk(tmp_path / "walk", seed).run(steps=20)
 
 
 def test_a_walk_finds_state_that_goes_on_behind_what_is_published(
