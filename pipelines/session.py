@@ -70,6 +70,7 @@ def start_session(config: Config, name: str) -> SparkSession:
     with _errors_to(log), _properties(given):
         session = builder.getOrCreate()
     _log_py4j_to(log)
+    _log_updates_to_py4j()
     ship(session, config.root, config.work_folder / "shipped")
     return session
 
@@ -122,6 +123,17 @@ def _log_py4j_to(file: Path) -> None:
         logger.removeHandler(old)
         old.close()
     logger.addHandler(handler)
+
+
+def _log_updates_to_py4j() -> None:
+    """Keep what Spark's server of accumulators prints when the JVM goes away: that it did is told in one line."""
+    from pyspark import accumulators
+
+    def handle_error(self: object, request: object, client_address: object) -> None:
+        logging.getLogger("py4j.accumulators").warning("an update of accumulators ended", exc_info=True)
+
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 @contextmanager
