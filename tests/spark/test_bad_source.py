@@ -32,7 +32,7 @@ DAY = timedelta(days=1)
             {"source": DeltaSource("events", timestamp="moment")},
             r"source\.timestamp.*'moment'.*it has \['user', 'at', 'value'\]",
         ),
-        ({"key": ("customer",)}, r"key.*'customer'.*it has \['user', 'at', 'value'\]"),
+        ({"key": ("customer",)}, r"key.*'customer'.*did you mean 'user'\? It has \['user', 'at', 'value'\]"),
         ({"source": DeltaSource("events", timestamp="user")}, r"source\.timestamp.*string.*to_timestamp"),
         ({"source": DeltaSource("events", timestamp="value")}, r"source\.(unit|timestamp).*'value'.*unit"),
         ({"where": "valu > 0"}, r"where of pipeline 'hours'.*valu"),
