@@ -30,7 +30,8 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
     assert extra["report_url"] == address
     assert f"Run report: {address}" in task_log(airflow, run, "quality")
     links = f"dags/sessions__quality/dagRuns/{run['dag_run_id']}/taskInstances/quality/links"
-    assert airflow.call("GET", links)["extra_links"] == {"Run report": address}
+    checks = f"{airflow.url}/tidegate/pipelines/sessions/checks/index.html"
+    assert airflow.call("GET", links)["extra_links"] == {"Run report": address, "Data Docs": checks}
 
 
 def test_a_task_that_ended_well_and_is_cleared_is_run_again(airflow: EmbeddedAirflow) -> None:
