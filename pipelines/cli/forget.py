@@ -6,6 +6,7 @@ import click
 
 from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.driver import system_clock
+from pipelines.errors import UsageError
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
 from pipelines.snapshots.forget import forget as run
@@ -26,7 +27,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     value = screen.config().pipeline(pipeline)
     find_snapshot(tables, "latest")
     if not yes:
-        click.confirm(f"erase {', '.join(key)} and every older snapshot of {pipeline}?", abort=True, err=True)
+        _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")
     with Lease(tables, "forget", system_clock):
         forgotten = run(tables, value, key, system_clock())
     screen.show(
@@ -38,3 +39,19 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
             else [f"no row held the key {', '.join(key)}: is it spelt as in the data?"]
         ),
     )
+
+
+def _ask(question: str) -> None:
+    """Go on only if a person agrees.
+
+    Raises:
+        UsageError: nobody is there to answer.
+        click.Abort: the answer is no.
+    """
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as error:
+        # click turns the end of input and Ctrl-C into the same error.
+        if isinstance(error.__context__, EOFError):
+            raise UsageError("forget asks before it erases, and nobody is there to answer: give --yes") from error
+        raise

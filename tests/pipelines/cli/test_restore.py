@@ -153,6 +153,9 @@ def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeyp
     hours(project, 8, 9)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert project.tidegate("forget", "sessions", "ann")[0] == 130
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, why = project.tidegate("forget", "sessions", "ann")
+    assert (code, "give --yes" in why) == (2, True), why
     assert len(project.data("results", "sessions", "--view", "all")) == 1
     told = project.data("forget", "sessions", "ann", "--yes")
     assert told["rows"] == {"results": 1, "late": 0, "rejects": 0, "state": 1}
