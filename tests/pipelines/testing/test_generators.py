@@ -141,7 +141,7 @@ def test_a_generator_sees_only_the_columns_that_uses_names() -> None:
 
 
 def test_each_source_partition_has_a_generator_of_its_own() -> None:
-    made = harness(UntilTheEnd, watermark_by="shop")
+    made = harness(UntilTheEnd, watermark_by="shop", max_ahead=timedelta(hours=2))
     made.commit([row(70, shop="x"), row(20, shop="y")], at=NOON)
     made.run()
     assert made.watermark == to_millis(NOON + timedelta(minutes=15)) - 1
