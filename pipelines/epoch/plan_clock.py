@@ -36,7 +36,7 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         now: the driver's clock.
         shards: how many shards to cut the key groups into.
     """
-    bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
+    pipeline, manifest = source.bound.pipeline, head.manifest
     for one in source.inputs:
         one.position_of(manifest)
     clock = max(now, manifest.processing_time)
@@ -48,16 +48,42 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
     if recorded and not _is_due(manifest, watermark, clock) and not _must_pass(source, manifest, positions, clock):
         return None
+    return without_data(source, tables, head, now, shards, positions, CommitStep(clock, watermark), times)
+
+
+def without_data(
+    source: Source,
+    tables: PipelineTables,
+    head: Snapshot,
+    now: Millis,
+    shards: int,
+    positions: Mapping[str, Position],
+    step: CommitStep,
+    times: EventTimes,
+) -> EpochPlan:
+    """Return the plan of an epoch that reads nothing and takes one step of the clocks.
+
+    Args:
+        source: the source as it is now.
+        tables: the pipeline's tables.
+        head: the snapshot to go on from.
+        now: the driver's clock.
+        shards: how many shards to cut the key groups into.
+        positions: how far each input has been read.
+        step: the clock and the watermark that the epoch ends with.
+        times: event time of the inputs.
+    """
+    pipeline, manifest = source.bound.pipeline, head.manifest
     return EpochPlan(
         tables=tables,
-        bound=bound,
+        bound=source.bound,
         parent=head,
         head=head,
         kind="clock",
-        positions=positions,
+        positions=dict(positions),
         frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
-        steps=(CommitStep(clock, watermark),),
+        steps=(step,),
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,

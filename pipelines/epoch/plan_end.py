@@ -5,11 +5,13 @@ Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from pipelines.epoch.plan import EpochPlan
+from pipelines.epoch.plan_clock import without_data
 from pipelines.epoch.steps import CommitStep
 from pipelines.errors import Refused
-from pipelines.shards import cut_shards
 from pipelines.snapshots.head import Snapshot
 from pipelines.sources.source import Source
 from pipelines.tables.pipeline_tables import PipelineTables
@@ -39,20 +41,6 @@ def plan_end(source: Source, tables: PipelineTables, head: Snapshot, now: Millis
                 f"{manifest.epoch} read a part: run `tidegate stream {manifest.pipeline} --available-now`, then again"
             )
     clock = max(now, manifest.processing_time)
-    return EpochPlan(
-        tables=tables,
-        bound=bound,
-        parent=head,
-        head=head,
-        kind="clock",
-        positions=dict(manifest.positions),
-        frames=SliceFrames(None, None, None),
-        counts=SliceCounts(),
-        steps=(CommitStep(clock, MAX_TIMESTAMP),),
-        partitions=EventTimes.of(bound.pipeline, manifest).partitions,
-        input_watermarks=dict.fromkeys(manifest.inputs, MAX_TIMESTAMP),
-        watermark_before=manifest.watermark,
-        shards=cut_shards(shards, bound.pipeline.max_parallelism, 0, head),
-        stale=manifest.stale,
-        started_at=now,
-    )
+    times, step = EventTimes.of(bound.pipeline, manifest), CommitStep(clock, MAX_TIMESTAMP)
+    plan = without_data(source, tables, head, now, shards, manifest.positions, step, times)
+    return replace(plan, input_watermarks=dict.fromkeys(manifest.inputs, MAX_TIMESTAMP))
