@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,9 +133,12 @@ def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
         exec(compile(block, name_of(page), "exec"), names)
 
 
-def test_the_project_of_the_first_page_is_one(tmp_path: Path) -> None:
+def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.config import load_config
 
+    # Another test of this process may have imported a project's module of the same name.
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "visits", raising=False)
     (toml,) = blocks(GUIDE / "getting-started.md", "toml")
     visits = next(block for block in blocks(GUIDE / "getting-started.md", "python") if "visits.py" in block)
     (tmp_path / "tidegate.toml").write_text(toml)
