@@ -31,6 +31,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     from expectations.pinned import pin
     from expectations.run import run_suites
     from expectations.suites import suites
+    from pipelines.definition.load import load_pipeline
     from pipelines.driver import system_clock
     from pipelines.storage import warehouse_of
     from pipelines.tables import quality as outcomes
@@ -43,7 +44,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     tables = PipelineTables(warehouse_of(config), pipeline)
     folder = config.quality_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
-    pinned = pin(tables, config.pipeline(pipeline), epoch, folder)
+    pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder)
     run = run_suites(suites(pinned, own), pinned, tables, folder)
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from pipelines.bound_input import BoundInput, bound_input, require
 from pipelines.column_names import check_names
-from pipelines.config import Config
 from pipelines.fingerprint import fingerprint
 from pipelines.joint import joint_events, joint_key, joint_rows
 from pipelines.pipeline import Pipeline
@@ -208,34 +207,6 @@ def bind(
     rows = state_schema(windows, bound.key, bound.value_type, panes_of(windows))
     check_names(pipeline, source, result, rows, results.LEADING, "compute.aggregate")
     return BoundPipeline(pipeline, source, derived, used, windows, bound.key, result, rows, (bound,))
-
-
-def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
-    """Check a pipeline against its source as it is now; Spark is started only for the types of derived columns.
-
-    Raises:
-        Refused: there is no such source, or as `bind` does.
-    """
-    from pipelines.places import check_places
-    from pipelines.sources.log import SourceLog
-    from pipelines.storage import arrow_schema, warehouse_of
-
-    warehouse = warehouse_of(config)
-    check_places(warehouse, pipeline)
-    paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
-    heads = [SourceLog(warehouse, path).head for path in paths]
-    if not any(one.columns for one in pipeline.inputs):
-        found = [arrow_schema(warehouse.open(path, head)) for path, head in zip(paths, heads, strict=True)]
-        return bind_all(pipeline, [(schema, schema) for schema in found])
-    from pipelines.session import start_session
-    from pipelines.sources.frames import SourceFrames
-
-    session = start_session(config, f"check {pipeline.name}")
-    try:
-        frames = [SourceFrames(session, path, pipeline, one) for path, one in zip(paths, pipeline.inputs, strict=True)]
-        return bind_all(pipeline, [one.schemas(head) for one, head in zip(frames, heads, strict=True)])
-    finally:
-        session.stop()
 
 
 def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]]) -> BoundPipeline:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import xxhash
@@ -44,11 +42,17 @@ def java_options(java: str) -> str:
     return f'"-XX:SharedArchiveFile={file}" {_QUIET}' if file.exists() else ""
 
 
-def make_archive(java: str, tell: Callable[[str], None] = lambda line: None) -> Path | None:
+def options_to_make(archive: Path) -> str:
+    """Options of a JVM that leaves its classes in an archive as it ends."""
+    return f'-XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
+
+
+def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line: None) -> Path | None:
     """The archive, made by a short run where it is not there yet; None if this Java can't make one.
 
     Args:
         java: what the Java says of itself.
+        run: module that is run with the archive's path: a JVM that starts with `options_to_make` and does some work.
         tell: is told why there is none.
     """
     file = archive_file(java)
@@ -56,7 +60,7 @@ def make_archive(java: str, tell: Callable[[str], None] = lambda line: None) -> 
         return file
     part = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
     try:
-        command = [sys.executable, "-m", "pipelines.class_archive", str(part)]
+        command = [sys.executable, "-m", run, str(part)]
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if not part.exists():
             *_, last = ["it said nothing", *ran.stderr.splitlines()]
@@ -71,45 +75,3 @@ def make_archive(java: str, tell: Callable[[str], None] = lambda line: None) -> 
         with suppress(OSError):
             old.unlink()
     return file
-
-
-def _run_for(archive: Path, folder: Path) -> None:
-    """A backfill and a stream over three rows, in a JVM that leaves its classes in an archive as it ends."""
-    import pyarrow as pa
-    from deltalake import write_deltalake
-    from pyspark import SparkContext
-
-    from pipelines import DeltaSource, Pipeline
-    from pipelines.backfill import backfill
-    from pipelines.config import Config
-    from pipelines.driver import drive
-    from pipelines.intervals import cut
-    from pipelines.stream import Stream
-    from windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
-
-    options = f'-XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
-    config = Config(root=folder, spark={"spark.master": "local[2]", "spark.driver.extraJavaOptions": options})
-    begin = datetime(2024, 3, 1, tzinfo=UTC)
-    moments = pa.array([begin + timedelta(hours=hour) for hour in (1, 2, 30)], pa.timestamp("us", tz="UTC"))
-    write_deltalake(f"{config.warehouse_uri}/events", pa.table({"user": ["a", "b", "c"], "at": moments}))
-    pipeline = Pipeline(
-        name="made_ready",
-        # Through Spark, which loads more classes than the tasks' own reader.
-        source=DeltaSource("events", timestamp="at", reader="spark"),
-        key=("user",),
-        watermark=WatermarkStrategy.for_monotonous_timestamps(),
-        compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()}),
-    )
-    with drive(config, pipeline, "setup") as driver:
-        list(backfill(driver, cut(begin, begin + timedelta(days=1), None)))
-        Stream(driver, config.work_folder, lambda manifest: None).run_available()
-        jvm = SparkContext._gateway
-    assert jvm is not None
-    jvm.shutdown()
-    jvm.proc.stdin.close()
-    jvm.proc.wait()
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made_in:
-        _run_for(Path(sys.argv[1]), Path(made_in))

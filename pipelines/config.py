@@ -10,9 +10,9 @@ import importlib
 import os
 import sys
 import tomllib
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -20,10 +20,6 @@ from pipelines.config_faults import describe
 from pipelines.errors import TidegateError, UsageError
 from pipelines.imports import explain_import, similar
 from pipelines.names import check_name
-
-if TYPE_CHECKING:
-    from pipelines.pipeline import Pipeline
-    from pipelines.snapshots.retained import Retention
 
 FILE_NAME = "tidegate.toml"
 ENVIRONMENT = "TIDEGATE_CONFIG"
@@ -94,25 +90,6 @@ class PipelineEntry(BaseModel):
     retry_delay_seconds: float = Field(default=30, ge=0)
     """How long it waits before."""
     tags: tuple[str, ...] = ()
-
-    @property
-    def retention(self) -> Retention:
-        """What a clean-up leaves."""
-        return self.retention_of()
-
-    def retention_of(self, snapshots: int | None = None, days: int | None = None) -> Retention:
-        """What a clean-up leaves, where some of it is given.
-
-        Args:
-            snapshots: how many of the newest; None takes `retain_snapshots`.
-            days: and for how long; None takes `retain_days`.
-        """
-        from pipelines.snapshots.retained import Retention
-
-        age = timedelta(days=self.retain_days if days is None else days)
-        readers = min(age, timedelta(hours=self.retain_log_hours))
-        newest = self.retain_snapshots if snapshots is None else snapshots
-        return Retention(newest, age, readers, timedelta(days=self.retain_epochs_days))
 
 
 class Config(BaseModel):
@@ -185,29 +162,6 @@ class Config(BaseModel):
             known = ", ".join(sorted(self.pipelines)) or "none"
             raise UsageError(f"unknown pipeline {name!r}: {self.file} has {known}")
         return self.pipelines[name]
-
-    def pipeline(self, name: str) -> Pipeline:
-        """The Pipeline value that an entry names.
-
-        Raises:
-            UsageError: there is no such entry, or nothing to import there, or not of that name.
-        """
-        from pipelines.pipeline import Pipeline
-
-        entry = self.entry(name)
-        value = self.load(entry.object, f"pipelines.{name}.object")
-        if not isinstance(value, Pipeline):
-            module = sys.modules[entry.object.partition(":")[0]]
-            raise UsageError(
-                f"pipelines.{name}.object = {entry.object!r}: it is a {type(value).__name__}, no Pipeline"
-                f"{similar(module, name, Pipeline)}"
-            )
-        if value.name != name:
-            raise UsageError(
-                f"pipelines.{name}.object = {entry.object!r}: that pipeline is named {value.name!r}; "
-                "give the entry the same name"
-            )
-        return value
 
     def load(self, path: str, field: str) -> object:
         """Import `package.module:name`, with the project's folder on the path.

@@ -72,7 +72,7 @@ def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
         Refused: a column that the pipeline names is missing, or has a type that can't serve. Of a pipeline with
             `columns` that is not looked at, because only Spark knows their types.
     """
-    from pipelines.binding import bind_to_source
+    from pipelines.sources.bind import bind_to_source
     from pipelines.sources.log import SourceLog
     from pipelines.sources.plain import why_through_spark
     from pipelines.storage import warehouse_of

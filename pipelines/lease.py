@@ -26,10 +26,9 @@ from pipelines.errors import LeaseHeld, Refused
 from pipelines.failures import told_as
 from pipelines.storage import active_files, read_table
 from pipelines.tables.files import add_action, remove_action, write_file
-from pipelines.tables.pipeline_tables import PipelineTables
+from pipelines.tables.pipeline_tables import LEASE, PipelineTables
 from windowing.time import Millis, show_millis
 
-NAME = "lease"
 TIME_TO_LIVE: Millis = 60_000
 _COMMITS_PER_CLEANING = 100
 
@@ -138,7 +137,7 @@ class Lease:
         self.row = LeaseRow(uuid.uuid4().hex, command, this_host(), os.getpid(), started, now, now + TIME_TO_LIVE)
 
     def __enter__(self) -> Lease:
-        path = self._tables.path(NAME)
+        path = self._tables.path(LEASE)
         with told_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
         ):
@@ -220,7 +219,7 @@ class Lease:
 
 def read_lease(tables: PipelineTables) -> LeaseRow | None:
     """The lease as it stands, held or not; None if nobody ever took it."""
-    if not tables.warehouse.exists(tables.path(NAME)):
+    if not tables.warehouse.exists(tables.path(LEASE)):
         return None
     return _read(tables, _open(tables))
 
@@ -255,7 +254,7 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
     try:
         read_lease(tables)
     except Refused:
-        tables.warehouse.delete_folder(tables.path(NAME))
+        tables.warehouse.delete_folder(tables.path(LEASE))
         return "a driver whose lease could not be read any more"
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         if row.host == this_host():
@@ -270,13 +269,13 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
 
 
 def _open(tables: PipelineTables) -> DeltaTable:
-    path = tables.path(NAME)
+    path = tables.path(LEASE)
     if not tables.warehouse.exists(path):
         DeltaTable.create(
             path,
             Schema.from_arrow(_SCHEMA),
             mode="ignore",
-            name=f"{tables.pipeline}.{NAME}",
+            name=f"{tables.pipeline}.{LEASE}",
             configuration=_PROPERTIES,
             storage_options=tables.warehouse.options or None,
         )
@@ -298,7 +297,7 @@ def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
 def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
     """Whether the row could be committed on top of what the handle saw."""
     rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
-    file = write_file(tables.warehouse, tables.path(NAME), NAME, rows)
+    file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
     actions: list[AddAction | RemoveAction] = [
         *([] if file is None else [add_action(file)]),
         *(remove_action(old) for old in active_files(handle)),

@@ -135,6 +135,7 @@ def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.config import load_config
+    from pipelines.definition.load import load_pipeline
 
     # Another test of this process may have imported a project's module of the same name.
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -143,7 +144,7 @@ def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytes
     visits = next(block for block in blocks(GUIDE / "getting-started.md", "python") if "visits.py" in block)
     (tmp_path / "tidegate.toml").write_text(toml)
     (tmp_path / "visits.py").write_text(visits)
-    assert load_config(tmp_path / "tidegate.toml").pipeline("visits").name == "visits"
+    assert load_pipeline(load_config(tmp_path / "tidegate.toml"), "visits").name == "visits"
 
 
 @pytest.mark.parametrize("model", [Config, PipelineEntry])

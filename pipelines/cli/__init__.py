@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import click
 
 from pipelines.errors import OTHER, USAGE, TidegateError
-from pipelines.extras import missing_extra
 from pipelines.failures import in_words, is_from_beneath, way_out
+from pipelines.imports import missing_extra
 
 _COMMANDS = {
     "backfill": "pipelines.cli.backfill:backfill",

@@ -58,8 +58,10 @@ def backfill(
     Each interval goes on from the snapshot of the one before, so a session that crosses midnight is one
     session. An interval that was run before is left alone unless its rows or the code changed, or --again is given.
     """
+    from pipelines.definition.load import load_pipeline
+
     config = screen.config()
-    value = config.pipeline(pipeline)
+    value = load_pipeline(config, pipeline)
     if order == "arrival":
         if start or end or slice_ or and_following or again or end_of_input or dry_run:
             raise UsageError("--order arrival replays every source commit: it takes no interval, only what to replay")

@@ -23,8 +23,8 @@ from pipelines.cli.demo_summary import show_summary
 from pipelines.cli.screen import Screen, with_screen
 from pipelines.config import FILE_NAME, Config, load_config
 from pipelines.errors import TidegateError, UsageError
-from pipelines.extras import require
 from pipelines.flights.source import DAYS, FIRST_DAY, load_flights
+from pipelines.imports import require
 from pipelines.storage import warehouse_of
 
 PIPELINES = ("aircraft_duty", "airport_hours")

@@ -134,9 +134,10 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
 
 
 def _session_gap(config: Config) -> Any:
+    from pipelines.definition.load import load_pipeline
     from windowing import EventTimeSessionWindows
 
-    assigner = getattr(config.pipeline("aircraft_duty").compute, "assigner", None)
+    assigner = getattr(load_pipeline(config, "aircraft_duty").compute, "assigner", None)
     if not isinstance(assigner, EventTimeSessionWindows):
         raise TidegateError("aircraft_duty has no session windows any more")
     return timedelta(milliseconds=assigner.gap)

@@ -15,11 +15,12 @@ from pipelines.cli.screen import Screen, table, with_screen
 @with_screen
 def explain(screen: Screen, pipeline: str) -> None:
     """Tell how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
+    from pipelines.definition.load import load_pipeline
     from pipelines.explanation import explain as explain_pipeline
     from pipelines.explanation import look_at_source
 
     config = screen.config()
-    value = config.pipeline(pipeline)
+    value = load_pipeline(config, pipeline)
     explanation = explain_pipeline(value, look_at_source(config, value))
     choice = explanation.operator
     data = asdict(explanation)

@@ -23,8 +23,10 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     Older snapshots go too, since they may hold it. The source is yours: what is still there comes back
     with a backfill.
     """
+    from pipelines.definition.load import load_pipeline
+
     tables = screen.tables(pipeline)
-    value = screen.config().pipeline(pipeline)
+    value = load_pipeline(screen.config(), pipeline)
     find_snapshot(tables, "latest")
     if not yes:
         _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")

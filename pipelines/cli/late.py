@@ -73,10 +73,11 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     the new panes are published, as one epoch. Sessions that such a row joins become one. The same rows are
     not reopened twice.
     """
+    from pipelines.definition.load import load_pipeline
     from pipelines.reopen.selection import Selection, check_reopenable
 
     config = screen.config()
-    value = config.pipeline(pipeline)
+    value = load_pipeline(config, pipeline)
     if key and len(key) != len(value.key):
         raise click.BadParameter(f"the key has {len(value.key)} column(s), {', '.join(value.key)}", param_hint="--key")
     selection = Selection(

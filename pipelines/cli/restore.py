@@ -39,10 +39,11 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
     given_up: list[str] = []
 
     def schemas() -> dict[str, pa.Schema]:
-        from pipelines.binding import bind_to_source
+        from pipelines.definition.load import load_pipeline
+        from pipelines.sources.bind import bind_to_source
 
         config = screen.config()
-        return bind_to_source(config, config.pipeline(pipeline)).table_schemas
+        return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
 
     if not tables.exist:
         # Where there is nothing, nothing should be made for the lease of a command that can only fail.

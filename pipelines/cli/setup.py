@@ -23,7 +23,7 @@ def setup(screen: Screen) -> None:
     jars = resolve_jars()
     if not archive_file(java).exists():
         screen.tell("making Spark quick to start, once: about a minute")
-    archive = make_archive(java, screen.tell)
+    archive = make_archive(java, "pipelines.warm_up", screen.tell)
     screen.show(
         {"jars": [str(jar) for jar in jars], "classes": None if archive is None else str(archive)},
         f"Java is there, and {len(jars)} jars are in {jars[0].parent}",

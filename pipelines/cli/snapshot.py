@@ -209,13 +209,14 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
     source. Starts Spark only where the pipeline derives columns, whose types Spark alone knows.
     """
-    from pipelines.binding import bind_to_source
+    from pipelines.definition.load import load_pipeline
     from pipelines.errors import Refused
     from pipelines.snapshots.compatibility import compare
     from pipelines.snapshots.find import find_snapshot
+    from pipelines.sources.bind import bind_to_source
 
     config = screen.config()
-    value = config.pipeline(pipeline)
+    value = load_pipeline(config, pipeline)
     tables = screen.tables(pipeline)
     manifest = None if target == "none" else find_snapshot(tables, target).manifest
     bound = bind_to_source(config, value)

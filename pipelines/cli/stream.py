@@ -73,6 +73,8 @@ def stream(
     source; its first epoch takes the place of everything that was published. Each epoch has a line of JSON in
     WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
     """
+    from pipelines.definition.load import load_pipeline
+
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
     if end_of_input and not available_now:
@@ -80,18 +82,19 @@ def stream(
     every = None if interval is None else parse_duration(interval, "--interval")
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
-    value = config.pipeline(pipeline)
+    value = load_pipeline(config, pipeline)
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
     from pipelines.driver import drive
     from pipelines.epoch_log import EpochLog
     from pipelines.snapshots.head import read_snapshot
     from pipelines.snapshots.manifest import Manifest
+    from pipelines.snapshots.retained import Retention
     from pipelines.stream import Stream
     from pipelines.upkeep import Upkeep
 
     entry = config.entry(pipeline)
-    upkeep = Upkeep(entry.retention, entry.upkeep_epochs) if entry.upkeep_epochs else None
+    upkeep = Upkeep(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
     epochs: list[dict[str, Any]] = []
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
 

@@ -10,6 +10,7 @@ from pipelines.cli.screen import Screen, table, with_screen
 from pipelines.driver import system_clock
 from pipelines.lease import Lease
 from pipelines.snapshots.find import find_snapshot
+from pipelines.snapshots.retained import Retention
 from pipelines.snapshots.retention import vacuum as run
 from pipelines.tables.compaction import compact
 from pipelines.tables.pipeline_tables import PUBLISHED
@@ -32,7 +33,7 @@ def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | Non
     Savepoints are never touched. What `tidegate snapshot list` shows afterwards can be restored.
     """
     tables = screen.tables(pipeline)
-    retention = screen.config().entry(pipeline).retention_of(snapshots, days)
+    retention = Retention.of(screen.config().entry(pipeline), snapshots, days)
     if dry_run:
         clearing = run(tables, retention, system_clock(), dry_run=True)
     else:

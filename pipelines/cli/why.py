@@ -9,6 +9,7 @@ import click
 import pyarrow.compute as pc
 
 from pipelines.cli.screen import Screen, span, table, with_screen
+from pipelines.definition.load import load_pipeline
 from pipelines.driver import system_clock
 from pipelines.epoch.publish import key_columns
 from pipelines.errors import Refused
@@ -44,7 +45,7 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
     names = tuple(manifest.schemas.key)
     if key and len(key) != len(names):
         raise click.BadParameter(f"the key has {len(names)} column(s), {', '.join(names)}", param_hint="--key")
-    value = screen.config().pipeline(pipeline)
+    value = load_pipeline(screen.config(), pipeline)
     compute = value.compute
     lateness = compute.lateness if isinstance(compute, Windows) else 0
     what = "windows" if isinstance(compute, Windows) else "elements" if isinstance(compute, IntervalJoin) else "keys"

@@ -11,11 +11,11 @@ from pipelines.epoch.closed import told
 from pipelines.epoch.event_times import sides_of
 from pipelines.epoch.plan import EpochPlan
 from pipelines.epoch.shard import ShardOutcome
-from pipelines.snapshots.commit import as_data_file, check_before_commit, commit_snapshot, outrun
+from pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
 from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
 from pipelines.storage import active_files
 from pipelines.tables import epochs, late, rejects, results, state
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from pipelines.tables.pipeline_tables import PUBLISHED
 
 COUNTERS = (
     "on_time",
@@ -53,12 +53,6 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
     kept, returning = _of_parent(plan, outcomes, handle)
     commit_snapshot(tables, handle, manifest, plan.bound.table_schemas[state.NAME], [*written, *returning], kept)
     return manifest
-
-
-def check_files(tables: PipelineTables, manifest: Manifest) -> None:
-    """Refuse a manifest that lists a file which is not there with its size."""
-    for table, work in manifest.publish.items():
-        check_before_commit(tables, table, work.files, manifest.epoch)
 
 
 def _of_parent(

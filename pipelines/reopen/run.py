@@ -8,14 +8,13 @@ from time import perf_counter
 from pipelines.binding import BoundPipeline
 from pipelines.driver import Driver, Tell
 from pipelines.epoch.closed import told
-from pipelines.epoch.commit import check_files
 from pipelines.epoch.shard import ShardOutcome
 from pipelines.errors import Refused, TidegateError
 from pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
 from pipelines.reopen.selection import Selection, check_reopenable
 from pipelines.reopen.source_rows import SourceRows
 from pipelines.reopen.task import BEYOND
-from pipelines.snapshots.commit import commit_snapshot, remaining
+from pipelines.snapshots.commit import check_files, commit_snapshot, remaining
 from pipelines.snapshots.compatibility import migration_of, ready
 from pipelines.snapshots.head import Snapshot, no_snapshot_yet
 from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after

@@ -116,6 +116,12 @@ def remaining(
     return [] if written is None else [written], whole
 
 
+def check_files(tables: PipelineTables, manifest: Manifest) -> None:
+    """Refuse a manifest that lists a file which is not there with its size."""
+    for table, work in manifest.publish.items():
+        check_before_commit(tables, table, work.files, manifest.epoch)
+
+
 def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:
     """Refuse files that are not there with their size, while nothing of an epoch is committed.
 

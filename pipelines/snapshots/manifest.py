@@ -13,10 +13,12 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from pipelines.errors import Refused
-from pipelines.tables import epochs
 from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 FORMAT_VERSION: Literal[1] = 1
+
+EPOCHS = "epochs"
+"""Name of the published table that gets a row from every epoch."""
 
 Kind = Literal["backfill", "stream", "clock", "reopen", "restore", "forget", "prune"]
 
@@ -257,7 +259,7 @@ class Manifest(_Value):
         """Whether publishing the epoch is a commit of a table."""
         # The first commit of a timeline goes to every table: it fences drivers of the old one.
         begins = (self.parent or 0) != self.epoch - 1
-        return table == epochs.NAME or begins or not self.publish[table].is_empty
+        return table == EPOCHS or begins or not self.publish[table].is_empty
 
     def position_in(self, source: str) -> Position:
         """How far a source table was read.

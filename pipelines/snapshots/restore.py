@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipelines.epoch.commit import check_files
 from pipelines.epoch.publish import publish
 from pipelines.errors import Refused
-from pipelines.snapshots.commit import as_data_file, commit_snapshot, remaining
+from pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, remaining
 from pipelines.snapshots.head import Snapshot, newest_epochs, published_by
 from pipelines.snapshots.line import (
     Head,

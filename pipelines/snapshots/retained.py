@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
 
+from pipelines.config import PipelineEntry
 from pipelines.errors import UsageError
 from pipelines.snapshots.head import SnapshotEntry
 from windowing.time import Duration, Millis, non_negative_millis
@@ -45,6 +48,20 @@ class Retention:
         for name, given in (("readers", self.readers), ("epochs", self.epochs)):
             if given is not None:
                 non_negative_millis(given, name)
+
+    @classmethod
+    def of(cls, entry: PipelineEntry, snapshots: int | None = None, days: int | None = None) -> Self:
+        """Read it from the entry of a pipeline in tidegate.toml.
+
+        Args:
+            entry: of the pipeline.
+            snapshots: how many of the newest; None takes `retain_snapshots`.
+            days: and for how long; None takes `retain_days`.
+        """
+        age = timedelta(days=entry.retain_days if days is None else days)
+        readers = min(age, timedelta(hours=entry.retain_log_hours))
+        newest = entry.retain_snapshots if snapshots is None else snapshots
+        return cls(newest, age, readers, timedelta(days=entry.retain_epochs_days))
 
     def oldest_snapshot(self, now: Millis) -> Millis:
         """Snapshots that were committed before this moment go, unless they are among the newest."""

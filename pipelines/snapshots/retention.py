@@ -15,7 +15,6 @@ from deltalake import CommitProperties, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
 from pipelines.errors import Refused
-from pipelines.lease import NAME as LEASE
 from pipelines.snapshots.head import Snapshot, read_snapshot, snapshots_of
 from pipelines.snapshots.manifest import QUIET, Manifest
 from pipelines.snapshots.recovery import require_recovered, require_trusted
@@ -23,7 +22,7 @@ from pipelines.snapshots.retained import Retention, retained
 from pipelines.tables import state
 from pipelines.tables.compaction import drop_old_epochs
 from pipelines.tables.files import epoch_of
-from pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from pipelines.tables.pipeline_tables import ALL, LEASE, PUBLISHED, PipelineTables
 from pipelines.tables.table_log import LogMemory, TableLog
 from windowing.time import Millis, non_negative_millis
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.snapshots.manifest import EPOCHS
 from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from pipelines.tables.columns import TIMESTAMP, column
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-NAME = "epochs"
+NAME = EPOCHS
 ROWS_OUT = "rows_out"
 
 ERASING = frozenset({"forget", "prune"})

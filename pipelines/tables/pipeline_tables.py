@@ -22,6 +22,9 @@ from pipelines.tables.table_log import TableLog
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 
+LEASE = "lease"
+"""Name of the table that says which driver is at work."""
+
 _ALLOWED_FEATURES = {"appendOnly", "invariants", "timestampNtz", "v2Checkpoint"}
 _FORBIDDEN_PROPERTIES = {
     "delta.columnMapping.mode": ("none", ""),

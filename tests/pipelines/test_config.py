@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import ENVIRONMENT, Config, find_config, load_config
+from pipelines.definition.load import load_pipeline
 from pipelines.errors import TidegateError, UsageError
 from pipelines.storage import warehouse_of
 
@@ -149,14 +150,14 @@ def test_without_a_file_the_three_ways_out_are_told(tmp_path: Path, monkeypatch:
 
 def test_an_unknown_pipeline_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown pipeline 'ours'.*hours"):
-        config(tmp_path, ENTRY).pipeline("ours")
+        load_pipeline(config(tmp_path, ENTRY), "ours")
 
 
 def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "of_a_project.py").write_text("from pipelines.flights.hours import airport_hours\n")
     text = ENTRY.replace("hours]", "airport_hours]").replace("pipelines.flights.hours", "of_a_project")
-    assert config(tmp_path, text).pipeline("airport_hours").name == "airport_hours"
+    assert load_pipeline(config(tmp_path, text), "airport_hours").name == "airport_hours"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
     (tmp_path / "broken_project.py").write_text(code)
     (tmp_path / "helper_of_a_project.py").write_text("x = 1\nx / 0\n")
     with pytest.raises(UsageError) as refused:
-        config(tmp_path, ENTRY.replace("pipelines.flights.hours", "broken_project")).pipeline("hours")
+        load_pipeline(config(tmp_path, ENTRY.replace("pipelines.flights.hours", "broken_project")), "hours")
     expected = told.format(file=tmp_path / "broken_project.py", folder=tmp_path)
     assert f"pipelines.hours.object = 'broken_project:airport_hours': {expected}" in str(refused.value)
 
@@ -193,7 +194,7 @@ def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, m
     monkeypatch.delitem(sys.modules, "reading_project", raising=False)
     (tmp_path / "reading_project.py").write_text("open('/nowhere/at/all')\n")
     with pytest.raises(TidegateError, match=r"reading_project\.py, line 1: FileNotFoundError") as refused:
-        config(tmp_path, ENTRY.replace("pipelines.flights.hours", "reading_project")).pipeline("hours")
+        load_pipeline(config(tmp_path, ENTRY.replace("pipelines.flights.hours", "reading_project")), "hours")
     assert refused.value.exit_code == 1
 
 
@@ -216,7 +217,7 @@ def test_a_typo_in_object_is_told_with_what_there_is(
         "from tests.lake import session_pipeline\nvisits = session_pipeline()\nother = 1\n"
     )
     with pytest.raises(UsageError) as refused:
-        config(tmp_path, ENTRY.replace("pipelines.flights.hours:airport_hours", path)).pipeline("hours")
+        load_pipeline(config(tmp_path, ENTRY.replace("pipelines.flights.hours:airport_hours", path)), "hours")
     assert told.format(folder=tmp_path) in str(refused.value)
 
 
@@ -233,7 +234,7 @@ def test_a_typo_in_object_is_told_with_what_there_is(
 def test_an_object_that_is_no_pipeline_of_that_name_is_refused(tmp_path: Path, path: str, reason: str) -> None:
     text = ENTRY.replace("pipelines.flights.hours:airport_hours", path)
     with pytest.raises(UsageError, match=rf"pipelines\.hours\.object = '{path}'.*{reason}"):
-        config(tmp_path, text).pipeline("hours")
+        load_pipeline(config(tmp_path, text), "hours")
 
 
 CODE = """from pipelines import DeltaSource, Pipeline
@@ -271,6 +272,6 @@ def test_a_mistake_in_the_code_is_usage_with_its_line_and_nobody_tries_again(
     (tmp_path / "with_a_mistake.py").write_text(CODE.format(body=body))
     text = ENTRY.replace("pipelines.flights.hours:airport_hours", "with_a_mistake:made")
     with pytest.raises(UsageError, match=re.escape(f"with_a_mistake.py, line 4: {reason}")) as refused:
-        config(tmp_path, text).pipeline("hours")
+        load_pipeline(config(tmp_path, text), "hours")
     assert refused.value.exit_code == 2
     assert "with_a_mistake" not in sys.modules

@@ -1,0 +1,32 @@
+"""The Pipeline value of an entry in tidegate.toml."""
+
+from __future__ import annotations
+
+import sys
+
+from pipelines.config import Config
+from pipelines.errors import UsageError
+from pipelines.imports import similar
+from pipelines.pipeline import Pipeline
+
+
+def load_pipeline(config: Config, name: str) -> Pipeline:
+    """Import the Pipeline value that an entry names.
+
+    Raises:
+        UsageError: there is no such entry, or nothing to import there, or not of that name.
+    """
+    entry = config.entry(name)
+    value = config.load(entry.object, f"pipelines.{name}.object")
+    if not isinstance(value, Pipeline):
+        module = sys.modules[entry.object.partition(":")[0]]
+        raise UsageError(
+            f"pipelines.{name}.object = {entry.object!r}: it is a {type(value).__name__}, no Pipeline"
+            f"{similar(module, name, Pipeline)}"
+        )
+    if value.name != name:
+        raise UsageError(
+            f"pipelines.{name}.object = {entry.object!r}: that pipeline is named {value.name!r}; "
+            "give the entry the same name"
+        )
+    return value
