@@ -27,7 +27,6 @@ from benchmarks.figures import Figure, tell
 from pipelines import DeltaSource, Pipeline
 from pipelines.binding import BoundPipeline, bind
 from pipelines.config import FILE_NAME, load_config
-from pipelines.epoch.commit import COUNTERS
 from pipelines.epoch.publish import publish
 from pipelines.snapshots.commit import commit_snapshot
 from pipelines.snapshots.head import read_snapshot
@@ -35,6 +34,7 @@ from pipelines.snapshots.manifest import Manifest, Position, Publish, Shard, lin
 from pipelines.storage import warehouse_of
 from pipelines.tables import results, state
 from pipelines.tables.columns import TIMESTAMP
+from pipelines.tables.epochs import COUNTERS
 from pipelines.tables.files import write_file
 from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows

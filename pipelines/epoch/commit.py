@@ -17,22 +17,6 @@ from pipelines.storage import active_files
 from pipelines.tables import epochs, late, rejects, results, state
 from pipelines.tables.pipeline_tables import PUBLISHED
 
-COUNTERS = (
-    "on_time",
-    "late",
-    "no_window",
-    "fired_early",
-    "fired_on_time",
-    "fired_late",
-    "withdrawn",
-    "timers_registered",
-    "timers_fired",
-    "timers_deleted",
-    "open_windows",
-    "reopened",
-    "never_emitted",
-)
-
 
 def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
     """Commit the epoch's state and manifest; the manifest.
@@ -73,7 +57,7 @@ def _of_parent(
 def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
     bound, counts = plan.bound, plan.counts
     shards = sorted((outcome for outcome in outcomes if outcome.shard >= 0), key=lambda outcome: outcome.shard)
-    counters = {name: sum(outcome.counters.get(name, 0) for outcome in shards) for name in COUNTERS}
+    counters = {name: sum(outcome.counters.get(name, 0) for outcome in shards) for name in epochs.COUNTERS}
     counters |= {
         "events_in": counts.total,
         "dropped": counts.dropped,
@@ -112,7 +96,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
                 first=shard.first,
                 last=shard.last,
                 rows=outcome.rows,
-                counters={name: outcome.counters.get(name, 0) for name in COUNTERS},
+                counters={name: outcome.counters.get(name, 0) for name in epochs.COUNTERS},
                 next_event_time_timer=outcome.next_event_time_timer,
                 next_processing_time_timer=outcome.next_processing_time_timer,
             )

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from pipelines.epoch.commit import COUNTERS
 from pipelines.snapshots.manifest import Kind, Line, Manifest, Publish, Shard
 from pipelines.tables import epochs
+from pipelines.tables.epochs import COUNTERS
 from windowing.time import Millis
 
 

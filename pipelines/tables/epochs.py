@@ -20,6 +20,23 @@ ROWS_OUT = "rows_out"
 ERASING = frozenset({"forget", "prune"})
 """Kinds of epochs that take rows away on purpose. Their own row stays whatever is restored: so do the gaps."""
 
+COUNTERS = (
+    "on_time",
+    "late",
+    "no_window",
+    "fired_early",
+    "fired_on_time",
+    "fired_late",
+    "withdrawn",
+    "timers_registered",
+    "timers_fired",
+    "timers_deleted",
+    "open_windows",
+    "reopened",
+    "never_emitted",
+)
+"""What the operators count, summed over the shards of an epoch."""
+
 SHARD_COUNTERS = (
     "on_time",
     "late",

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines import DeltaSource, Input, Pipeline
-from pipelines.epoch.commit import COUNTERS
 from pipelines.tables import epochs
+from pipelines.tables.epochs import COUNTERS
 from pipelines.testing import PipelineHarness
 from windowing import (
     AfterCount,
