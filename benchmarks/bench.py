@@ -23,14 +23,14 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from benchmarks.events import DAY, START, EventSet
 from benchmarks.phases import Phases, Seconds, show, typical
-from pipelines import DeltaSource, Pipeline
-from pipelines.backfill import backfill
-from pipelines.config import Config
-from pipelines.driver import drive
-from pipelines.session import start_session
-from pipelines.snapshots.manifest import Interval, Manifest
-from pipelines.stream import Stream
-from windowing import (
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.spark.session import start_session
+from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,
     Sum,
@@ -38,7 +38,7 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.assigners import WindowAssigner
+from tidegate.windowing.assigners import WindowAssigner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

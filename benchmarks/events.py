@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.columnar.hashing import hash_keys, key_groups
-from windowing.keys import KeySchema
+from tidegate.windowing.columnar.hashing import hash_keys, key_groups
+from tidegate.windowing.keys import KeySchema
 
 START = 1_700_000_000_000
 DAY = 86_400_000

@@ -17,9 +17,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.figures import Figure, Wanted, tell
-from pipelines.snapshots.retained import Retention
-from pipelines.upkeep import Upkeep
 from tests.recovery.growth import Cost, growth, mean_of, run_epochs
+from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.snapshots.retained import Retention
 
 WANTED = Wanted("at most", 1.1)
 RETENTION = Retention(snapshots=10, age=timedelta(days=7), readers=timedelta(minutes=3))

@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, tell
-from windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, Windows
-from windowing.aggregates import AggregateColumns
-from windowing.columnar import ColumnarOperator, Elements, Timeline
-from windowing.keys import KeySchema
-from windowing.operators.window.snapshot import state_schema
-from windowing.panes import PanePolicy
-from windowing.testing.epochs import row_epoch
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, Windows
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.columnar import ColumnarOperator, Elements, Timeline
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.testing.epochs import row_epoch
 
 GAP = 600_000
 INPUT = pa.schema([("value", pa.int64())])

@@ -24,22 +24,22 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.figures import Figure, tell
-from pipelines import DeltaSource, Pipeline
-from pipelines.binding import BoundPipeline, bind
-from pipelines.config import FILE_NAME, load_config
-from pipelines.epoch.publish import publish
-from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.head import read_snapshot
-from pipelines.snapshots.manifest import Manifest, Position, Publish, Shard, line_after
-from pipelines.storage import warehouse_of
-from pipelines.tables import results, state
-from pipelines.tables.columns import TIMESTAMP
-from pipelines.tables.epochs import COUNTERS
-from pipelines.tables.files import write_file
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
-from windowing.columnar.hashing import hash_keys, window_ids
-from windowing.time import to_millis
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.config import FILE_NAME, load_config
+from tidegate.pipelines.definition.binding import BoundPipeline, bind
+from tidegate.pipelines.manifest import Manifest, Position, Publish, Shard, line_after
+from tidegate.pipelines.snapshots.commit import commit_snapshot
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables import results, state
+from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.epochs import COUNTERS
+from tidegate.pipelines.tables.files import write_file
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.columnar.hashing import hash_keys, window_ids
+from tidegate.windowing.time import to_millis
 
 EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
 START = to_millis(datetime(2024, 1, 1, tzinfo=UTC))
@@ -128,7 +128,7 @@ def check(project: Path, name: str) -> Iterator[Figure]:
     command = [
         sys.executable,
         "-m",
-        "pipelines.cli",
+        "tidegate.pipelines.cli",
         "quality",
         hours.name,
         "--config",

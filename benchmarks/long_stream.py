@@ -33,11 +33,11 @@ from deltalake import write_deltalake
 from benchmarks.events import names
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.memory import role
-from pipelines import DeltaSource, Pipeline
-from pipelines.snapshots.head import read_snapshot
-from pipelines.storage import Warehouse
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
-from windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
 
 WANTED = Wanted("at most", 1.2)
 KEYS = 20_000
@@ -168,7 +168,7 @@ def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look
     with (folder / "stream.log").open("wb") as log:
         stream = subprocess.Popen(
             [
-                *(sys.executable, "-m", "pipelines.cli", "stream", NAME, "--interval", interval),
+                *(sys.executable, "-m", "tidegate.pipelines.cli", "stream", NAME, "--interval", interval),
                 *("--config", str(folder / "tidegate.toml")),
             ],
             stdout=log,

@@ -14,8 +14,8 @@ from pathlib import Path
 from benchmarks.events import START, one_each
 from benchmarks.figures import Figure, tell
 from benchmarks.kernels import AGGREGATES, GAP, elements, operator_of, seconds
-from windowing import EventTimeSessionWindows, Windows
-from windowing.columnar import Timeline
+from tidegate.windowing import EventTimeSessionWindows, Windows
+from tidegate.windowing.columnar import Timeline
 
 EPOCHS = (1_000, 10_000, 100_000)
 

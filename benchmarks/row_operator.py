@@ -21,10 +21,10 @@ from time import process_time
 from typing import NamedTuple
 
 from benchmarks.figures import Figure, tell
-from windowing import EventTimeSessionWindows, Sum, TumblingEventTimeWindows, Windows
-from windowing.operators.records import WindowResult
-from windowing.operators.window import WindowOperator
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing import EventTimeSessionWindows, Sum, TumblingEventTimeWindows, Windows
+from tidegate.windowing.operators.records import WindowResult
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 DAY = 86_400_000
 TEN_MINUTES = 600_000

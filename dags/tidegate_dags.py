@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from pipelines.airflow import project_dags
+from tidegate.pipelines.airflow import project_dags
 
 globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))

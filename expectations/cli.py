@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.screen import Screen, table, with_screen
-from pipelines.errors import QualityFailed, UsageError
+from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.errors import QualityFailed, UsageError
 
 if TYPE_CHECKING:
-    from expectations.pinned import Pinned
+    from tidegate.expectations.pinned import Pinned
 
 
 @click.command()
@@ -28,15 +28,15 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     """
     config = screen.config()
     path = config.entry(pipeline).suite
-    from expectations.pinned import pin
-    from expectations.run import run_suites
-    from expectations.suites import suites
-    from pipelines.definition.load import load_pipeline
-    from pipelines.driver import system_clock
-    from pipelines.storage import warehouse_of
-    from pipelines.tables import quality as outcomes
-    from pipelines.tables.pipeline_tables import PipelineTables
-    from pipelines.work_folder import DAY, clean_work
+    from tidegate.expectations.pinned import pin
+    from tidegate.expectations.run import run_suites
+    from tidegate.expectations.suites import suites
+    from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.run.driver import system_clock
+    from tidegate.pipelines.run.work_folder import DAY, clean_work
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables import quality as outcomes
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
     own = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
     if own is not None and not hasattr(own, "expectations"):
@@ -51,7 +51,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     clean_work(config.work_folder, config.retain_work_days, now)
     report = None
     if with_report:
-        from pipelines.report.page import write_report
+        from tidegate.pipelines.report.page import write_report
 
         report = write_report(config, pipeline, run.epoch)
     rows = [

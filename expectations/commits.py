@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pipelines.storage import active_files
-from pipelines.tables import state
-from pipelines.tables.checksum import add_up, checksum_of
-from pipelines.tables.files import CHECKSUM, epoch_of
-from pipelines.tables.pipeline_tables import PipelineTables
-from pipelines.tables.table_log import TableLog
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.checksum import add_up, checksum_of
+from tidegate.pipelines.tables.files import CHECKSUM, epoch_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.table_log import TableLog
 
 UNKNOWN, LOST, CHANGED, REWRITTEN = "unknown", "lost", "changed", "rewritten"
 """Faults of a file: nobody of ours added it; it was removed; its rows are others; somebody else wrote it anew."""

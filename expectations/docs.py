@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from windowing.time import show_millis
+from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
-    from expectations.pinned import Pinned
-    from expectations.run import Outcome
-    from expectations.suites import TableSuite
+    from tidegate.expectations.pinned import Pinned
+    from tidegate.expectations.run import Outcome
+    from tidegate.expectations.suites import TableSuite
 
 INDEX = "index.html"
 KEPT = 500

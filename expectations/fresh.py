@@ -9,9 +9,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.tables import quality, results
-from pipelines.tables.pinned import PinnedEpoch
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.snapshots.pinned import PinnedEpoch
+from tidegate.pipelines.tables import quality, results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 def since_of(own: PipelineTables, pinned: PinnedEpoch) -> int | None:

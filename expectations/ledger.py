@@ -16,9 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.snapshots.manifest import Line, Manifest
-from pipelines.tables import results
-from pipelines.window_shape import WindowShape
+from tidegate.pipelines.definition.window_shape import WindowShape
+from tidegate.pipelines.manifest import Line, Manifest
+from tidegate.pipelines.tables import results
 
 _PRUNED = ("late", "rejected")
 """What is counted of rows that `tidegate late prune` may take away, all of an epoch at once."""

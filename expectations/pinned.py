@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.fresh import fresh_windows, interval_since
-from expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
-from expectations.ledger import (
+from tidegate.expectations.fresh import fresh_windows, interval_since
+from tidegate.expectations.invariants.names import COMPUTED_GROUP, COMPUTED_ID
+from tidegate.expectations.ledger import (
     ELEMENTS,
     Entry,
     Erased,
@@ -22,18 +22,18 @@ from expectations.ledger import (
     snapshot_entries,
     taken_in_all,
 )
-from expectations.proof import Proof
-from expectations.restored import restored
-from expectations.scope import Scope, scope_of
-from expectations.slices import ROWS, Slices, hashes_of
-from expectations.tables_read import count_side_tables, final_windows, pass_over, slices_of, state_batches
-from pipelines import Pipeline
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import arrow_schema
-from pipelines.tables import results
-from pipelines.tables.pipeline_tables import PipelineTables
-from pipelines.window_shape import WindowShape, window_shape
-from windowing.columnar.hashing import key_groups, window_ids
+from tidegate.expectations.proof import Proof
+from tidegate.expectations.restored import restored
+from tidegate.expectations.scope import Scope, scope_of
+from tidegate.expectations.slices import ROWS, Slices, hashes_of
+from tidegate.expectations.tables_read import count_side_tables, final_windows, pass_over, slices_of, state_batches
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.columnar.hashing import key_groups, window_ids
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from expectations.ledger import Taken
-from windowing.time import Millis
+from tidegate.expectations.ledger import Taken
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)

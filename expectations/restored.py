@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from pipelines.snapshots.contents import checksums, state_rows
-from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from pipelines.snapshots.savepoint import list_savepoints, read_savepoint
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.snapshots.contents import checksums, state_rows
+from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoint
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 COLUMNS = ("key_group", "recorded", "computed")
 

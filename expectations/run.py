@@ -12,12 +12,12 @@ from typing import Any
 import great_expectations as gx
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
-from expectations.docs import write_page
-from expectations.pinned import Pinned
-from expectations.suites import CRITICAL, WARNING, TableSuite
-from pipelines.tables import quality, results, state
-from pipelines.tables.pipeline_tables import PipelineTables
-from pipelines.tables.quality import EXAMPLE, QualityRow
+from tidegate.expectations.docs import write_page
+from tidegate.expectations.pinned import Pinned
+from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
+from tidegate.pipelines.tables import quality, results, state
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.quality import EXAMPLE, QualityRow
 
 _ABOUT = ("column_list", "column", "column_A", "column_B", "key")
 _LENGTHS = ("size", "slide", "offset", "length")

@@ -14,18 +14,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.commits import Followed, follow
-from expectations.fresh import since_of
-from expectations.proof import Proof
-from pipelines import Pipeline
-from pipelines.snapshots.head import require_snapshot
-from pipelines.snapshots.manifest import is_on
-from pipelines.storage import active_files, arrow_schema
-from pipelines.tables import late, quality, rejects, results, state
-from pipelines.tables.pinned import PinnedEpoch, pin_epoch
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
-from pipelines.window_shape import window_shape
-from windowing.time import Millis, to_millis
+from tidegate.expectations.commits import Followed, follow
+from tidegate.expectations.fresh import since_of
+from tidegate.expectations.proof import Proof
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.window_shape import window_shape
+from tidegate.pipelines.manifest import is_on
+from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.snapshots.pinned import PinnedEpoch, pin_epoch
+from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.tables import late, quality, rejects, results, state
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.windowing.time import Millis, to_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)
 _TAKES_AWAY = ("restore", "forget", "prune")

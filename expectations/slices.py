@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.tables.key_groups import key_schema
-from windowing.columnar.hashing import UInt64s, hash_keys
+from tidegate.pipelines.tables.key_groups import key_schema
+from tidegate.windowing.columnar.hashing import UInt64s, hash_keys
 
 ROWS = 100_000
 """Rows of a part, about: with all that is made of them they take some 200 MB."""

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import great_expectations.expectations as gxe
 import pandas as pd
 
-from expectations import invariants
-from expectations.pinned import Pinned
-from pipelines.window_shape import WindowShape
+from tidegate.expectations import invariants
+from tidegate.expectations.pinned import Pinned
+from tidegate.pipelines.definition.window_shape import WindowShape
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Critical fails the task and holds the asset back, warning marks the run, info is recorded."""

@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.fresh import fresh_windows
-from expectations.ledger import Contents, Ints, RowCounts, count_panes, counts_elements
-from expectations.scope import Scope, may_be_new
-from expectations.slices import Slices, hashes_of
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import active_files, arrow_schema
-from pipelines.tables import late, rejects, results, state
-from pipelines.tables.columns import TIMESTAMP
-from pipelines.tables.pinned import PinnedEpoch
-from pipelines.tables.pipeline_tables import PipelineTables
-from pipelines.window_shape import WindowShape
-from windowing.columnar.hashing import key_groups
-from windowing.time import Millis, from_millis, to_millis
+from tidegate.expectations.fresh import fresh_windows
+from tidegate.expectations.ledger import Contents, Ints, RowCounts, count_panes, counts_elements
+from tidegate.expectations.scope import Scope, may_be_new
+from tidegate.expectations.slices import Slices, hashes_of
+from tidegate.pipelines.definition.window_shape import WindowShape
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.pinned import PinnedEpoch
+from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.columnar.hashing import key_groups
+from tidegate.windowing.time import Millis, from_millis, to_millis
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.pipeline import DeltaSource, Input, Pipeline
+    from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
 
 __all__ = ["DeltaSource", "Input", "Pipeline"]
 
@@ -13,7 +13,7 @@ __all__ = ["DeltaSource", "Input", "Pipeline"]
 def __getattr__(name: str) -> Any:
     # Loaded on first use: Airflow parses DAG files that import this package, and needs none of it.
     if name in __all__:
-        from pipelines import pipeline
+        from tidegate.pipelines.definition import pipeline
 
         return getattr(pipeline, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from pipelines.config_faults import describe
-from pipelines.errors import TidegateError, UsageError
-from pipelines.imports import explain_import, similar
-from pipelines.names import check_name
+from tidegate.pipelines.config_faults import describe
+from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.imports import explain_import, similar
+from tidegate.pipelines.names import check_name
 
 FILE_NAME = "tidegate.toml"
 ENVIRONMENT = "TIDEGATE_CONFIG"

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines import errors
-from pipelines.errors import TidegateError
+from tidegate.pipelines import errors
+from tidegate.pipelines.errors import TidegateError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = "↳"

@@ -13,11 +13,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from pipelines.errors import UsageError
+from tidegate.pipelines.errors import UsageError
 
 _PACKAGES = ("expectations", "pipelines", "windowing")
 _UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
-_VALUES = ("pipelines.pipeline", "windowing", "windowing.compute", "windowing.state")
+_VALUES = (
+    "tidegate.pipelines.definition.pipeline",
+    "windowing",
+    "tidegate.windowing.compute",
+    "tidegate.windowing.state",
+)
 """Modules whose classes a project fills with keywords."""
 
 EXTRA_OF = {

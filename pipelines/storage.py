@@ -16,14 +16,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import fs
 
-from pipelines.errors import Refused
-from pipelines.failures import in_words
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import in_words
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    from pipelines.config import Config
+    from tidegate.pipelines.config import Config
 
 
 _BLOCK = 1 << 20

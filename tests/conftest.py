@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from pipelines.config import Config
 from tests.lake import Lake
+from tidegate.pipelines.config import Config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ SPARK_SETTINGS: dict[str, str | int | bool] = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the run, made as the product makes it."""
-    from pipelines.session import start_session
+    from tidegate.pipelines.spark.session import start_session
 
     config = Config(root=tmp_path_factory.mktemp("session"), spark=SPARK_SETTINGS)
     session = start_session(config, "tests")

@@ -17,19 +17,19 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.transaction import AddAction
 
-from pipelines import DeltaSource, Pipeline
-from pipelines.backfill import IntervalRun, backfill
-from pipelines.config import Config
-from pipelines.driver import Driver, drive
-from pipelines.intervals import cut, parse_slice
-from pipelines.replay import replay
-from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import read_table, warehouse_of
-from pipelines.stream import Stream
-from pipelines.tables import results
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.backfill import IntervalRun, backfill
+from tidegate.pipelines.run.driver import Driver, drive
+from tidegate.pipelines.run.intervals import cut, parse_slice
+from tidegate.pipelines.run.replay import replay
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

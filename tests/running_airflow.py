@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
 from tests.dags.project import write_project
 from tests.expectations.quality_lake import session_lake
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 ROOT = Path(__file__).parent.parent
 
 DAG_FILE = """from pathlib import Path
 
-from pipelines.airflow import project_dags
+from tidegate.pipelines.airflow import project_dags
 
 globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 """
@@ -25,7 +25,7 @@ globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 BILLING = """from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
-from pipelines.airflow.assets import final_windows_asset
+from tidegate.pipelines.airflow.assets import final_windows_asset
 
 with DAG("billing", schedule=[final_windows_asset("daily")], is_paused_upon_creation=False):
     EmptyOperator(task_id="bill")

@@ -13,10 +13,10 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from pipelines.cli import cli
-from pipelines.config import Config, PipelineEntry
-from pipelines.pipeline import Pipeline
-from pipelines.tables import epochs, late, rejects, results
+from tidegate.pipelines.cli import cli
+from tidegate.pipelines.config import Config, PipelineEntry
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.tables import epochs, late, rejects, results
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -134,8 +134,8 @@ def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.config import load_config
-    from pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.config import load_config
+    from tidegate.pipelines.definition.load import load_pipeline
 
     # Another test of this process may have imported a project's module of the same name.
     monkeypatch.setattr(sys, "path", [*sys.path])

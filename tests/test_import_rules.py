@@ -21,7 +21,7 @@ ALLOWED = {
     "windowing/aggregates": LIBRARY | {"datasketches"},
     "pipelines": LIBRARY
     | {"windowing", "pyspark", "delta", "deltalake", "click", "dateutil", "pandas", "psutil", "pydantic", "rich"},
-    "pipelines/flights": {"windowing", "pandas", "pyarrow", "deltalake"},
+    "pipelines/examples/flights": {"windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
     "pipelines/report": LIBRARY | {"windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
     "expectations": {"windowing", "pipelines", "great_expectations", "click", "deltalake", "jinja2"}
@@ -31,19 +31,19 @@ ALLOWED = {
 """What the files of a folder may import beside the standard library; the longest folder that fits counts."""
 
 NEEDS_NO = {
-    "pipelines.pipeline": {"pyspark", "great_expectations", "airflow", "deltalake"},
-    "pipelines.config": {"pyspark", "great_expectations", "airflow", "windowing", "deltalake", "pyarrow"},
-    "pipelines.cli": {"pyspark", "great_expectations", "airflow", "windowing", "deltalake", "pandas"},
-    "pipelines.cli.snapshot": {"pyspark", "great_expectations", "airflow", "pandas"},
-    "pipelines.cli.results": {"pyspark", "great_expectations", "airflow"},
-    "pipelines.flights.duty": {"pyspark", "great_expectations", "airflow", "pandas"},
-    "pipelines.airflow": {"pyspark", "great_expectations", "windowing"},
-    "pipelines.airflow.factory": {"pyspark", "great_expectations", "windowing", "deltalake"},
-    "pipelines.airflow.process": {"pyspark", "great_expectations", "windowing", "airflow"},
-    "pipelines.airflow.supervisor": {"pyspark", "great_expectations", "windowing", "airflow"},
-    "pipelines.overview": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
-    "pipelines.standing": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
-    "pipelines.stopping": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
+    "tidegate.pipelines.definition.pipeline": {"pyspark", "great_expectations", "airflow", "deltalake"},
+    "tidegate.pipelines.config": {"pyspark", "great_expectations", "airflow", "windowing", "deltalake", "pyarrow"},
+    "tidegate.pipelines.cli": {"pyspark", "great_expectations", "airflow", "windowing", "deltalake", "pandas"},
+    "tidegate.pipelines.cli.snapshot": {"pyspark", "great_expectations", "airflow", "pandas"},
+    "tidegate.pipelines.cli.results": {"pyspark", "great_expectations", "airflow"},
+    "tidegate.pipelines.examples.flights.duty": {"pyspark", "great_expectations", "airflow", "pandas"},
+    "tidegate.pipelines.airflow": {"pyspark", "great_expectations", "windowing"},
+    "tidegate.pipelines.airflow.factory": {"pyspark", "great_expectations", "windowing", "deltalake"},
+    "tidegate.pipelines.airflow.process": {"pyspark", "great_expectations", "windowing", "airflow"},
+    "tidegate.pipelines.airflow.supervisor": {"pyspark", "great_expectations", "windowing", "airflow"},
+    "tidegate.pipelines.inspect.overview": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
+    "tidegate.pipelines.inspect.standing": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
+    "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
     "windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
 }
 """What must not be loaded when a module has been imported: Airflow parses DAGs, and people wait for help."""
@@ -91,33 +91,33 @@ def test_a_package_imports_only_what_its_arrows_allow(package: str) -> None:
 
 def test_dag_files_import_nothing_but_the_factory() -> None:
     names = {name for file in files("dags") for _, name in imports(file)} - set(sys.stdlib_module_names)
-    assert names == {"pipelines.airflow"}
+    assert names == {"tidegate.pipelines.airflow"}
 
 
 def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
     """Names alone are not enough: a room of ours may itself import Spark."""
     light = {
         "pipelines",
-        "pipelines.airflow",
-        "pipelines.config",
-        "pipelines.errors",
-        "pipelines.names",
-        "pipelines.overview",
-        "pipelines.standing",
-        "pipelines.stopping",
+        "tidegate.pipelines.airflow",
+        "tidegate.pipelines.config",
+        "tidegate.pipelines.errors",
+        "tidegate.pipelines.names",
+        "tidegate.pipelines.inspect.overview",
+        "tidegate.pipelines.inspect.standing",
+        "tidegate.pipelines.run.stopping",
     }
     broken = [
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in files("pipelines/airflow")
         for line, name in imports(file)
-        if name.startswith("pipelines") and not name.startswith("pipelines.airflow") and name not in light
+        if name.startswith("pipelines") and not name.startswith("tidegate.pipelines.airflow") and name not in light
     ]
     assert broken == []
 
 
 @pytest.mark.parametrize("module", sorted(NEEDS_NO))
 def test_importing_a_module_loads_nothing_that_it_does_not_need(module: str) -> None:
-    if module.startswith("pipelines.airflow"):
+    if module.startswith("tidegate.pipelines.airflow"):
         pytest.importorskip("airflow")
     code = f"import sys, json, {module}; print(json.dumps(sorted({{n.partition('.')[0] for n in sys.modules}})))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
 """Flink's windows, timers and watermarks as a library: exact, snapshot as rows, no Spark needed."""
 
-from windowing.aggregates import (
+from tidegate.windowing.aggregates import (
     Aggregate,
     AllTrue,
     AnyTrue,
@@ -23,7 +23,7 @@ from windowing.aggregates import (
     Variance,
     VectorisedAggregate,
 )
-from windowing.assigners import (
+from tidegate.windowing.assigners import (
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
     EventTimeSessionWindows,
@@ -39,18 +39,18 @@ from windowing.assigners import (
     TumblingProcessingTimeWindows,
     WindowStagger,
 )
-from windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
-from windowing.count_windows import count_windows
-from windowing.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from windowing.functions import (
+from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.count_windows import count_windows
+from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, TimeEvictor
+from tidegate.windowing.functions import (
     AggregateFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessWindowFunction,
     TimeDomain,
 )
-from windowing.panes import Accumulation
-from windowing.triggers import (
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.triggers import (
     AfterAll,
     AfterAny,
     AfterCount,
@@ -70,8 +70,8 @@ from windowing.triggers import (
     PurgingTrigger,
     Repeatedly,
 )
-from windowing.watermarks import WatermarkStrategy
-from windowing.windows import GlobalWindow, TimeWindow
+from tidegate.windowing.watermarks import WatermarkStrategy
+from tidegate.windowing.windows import GlobalWindow, TimeWindow
 
 __all__ = [
     "Accumulation",

@@ -9,14 +9,19 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from windowing.aggregates.bound import Aggregate, AggregateColumns
-from windowing.assigners import GlobalWindows, MergingWindowAssigner, WindowAssigner
-from windowing.errors import IllegalArgument, UnboundedStateWarning, UnsupportedOperation
-from windowing.evictors import Evictor
-from windowing.functions import AggregateFunction, KeyedCoProcessFunction, KeyedProcessFunction, ProcessWindowFunction
-from windowing.panes import Accumulation
-from windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
-from windowing.triggers import EndOfStreamTrigger, PurgingTrigger, Trigger
+from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
+from tidegate.windowing.assigners import GlobalWindows, MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.errors import IllegalArgument, UnboundedStateWarning, UnsupportedOperation
+from tidegate.windowing.evictors import Evictor
+from tidegate.windowing.functions import (
+    AggregateFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessWindowFunction,
+)
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
+from tidegate.windowing.triggers import EndOfStreamTrigger, PurgingTrigger, Trigger
 
 _FOR_EVER = MAX_TIMESTAMP // 2
 

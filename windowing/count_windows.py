@@ -1,7 +1,7 @@
 """Count windows: of so many elements of a key, whatever the time. Source: Flink's `KeyedStream.countWindow`.
 
 >>> from windowing import Count, count_windows
->>> from windowing.testing import window_harness
+>>> from tidegate.windowing.testing import window_harness
 >>> harness = window_harness(count_windows(2, aggregate={"n": Count()}))
 >>> for value in range(5):
 ...     harness.element("a", {}, None)
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windowing.aggregates.bound import Aggregate, AggregateColumns
-from windowing.assigners import GlobalWindows
-from windowing.compute import Windows
-from windowing.errors import IllegalArgument
-from windowing.evictors import CountEvictor
-from windowing.functions import AggregateElements, AggregateFunction, ProcessWindowFunction, ReduceElements
-from windowing.triggers import CountTrigger, PurgingTrigger
+from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
+from tidegate.windowing.assigners import GlobalWindows
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.evictors import CountEvictor
+from tidegate.windowing.functions import AggregateElements, AggregateFunction, ProcessWindowFunction, ReduceElements
+from tidegate.windowing.triggers import CountTrigger, PurgingTrigger
 
 
 def count_windows(

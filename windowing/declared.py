@@ -19,8 +19,8 @@ from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
 
-from windowing.errors import IllegalArgument
-from windowing.time import from_millis
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import from_millis
 
 Convert: TypeAlias = Callable[[Any, str], Any]
 """Gives the value that Arrow takes for what was meant; the text is the field's name, for errors."""

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
-from windowing.errors import IllegalArgument, UnsupportedOperation
-from windowing.time import to_millis
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.windowing.time import to_millis
 
 SPARK_SEED = 42
 MAX_KEY_GROUPS = 32768

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from windowing.assigners.base import MergingWindowAssigner
-from windowing.errors import IllegalState
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.assigners.base import MergingWindowAssigner
+from tidegate.windowing.errors import IllegalState
+from tidegate.windowing.windows import TimeWindow, Window
 
 
 class PlannedMerge(NamedTuple):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.windows import Window
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.windows import Window
 
 
 class Timing(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from windowing.errors import IllegalArgument
+from tidegate.windowing.errors import IllegalArgument
 
 Millis: TypeAlias = int
 Duration: TypeAlias = timedelta | int

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
 class TimeWindow(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import UsageError
+from tidegate.pipelines.errors import UsageError
 
 FLINK = "2.3.0"
 _PYTHON = sys.executable if sys.version_info < (3, 13) else "3.12"

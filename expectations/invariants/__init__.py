@@ -1,22 +1,22 @@
 """What holds of every pipeline's windows, one expectation a rule: they read as Great Expectations' own do."""
 
-from expectations.invariants.alignment import ExpectWindowsToBeAligned, ExpectWindowsToBeAtLeast
-from expectations.invariants.names import (
+from tidegate.expectations.invariants.alignment import ExpectWindowsToBeAligned, ExpectWindowsToBeAtLeast
+from tidegate.expectations.invariants.names import (
     ExpectFinalAtToFitTheBounds,
     ExpectKeysToHashToTheirGroup,
     ExpectWindowIdsToNameTheirWindows,
 )
-from expectations.invariants.origin import (
+from tidegate.expectations.invariants.origin import (
     ExpectEpochsToBeOfTheLine,
     ExpectFilesToBeOfOurCommits,
     ExpectFilesToKeepTheirRows,
     ExpectNobodyElseToRewriteFiles,
 )
-from expectations.invariants.panes import ExpectOneOnTimePaneBeforeLateOnes, ExpectPanesToBeDense
-from expectations.invariants.progress import ExpectEventsToBeConserved, ExpectWatermarkNeverToGoBack
-from expectations.invariants.sessions import ExpectNoSessionInsideAnother, ExpectSessionsToLieApart
-from expectations.invariants.sliding import ExpectElementsInEverySlidingWindow
-from expectations.invariants.state import (
+from tidegate.expectations.invariants.panes import ExpectOneOnTimePaneBeforeLateOnes, ExpectPanesToBeDense
+from tidegate.expectations.invariants.progress import ExpectEventsToBeConserved, ExpectWatermarkNeverToGoBack
+from tidegate.expectations.invariants.sessions import ExpectNoSessionInsideAnother, ExpectSessionsToLieApart
+from tidegate.expectations.invariants.sliding import ExpectElementsInEverySlidingWindow
+from tidegate.expectations.invariants.state import (
     ExpectNoStateBehindWatermark,
     ExpectNoTimerOfClosedWindow,
     ExpectStateToMatchChecksums,

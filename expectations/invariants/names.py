@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from expectations.invariants.rule import Rule, milliseconds
+from tidegate.expectations.invariants.rule import Rule, milliseconds
 
 COMPUTED_ID = "tidegate.window_id"
 COMPUTED_GROUP = "tidegate.key_group"

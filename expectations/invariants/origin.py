@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pandas as pd
 
-from expectations.commits import CHANGED, LOST, REWRITTEN, UNKNOWN
-from expectations.invariants.rule import Rule
+from tidegate.expectations.commits import CHANGED, LOST, REWRITTEN, UNKNOWN
+from tidegate.expectations.invariants.rule import Rule
 
 
 class ExpectFilesToBeOfOurCommits(Rule):

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from expectations.invariants.rule import Rule
+from tidegate.expectations.invariants.rule import Rule
 
 _TIMINGS = {"early": 0, "on_time": 1, "late": 2}
 

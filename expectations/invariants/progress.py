@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from expectations.invariants.rule import Rule
+from tidegate.expectations.invariants.rule import Rule
 
 _GOES = ("on_time", "late", "no_window", "rejected", "dropped")
 

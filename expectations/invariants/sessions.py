@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from expectations.invariants.rule import Rule, milliseconds
+from tidegate.expectations.invariants.rule import Rule, milliseconds
 
 
 def _latest_end_before(rows: pd.DataFrame, key: list[str]) -> pd.Series:

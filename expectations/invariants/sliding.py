@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from expectations.invariants.rule import Rule, milliseconds
+from tidegate.expectations.invariants.rule import Rule, milliseconds
 
 
 class ExpectElementsInEverySlidingWindow(Rule):

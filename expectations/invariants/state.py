@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from expectations.invariants.rule import Rule, milliseconds
+from tidegate.expectations.invariants.rule import Rule, milliseconds
 
 
 def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:

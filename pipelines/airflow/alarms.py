@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import Config, load_config
-from pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE
+from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE
 
 _SIGNALS = 128
 """The exit code of a command that a signal ended is this and the signal's number."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow.sdk import Asset
 
-from pipelines.airflow.report_link import report_url
-from pipelines.standing import read_standing
+from tidegate.pipelines.airflow.report_link import report_url
+from tidegate.pipelines.inspect.standing import read_standing
 
 _OF_AN_EVENT = (
     "pipeline",

@@ -23,15 +23,15 @@ from typing import Any
 import httpx
 import psutil
 
-from pipelines.airflow import process
-from pipelines.errors import TidegateError
+from tidegate.pipelines.airflow import process
+from tidegate.pipelines.errors import TidegateError
 
 USER = "admin"
 _STARTUP_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 _COLLISION_SECONDS = 20.0
 _IDEMPOTENT = frozenset({"GET", "PATCH", "PUT", "DELETE"})
-_SUPERVISOR = "pipelines.airflow.supervisor"
+_SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
 # Their servers of logs listen on every address of the machine; the page reads the files themselves.
 _OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
 

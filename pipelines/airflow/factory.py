@@ -9,10 +9,10 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
 
-from pipelines.airflow import params
-from pipelines.airflow.alarms import Alarm
-from pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
-from pipelines.airflow.commands import (
+from tidegate.pipelines.airflow import params
+from tidegate.pipelines.airflow.alarms import Alarm
+from tidegate.pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
+from tidegate.pipelines.airflow.commands import (
     CONTINUOUS,
     LATEST,
     backfill_arguments,
@@ -21,16 +21,16 @@ from pipelines.airflow.commands import (
     savepoint_arguments,
     stream_arguments,
 )
-from pipelines.airflow.documents import DOCUMENTS
-from pipelines.airflow.operator import TidegateOperator
-from pipelines.airflow.report_link import DocsLink, ReportLink
-from pipelines.airflow.sensors import SnapshotSensor
-from pipelines.airflow.stale import StaleNote
-from pipelines.airflow.standing_task import ReadStanding
-from pipelines.airflow.stop import StopStream
-from pipelines.airflow.watch import WatermarkWatch
-from pipelines.config import Config, PipelineEntry, load_config
-from pipelines.errors import UsageError
+from tidegate.pipelines.airflow.documents import DOCUMENTS
+from tidegate.pipelines.airflow.operator import TidegateOperator
+from tidegate.pipelines.airflow.report_link import DocsLink, ReportLink
+from tidegate.pipelines.airflow.sensors import SnapshotSensor
+from tidegate.pipelines.airflow.stale import StaleNote
+from tidegate.pipelines.airflow.standing_task import ReadStanding
+from tidegate.pipelines.airflow.stop import StopStream
+from tidegate.pipelines.airflow.watch import WatermarkWatch
+from tidegate.pipelines.config import Config, PipelineEntry, load_config
+from tidegate.pipelines.errors import UsageError
 
 _A_YEAR = 366 * 24 * 3600.0
 _LOOK_SECONDS = 5.0
@@ -48,7 +48,7 @@ def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
 
     Example:
         >>> from pathlib import Path
-        >>> from pipelines.airflow import project_dags
+        >>> from tidegate.pipelines.airflow import project_dags
         >>> globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
     """
     file = None if config_file is None else Path(config_file)

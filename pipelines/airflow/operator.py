@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from pipelines.airflow import process
-from pipelines.airflow.assets import event_extra
-from pipelines.config import ENVIRONMENT
-from pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
+from tidegate.pipelines.airflow import process
+from tidegate.pipelines.airflow.assets import event_extra
+from tidegate.pipelines.config import ENVIRONMENT
+from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
@@ -115,7 +115,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         command = [
             self.python,
             "-m",
-            "pipelines.cli",
+            "tidegate.pipelines.cli",
             *map(str, self.arguments),
             "--output",
             str(folder / "result.json"),

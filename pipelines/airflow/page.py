@@ -22,9 +22,9 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 
-from pipelines.config import ENVIRONMENT, find_config
-from pipelines.errors import UsageError
-from pipelines.overview import docs_file, pipeline_names, pipeline_overview, report_file
+from tidegate.pipelines.config import ENVIRONMENT, find_config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.inspect.overview import docs_file, pipeline_names, pipeline_overview, report_file
 
 _PAGE = Path(__file__).parent / "page.html"
 _LINKS = Path(__file__).parent / "links.js"

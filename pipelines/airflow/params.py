@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from pipelines.airflow.commands import ANEW, AVAILABLE_NOW, CONTINUOUS, LATEST
+from tidegate.pipelines.airflow.commands import ANEW, AVAILABLE_NOW, CONTINUOUS, LATEST
 
 _A_MOMENT = (
     "A date-time; one without a zone is UTC. Give start and end, or neither: then it is the run's data interval."

@@ -16,7 +16,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 async def page_app(scope: Scope, receive: Receive, send: Send) -> None:
     """The page as an ASGI application, made with the first request: every Airflow process imports this module."""
-    from pipelines.airflow.page import app
+    from tidegate.pipelines.airflow.page import app
 
     await app(scope, receive, send)
 

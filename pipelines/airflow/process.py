@@ -96,7 +96,14 @@ def start(
         (folder / left).unlink(missing_ok=True)
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.airflow.supervisor", str(folder.absolute()), str(grace), *command],
+            [
+                sys.executable,
+                "-m",
+                "tidegate.pipelines.airflow.supervisor",
+                str(folder.absolute()),
+                str(grace),
+                *command,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -46,7 +46,7 @@ def report_url(result: Any) -> str | None:
 def _address(path: str) -> str:
     from airflow.sdk.configuration import conf
 
-    from pipelines.airflow.plugin import PREFIX
+    from tidegate.pipelines.airflow.plugin import PREFIX
 
     base = conf.get("api", "base_url", fallback=None) or ""
     return f"{base.rstrip('/')}{PREFIX}/{path}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from pipelines.standing import read_standing
+from tidegate.pipelines.inspect.standing import read_standing
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -65,7 +65,7 @@ class SnapshotSensor(BaseSensorOperator):
         if str(self.only_if) != "True":
             raise AirflowSkipException(f"not needed: {self.only_if!r}")
         newer_than, watermark_past = self._awaited()
-        from pipelines.airflow.triggers import SnapshotTrigger, has_come
+        from tidegate.pipelines.airflow.triggers import SnapshotTrigger, has_come
 
         standing = read_standing(self.config, self.pipeline)
         if not has_come(standing, newer_than, watermark_past):

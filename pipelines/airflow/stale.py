@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pipelines.standing import read_standing
+from tidegate.pipelines.inspect.standing import read_standing
 
 
 @dataclass(frozen=True, slots=True)

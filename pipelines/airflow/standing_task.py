@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from pipelines.standing import read_standing
+from tidegate.pipelines.inspect.standing import read_standing
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from pipelines.stopping import stop_driver
+from tidegate.pipelines.run.stopping import stop_driver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import psutil
 
-from pipelines.airflow.process import ProcessHandle, is_ending, members, send_signal
+from tidegate.pipelines.airflow.process import ProcessHandle, is_ending, members, send_signal
 
 _BEAT_SECONDS = 2.0
 

@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from pipelines.standing import Standing, read_standing
+from tidegate.pipelines.inspect.standing import Standing, read_standing
 
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 
@@ -48,7 +48,7 @@ class SnapshotTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         names = ("config", "pipeline", "newer_than", "watermark_past", "poke_interval", "driver")
-        return "pipelines.airflow.triggers.SnapshotTrigger", {name: getattr(self, name) for name in names}
+        return "tidegate.pipelines.airflow.triggers.SnapshotTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         while True:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from pipelines.standing import read_standing
+from tidegate.pipelines.inspect.standing import read_standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,30 +15,30 @@ from typing import Any, NoReturn
 
 import click
 
-from pipelines.errors import OTHER, USAGE, TidegateError
-from pipelines.failures import in_words, is_from_beneath, way_out
-from pipelines.imports import missing_extra
+from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
+from tidegate.pipelines.failures import in_words, is_from_beneath, way_out
+from tidegate.pipelines.imports import missing_extra
 
 _COMMANDS = {
-    "backfill": "pipelines.cli.backfill:backfill",
-    "demo": "pipelines.cli.demo:demo",
-    "explain": "pipelines.cli.explain:explain",
-    "flights": "pipelines.cli.flights:flights",
-    "forget": "pipelines.cli.forget:forget",
-    "late": "pipelines.cli.late:late",
-    "optimize": "pipelines.cli.vacuum:optimize",
-    "report": "pipelines.cli.report:report",
-    "restore": "pipelines.cli.restore:restore",
-    "results": "pipelines.cli.results:results",
-    "runs": "pipelines.cli.runs:runs",
-    "savepoint": "pipelines.cli.savepoint:savepoint",
-    "setup": "pipelines.cli.setup:setup",
-    "snapshot": "pipelines.cli.snapshot:snapshot",
-    "stop": "pipelines.cli.stop:stop",
-    "stream": "pipelines.cli.stream:stream",
-    "unlock": "pipelines.cli.unlock:unlock",
-    "vacuum": "pipelines.cli.vacuum:vacuum",
-    "why": "pipelines.cli.why:why",
+    "backfill": "tidegate.pipelines.cli.backfill:backfill",
+    "demo": "tidegate.pipelines.cli.demo:demo",
+    "explain": "tidegate.pipelines.cli.explain:explain",
+    "flights": "tidegate.pipelines.cli.flights:flights",
+    "forget": "tidegate.pipelines.cli.forget:forget",
+    "late": "tidegate.pipelines.cli.late:late",
+    "optimize": "tidegate.pipelines.cli.vacuum:optimize",
+    "report": "tidegate.pipelines.cli.report:report",
+    "restore": "tidegate.pipelines.cli.restore:restore",
+    "results": "tidegate.pipelines.cli.results:results",
+    "runs": "tidegate.pipelines.cli.runs:runs",
+    "savepoint": "tidegate.pipelines.cli.savepoint:savepoint",
+    "setup": "tidegate.pipelines.cli.setup:setup",
+    "snapshot": "tidegate.pipelines.cli.snapshot:snapshot",
+    "stop": "tidegate.pipelines.cli.stop:stop",
+    "stream": "tidegate.pipelines.cli.stream:stream",
+    "unlock": "tidegate.pipelines.cli.unlock:unlock",
+    "vacuum": "tidegate.pipelines.cli.vacuum:vacuum",
+    "why": "tidegate.pipelines.cli.why:why",
 }
 _PLUGINS = "tidegate.commands"
 
@@ -114,7 +114,7 @@ def run(arguments: list[str]) -> int:
         if (told := missing_extra(error)) is not None:
             return _report(arguments, told, str(told), told.exit_code)
         # Errors of windowing are about values that were given; it is only imported once a command needs it.
-        if type(error).__module__ == "windowing.errors":
+        if type(error).__module__ == "tidegate.windowing.errors":
             return _report(arguments, error, str(error), USAGE)
         more = "" if "--debug" in arguments else ". --debug shows more"
         return _report(arguments, error, f"{_unexpected(error)}{more}", OTHER)

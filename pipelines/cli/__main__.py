@@ -1,5 +1,5 @@
-"""`python -m pipelines.cli`: the command, where its script is not on the PATH."""
+"""`python -m tidegate.pipelines.cli`: the command, where its script is not on the PATH."""
 
-from pipelines.cli import main
+from tidegate.pipelines.cli import main
 
 main()

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.screen import Screen, table, with_screen
-from pipelines.config import Config
-from pipelines.errors import Refused, UsageError
-from pipelines.intervals import cut, describe, parse_moment, parse_slice, show
-from pipelines.snapshots.manifest import Interval, Manifest
-from pipelines.tables import epochs
-from windowing.compute import Windows
-from windowing.time import show_millis
+from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.run.intervals import cut, describe, parse_moment, parse_slice, show
+from tidegate.pipelines.tables import epochs
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
-    from pipelines.pipeline import Pipeline
+    from tidegate.pipelines.definition.pipeline import Pipeline
 
 _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
 
@@ -58,7 +58,7 @@ def backfill(
     Each interval goes on from the snapshot of the one before, so a session that crosses midnight is one
     session. An interval that was run before is left alone unless its rows or the code changed, or --again is given.
     """
-    from pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.definition.load import load_pipeline
 
     config = screen.config()
     value = load_pipeline(config, pipeline)
@@ -82,9 +82,9 @@ def backfill(
         return
     from time import perf_counter
 
-    from pipelines.backfill import backfill as run
-    from pipelines.backfill import end_of_input as end_input
-    from pipelines.driver import drive
+    from tidegate.pipelines.run.backfill import backfill as run
+    from tidegate.pipelines.run.backfill import end_of_input as end_input
+    from tidegate.pipelines.run.driver import drive
 
     runs: list[dict[str, Any]] = []
     with screen.console.status(f"starting Spark for {pipeline}") as status, drive(config, value, "backfill") as driver:
@@ -125,9 +125,9 @@ def _tell_end(screen: Screen, pipeline: str, manifest: Manifest | None) -> None:
 
 def _check_start(config: Config, pipeline: str, first: datetime) -> None:
     """Event time has a beginning, and the first run begins there: rows before it would be lost without a word."""
-    from pipelines.snapshots.head import read_snapshot
-    from pipelines.storage import warehouse_of
-    from pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.snapshots.head import read_snapshot
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
     begins = config.entry(pipeline).start
     ways = f"`start` of pipelines.{pipeline} in {config.file_name}"
@@ -144,8 +144,8 @@ def _check_start(config: Config, pipeline: str, first: datetime) -> None:
 
 
 def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
-    from pipelines.driver import drive
-    from pipelines.replay import replay
+    from tidegate.pipelines.run.driver import drive
+    from tidegate.pipelines.run.replay import replay
 
     made: list[dict[str, Any]] = []
     with (
@@ -195,9 +195,9 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
 
 def _show_plan(screen: Screen, pipeline: str, intervals: list[Interval], again: bool) -> None:
     """What a run would do, told from the newest snapshot alone: no JVM is started."""
-    from pipelines.snapshots.head import read_snapshot
-    from pipelines.storage import warehouse_of
-    from pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.snapshots.head import read_snapshot
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
     config = screen.config()
     head = read_snapshot(PipelineTables(warehouse_of(config), pipeline))

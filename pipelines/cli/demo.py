@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from pipelines.airflow.embedded import USER, EmbeddedAirflow
-from pipelines.cli.demo_summary import show_summary
-from pipelines.cli.screen import Screen, with_screen
-from pipelines.config import FILE_NAME, Config, load_config
-from pipelines.errors import TidegateError, UsageError
-from pipelines.flights.source import DAYS, FIRST_DAY, load_flights
-from pipelines.imports import require
-from pipelines.storage import warehouse_of
+from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
+from tidegate.pipelines.cli.demo_summary import show_summary
+from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.config import FILE_NAME, Config, load_config
+from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
+from tidegate.pipelines.imports import require
+from tidegate.pipelines.storage import warehouse_of
 
 PIPELINES = ("aircraft_duty", "airport_hours")
 
@@ -35,7 +35,7 @@ _DAG_FILE = '''"""The DAGs of every pipeline in tidegate.toml."""
 
 from pathlib import Path
 
-from pipelines.airflow import project_dags
+from tidegate.pipelines.airflow import project_dags
 
 globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 '''
@@ -126,8 +126,8 @@ def _template() -> Path:
 
 
 def _set_up(screen: Screen) -> None:
-    from pipelines.jars import jars_folder, resolve_jars
-    from pipelines.java import check_java
+    from tidegate.pipelines.spark.jars import jars_folder, resolve_jars
+    from tidegate.pipelines.spark.java import check_java
 
     check_java()
     if not any(jars_folder().glob("*.jar")):

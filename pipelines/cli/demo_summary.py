@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipelines.cli.screen import Screen, moment, table
-from pipelines.config import Config
-from pipelines.errors import TidegateError
-from pipelines.snapshots.head import read_snapshot
-from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import epochs, results
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.cli.screen import Screen, moment, table
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import epochs, results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 _COUNTED = ("events_in", "on_time", "late", "no_window", "rejected", "dropped")
 _FIRED = ("fired_early", "fired_on_time", "fired_late")
@@ -134,8 +134,8 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
 
 
 def _session_gap(config: Config) -> Any:
-    from pipelines.definition.load import load_pipeline
-    from windowing import EventTimeSessionWindows
+    from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.windowing import EventTimeSessionWindows
 
     assigner = getattr(load_pipeline(config, "aircraft_duty").compute, "assigner", None)
     if not isinstance(assigner, EventTimeSessionWindows):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.cli.screen import Screen, table, with_screen
 
 
 @click.command()
@@ -15,9 +15,9 @@ from pipelines.cli.screen import Screen, table, with_screen
 @with_screen
 def explain(screen: Screen, pipeline: str) -> None:
     """Tell how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
-    from pipelines.definition.load import load_pipeline
-    from pipelines.explanation import explain as explain_pipeline
-    from pipelines.explanation import look_at_source
+    from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.inspect.explanation import explain as explain_pipeline
+    from tidegate.pipelines.inspect.explanation import look_at_source
 
     config = screen.config()
     value = load_pipeline(config, pipeline)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from pipelines.cli.screen import Screen, with_screen
-from pipelines.flights.source import DAYS, FIRST_DAY, load_flights
-from pipelines.storage import warehouse_of
+from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
+from tidegate.pipelines.storage import warehouse_of
 
 
 @click.command()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from pipelines.cli.screen import Screen, table, with_screen
-from pipelines.driver import system_clock
-from pipelines.errors import UsageError
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget as run
+from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget as run
 
 
 @click.command()
@@ -23,7 +23,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
     Older snapshots go too, since they may hold it. The source is yours: what is still there comes back
     with a backfill.
     """
-    from pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.definition.load import load_pipeline
 
     tables = screen.tables(pipeline)
     value = load_pipeline(screen.config(), pipeline)

@@ -8,16 +8,16 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.cli.screen import Screen, table, with_screen
-from pipelines.driver import system_clock
-from pipelines.intervals import parse_moment
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.prune import prune as run
-from pipelines.snapshots.waiting import show_length
-from pipelines.storage import read_table
-from pipelines.tables import late as late_table
-from windowing.time import MAX_TIMESTAMP, to_millis
+from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.intervals import parse_moment
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.prune import prune as run
+from tidegate.pipelines.snapshots.waiting import show_length
+from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.tables import late as late_table
+from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
 
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 _AFTER_ALL = MAX_TIMESTAMP // 2
@@ -73,8 +73,8 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     the new panes are published, as one epoch. Sessions that such a row joins become one. The same rows are
     not reopened twice.
     """
-    from pipelines.definition.load import load_pipeline
-    from pipelines.reopen.selection import Selection, check_reopenable
+    from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.reopen.selection import Selection, check_reopenable
 
     config = screen.config()
     value = load_pipeline(config, pipeline)
@@ -86,8 +86,8 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
         None if end is None else to_millis(parse_moment(end, "--end")),
     )
     check_reopenable(value)
-    from pipelines.driver import drive
-    from pipelines.reopen.run import reopen as run_reopen
+    from tidegate.pipelines.reopen.run import reopen as run_reopen
+    from tidegate.pipelines.run.driver import drive
 
     with (
         screen.console.status(f"starting Spark for {pipeline}") as status,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.cli.screen import Screen, with_screen
 
 
 @click.command()
@@ -19,7 +19,7 @@ def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to
     """Write the report of a run of PIPELINE as one HTML page, with everything it needs in it."""
     config = screen.config()
     config.entry(pipeline)
-    from pipelines.report.page import write_report
+    from tidegate.pipelines.report.page import write_report
 
     file = write_report(config, pipeline, epoch, key, to)
     screen.show({"pipeline": pipeline, "file": str(file)}, f"report of {pipeline}: {file}")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.cli.screen import Screen, with_screen
-from pipelines.driver import system_clock
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.restore import restore as run
-from pipelines.tables.damaged_log import set_aside_damaged
-from windowing.time import show_millis
+from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore as run
+from tidegate.pipelines.tables.damaged_log import set_aside_damaged
+from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +39,8 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
     given_up: list[str] = []
 
     def schemas() -> dict[str, pa.Schema]:
-        from pipelines.definition.load import load_pipeline
-        from pipelines.sources.bind import bind_to_source
+        from tidegate.pipelines.definition.load import load_pipeline
+        from tidegate.pipelines.sources.bind import bind_to_source
 
         config = screen.config()
         return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas

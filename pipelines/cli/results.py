@@ -6,13 +6,13 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
-from pipelines.snapshots.head import require_snapshot
-from pipelines.snapshots.published import require_published, settled_watermark
-from pipelines.storage import arrow_schema, read_table
-from pipelines.tables import epochs
-from pipelines.tables import results as results_table
-from pipelines.tables.queries import ResultQueries
+from tidegate.pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
+from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.snapshots.published import require_published, settled_watermark
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables import results as results_table
+from tidegate.pipelines.tables.queries import ResultQueries
 
 _VIEWS = ("final", "latest", "all")
 

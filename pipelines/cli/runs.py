@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from pipelines.cli.screen import Screen, cell, moment, table, with_screen
-from pipelines.storage import active_files
-from pipelines.tables import epochs
+from tidegate.pipelines.cli.screen import Screen, cell, moment, table, with_screen
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import epochs
 
 _COLUMNS = (
     *(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from pipelines.cli.screen import Screen, table, with_screen
-from pipelines.driver import system_clock
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.savepoint import (
+from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.savepoint import (
     SavepointEntry,
     broken_savepoints,
     create_savepoint,
     delete_savepoint,
     list_savepoints,
 )
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import show_millis
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import show_millis
 
 _COLUMNS = ("name", "epoch", "timeline", "watermark", "windows", "bytes", "created (UTC)")
 

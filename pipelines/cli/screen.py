@@ -17,9 +17,9 @@ import pyarrow as pa
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from pipelines.config import Config, load_config
-from pipelines.storage import warehouse_of
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 F = TypeVar("F", bound=Callable[..., Any])
 

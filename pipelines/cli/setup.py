@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.cli.screen import Screen, with_screen
 
 
 @click.command()
@@ -15,15 +15,15 @@ def setup(screen: Screen) -> None:
     The last takes a minute and 200 MB beside the jars: an archive of Spark's classes, with which every
     run starts in about half the time. Runs work without it.
     """
-    from pipelines.class_archive import archive_file, make_archive
-    from pipelines.jars import resolve_jars
-    from pipelines.java import check_java
+    from tidegate.pipelines.spark.class_archive import archive_file, make_archive
+    from tidegate.pipelines.spark.jars import resolve_jars
+    from tidegate.pipelines.spark.java import check_java
 
     java = check_java()
     jars = resolve_jars()
     if not archive_file(java).exists():
         screen.tell("making Spark quick to start, once: about a minute")
-    archive = make_archive(java, "pipelines.warm_up", screen.tell)
+    archive = make_archive(java, "tidegate.pipelines.run.warm_up", screen.tell)
     screen.show(
         {"jars": [str(jar) for jar in jars], "classes": None if archive is None else str(archive)},
         f"Java is there, and {len(jars)} jars are in {jars[0].parent}",

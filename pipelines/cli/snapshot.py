@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.line import come_back_whole
-from windowing.state.rows import HELD
-from windowing.time import show_millis
+from tidegate.pipelines.cli.screen import Screen, cell, rows_of, span, table, with_screen
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.line import come_back_whole
+from tidegate.windowing.state.rows import HELD
+from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
-    from pipelines.snapshots.diff import Change
+    from tidegate.pipelines.snapshots.diff import Change
 
 _COUNTS = ("key group", "windows", "event-time timers", "processing-time timers")
 _TIMERS = ("event_time_timers", "processing_time_timers")
@@ -75,9 +75,9 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
 
     TARGET is latest (the default), an epoch's number, or savepoint:NAME.
     """
-    from pipelines.snapshots.contents import checksums as sums_of
-    from pipelines.snapshots.contents import key_group_counts, state_rows, window_rows
-    from pipelines.snapshots.find import find_snapshot
+    from tidegate.pipelines.snapshots.contents import checksums as sums_of
+    from tidegate.pipelines.snapshots.contents import key_group_counts, state_rows, window_rows
+    from tidegate.pipelines.snapshots.find import find_snapshot
 
     tables = screen.tables(pipeline)
     found = find_snapshot(tables, target)
@@ -141,8 +141,8 @@ def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None
 
     Each is latest, an epoch's number, or savepoint:NAME.
     """
-    from pipelines.snapshots.diff import compare
-    from pipelines.snapshots.find import find_snapshot
+    from tidegate.pipelines.snapshots.diff import compare
+    from tidegate.pipelines.snapshots.find import find_snapshot
 
     tables = screen.tables(pipeline)
     before, after = find_snapshot(tables, one), find_snapshot(tables, other)
@@ -209,11 +209,11 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
     source. Starts Spark only where the pipeline derives columns, whose types Spark alone knows.
     """
-    from pipelines.definition.load import load_pipeline
-    from pipelines.errors import Refused
-    from pipelines.snapshots.compatibility import compare
-    from pipelines.snapshots.find import find_snapshot
-    from pipelines.sources.bind import bind_to_source
+    from tidegate.pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.errors import Refused
+    from tidegate.pipelines.snapshots.compatibility import compare
+    from tidegate.pipelines.snapshots.find import find_snapshot
+    from tidegate.pipelines.sources.bind import bind_to_source
 
     config = screen.config()
     value = load_pipeline(config, pipeline)

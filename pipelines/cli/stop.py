@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from pipelines.cli.screen import Screen, with_screen
-from pipelines.errors import Refused
-from pipelines.stopping import stop_driver
+from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.stopping import stop_driver
 
 
 @click.command()

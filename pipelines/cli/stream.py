@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.backfill import put_out
-from pipelines.cli.runs import lag
-from pipelines.cli.screen import Screen, with_screen
-from pipelines.errors import UsageError
-from pipelines.intervals import parse_duration
-from pipelines.sizes import parse_size
-from windowing.time import show_millis
+from tidegate.pipelines.cli.backfill import put_out
+from tidegate.pipelines.cli.runs import lag
+from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.cli.sizes import parse_size
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.run.intervals import parse_duration
+from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
-    from pipelines.driver import Driver
-    from pipelines.lease import Lease, LeaseRow
-    from pipelines.snapshots.head import Snapshot
+    from tidegate.pipelines.run.driver import Driver
+    from tidegate.pipelines.run.lease import Lease, LeaseRow
+    from tidegate.pipelines.snapshots.head import Snapshot
 
 _LOOK_AT_LEASE_SECONDS = 2.0
 _WAIT_SECONDS = 1.0
@@ -73,7 +73,7 @@ def stream(
     source; its first epoch takes the place of everything that was published. Each epoch has a line of JSON in
     WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
     """
-    from pipelines.definition.load import load_pipeline
+    from tidegate.pipelines.definition.load import load_pipeline
 
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
@@ -85,13 +85,13 @@ def stream(
     value = load_pipeline(config, pipeline)
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
-    from pipelines.driver import drive
-    from pipelines.epoch_log import EpochLog
-    from pipelines.snapshots.head import read_snapshot
-    from pipelines.snapshots.manifest import Manifest
-    from pipelines.snapshots.retained import Retention
-    from pipelines.stream import Stream
-    from pipelines.upkeep import Upkeep
+    from tidegate.pipelines.manifest import Manifest
+    from tidegate.pipelines.run.driver import drive
+    from tidegate.pipelines.run.epoch_log import EpochLog
+    from tidegate.pipelines.run.stream import Stream
+    from tidegate.pipelines.run.upkeep import Upkeep
+    from tidegate.pipelines.snapshots.head import read_snapshot
+    from tidegate.pipelines.snapshots.retained import Retention
 
     entry = config.entry(pipeline)
     upkeep = Upkeep(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
@@ -170,9 +170,9 @@ def has_left(head: Snapshot | None, timeline: int | None) -> bool:
 
 def _restore(driver: Driver, target: str) -> None:
     """Go back to a snapshot, once it is sure that this code and the source as it is can go on from there."""
-    from pipelines.snapshots.find import find_snapshot
-    from pipelines.snapshots.restore import restore
-    from pipelines.sources.source import Source
+    from tidegate.pipelines.snapshots.find import find_snapshot
+    from tidegate.pipelines.snapshots.restore import restore
+    from tidegate.pipelines.sources.source import Source
 
     snapshot = find_snapshot(driver.tables, target)
     for one in Source.open(driver.spark, driver.tables, driver.pipeline).inputs:

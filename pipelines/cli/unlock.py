@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from pipelines.cli.screen import Screen, with_screen
-from pipelines.driver import system_clock
-from pipelines.errors import Refused
-from pipelines.lease import unlock as run
+from tidegate.pipelines.cli.screen import Screen, with_screen
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import unlock as run
 
 
 @click.command()

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import click
 
-from pipelines.cli.screen import Screen, table, with_screen
-from pipelines.driver import system_clock
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import vacuum as run
-from pipelines.tables.compaction import compact
-from pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum as run
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 _SPANS = 10
 """Runs of epochs that are named; there is one for each hour whose snapshots were thinned out."""

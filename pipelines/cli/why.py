@@ -8,22 +8,22 @@ from typing import Any
 import click
 import pyarrow.compute as pc
 
-from pipelines.cli.screen import Screen, span, table, with_screen
-from pipelines.definition.load import load_pipeline
-from pipelines.driver import system_clock
-from pipelines.epoch.publish import key_columns
-from pipelines.errors import Refused
-from pipelines.pipeline import Pipeline
-from pipelines.reopen.selection import check_reopenable
-from pipelines.snapshots.head import require_snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows, partitions, show_length
-from pipelines.storage import arrow_schema, read_table
-from pipelines.tables import late, results
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import IntervalJoin, Windows
-from windowing.operators.two_inputs import SIDES
-from windowing.time import Millis, show_millis
+from tidegate.pipelines.cli.screen import Screen, span, table, with_screen
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.selection import check_reopenable
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.snapshots.publish import key_columns
+from tidegate.pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows, partitions, show_length
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import IntervalJoin, Windows
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.time import Millis, show_millis
 
 _OF_WINDOWS = ("window (UTC)", "panes")
 _LEFT = "lateness left"

@@ -10,15 +10,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.binding import BoundPipeline
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import active_files, arrow_schema
-from pipelines.tables import results
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import Windows
-from windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> Millis:

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.epoch.moments import moments
-from pipelines.epoch.source_rows import source_rows
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
-from pipelines.tables import late, results, state
-from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
-from windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.moments import moments
+from tidegate.pipelines.epoch.source_rows import source_rows
+from tidegate.pipelines.tables import late, results, state
+from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 if TYPE_CHECKING:
-    from pipelines.epoch.shard import ShardJob
+    from tidegate.pipelines.epoch.shard import ShardJob
 
 
 class ColumnarShard:

@@ -7,15 +7,15 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
-from pipelines.epoch.closed import told
-from pipelines.epoch.event_times import sides_of
-from pipelines.epoch.plan import EpochPlan
-from pipelines.epoch.shard import ShardOutcome
-from pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
-from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
-from pipelines.storage import active_files
-from pipelines.tables import epochs, late, rejects, results, state
-from pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.epoch.closed import told
+from tidegate.pipelines.epoch.event_times import sides_of
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
 def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.tables import results
-from windowing.compute import Compute, IntervalJoin, Windows
-from windowing.declared import declared_array
-from windowing.errors import IllegalArgument
-from windowing.operators.records import ElementResult, SideOutput
-from windowing.operators.two_inputs import SIDES
+from tidegate.pipelines.tables import results
+from tidegate.windowing.compute import Compute, IntervalJoin, Windows
+from tidegate.windowing.declared import declared_array
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.operators.records import ElementResult, SideOutput
+from tidegate.windowing.operators.two_inputs import SIDES
 
 if TYPE_CHECKING:
-    from pipelines.epoch.shard import ShardJob
+    from tidegate.pipelines.epoch.shard import ShardJob
 
 
 def element_columns(job: ShardJob, records: Sequence[ElementResult | SideOutput]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from pipelines.epoch.steps import CommitStep
-from pipelines.snapshots.manifest import PartitionWatermark
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.watermarks import WatermarkGenerator, WatermarkStrategy
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.manifest import PartitionWatermark
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks import WatermarkGenerator, WatermarkStrategy
 
 
 class SeenEvent(NamedTuple):

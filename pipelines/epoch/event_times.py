@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipelines.epoch.event_time import EventTime, SeenEvent
-from pipelines.epoch.steps import CommitStep
-from pipelines.pipeline import Pipeline
-from pipelines.snapshots.manifest import Manifest, PartitionWatermark
-from pipelines.sources.columns import ONLY_PARTITION
-from windowing.operators.two_inputs import SIDES
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.watermarks.combined import CombinedWatermark
+from tidegate.pipelines.definition.event_columns import ONLY_PARTITION
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.epoch.event_time import EventTime, SeenEvent
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.manifest import Manifest, PartitionWatermark
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks.combined import CombinedWatermark
 
 
 def sides_of(pipeline: Pipeline) -> tuple[str, ...]:

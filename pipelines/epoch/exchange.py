@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import KEY_PREFIX, PACK, SHARD, key_type
-from windowing.columnar.hashing import key_groups
-from windowing.columnar.key_codes import KeyCodes, encode_keys
-from windowing.keys import KeySchema
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, PACK, SHARD, key_type
+from tidegate.pipelines.manifest import Shard
+from tidegate.windowing.columnar.hashing import key_groups
+from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
+from tidegate.windowing.keys import KeySchema
 
 PACKED = f"{SHARD} int, {PACK} binary"
 """Spark's schema of packs."""

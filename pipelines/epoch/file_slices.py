@@ -8,16 +8,16 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.epoch.plan import SliceCounts, SliceFrames
-from pipelines.epoch.read_commits import ReadCommit
-from pipelines.snapshots.manifest import Interval, Position
-from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS
-from pipelines.sources.file_measure import measure_files
-from pipelines.sources.file_slice import FilePart, FileSlice
-from pipelines.sources.log import SourceCommit, SourceFile
-from pipelines.sources.measures import Measures
-from pipelines.sources.source import Source
-from windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS
+from tidegate.pipelines.epoch.plan import SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.manifest import Interval, Position
+from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.log import SourceCommit, SourceFile
+from tidegate.pipelines.sources.measures import Measures
+from tidegate.pipelines.sources.source import Source
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:

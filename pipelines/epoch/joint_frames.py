@@ -1,4 +1,4 @@
-"""The rows of two inputs as one frame, in the columns that their events have together (`pipelines.joint`)."""
+"""The rows of two inputs as one frame, in the columns that their events have together (`tidegate.pipelines.definition.joint`)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
-from pipelines.binding import BoundPipeline
-from pipelines.bound_input import BoundInput
-from pipelines.joint import value_column
-from pipelines.sources.columns import COMMIT, ROW, SIDE, STATUS, TIME
-from pipelines.tables.columns import quoted
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.event_columns import COMMIT, ROW, SIDE, STATUS, TIME
+from tidegate.pipelines.definition.joint import value_column
+from tidegate.pipelines.tables.columns import quoted
 
 
 def joint_frame(bound: BoundPipeline, one: BoundInput, frame: DataFrame) -> DataFrame:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.sources.columns import LAST_TIME
-from pipelines.tables.columns import TIMESTAMP
-from windowing.time import MIN_TIMESTAMP
+from tidegate.pipelines.definition.event_columns import LAST_TIME
+from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.windowing.time import MIN_TIMESTAMP
 
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

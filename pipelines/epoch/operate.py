@@ -18,20 +18,30 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.epoch.exchange import PACKED, unpacked
-from pipelines.epoch.plan import EpochPlan
-from pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardJob, ShardOutcome, run_shard
-from pipelines.errors import TidegateError
-from pipelines.snapshots.compatibility import left_behind, migration_of
-from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, PACK, ROW, SHARD, STATUS, TIME, VALUE_PREFIX
-from pipelines.sources.file_slice import FileSlice
-from pipelines.sources.frames import map_in_arrow
-from pipelines.tables import rejects
-from pipelines.tables.columns import quoted, to_delta
-from pipelines.tables.files import write_file
-from windowing.panes import PanePolicy
-from windowing.time import MIN_TIMESTAMP
+from tidegate.pipelines.definition.event_columns import (
+    COMMIT,
+    KEY_PREFIX,
+    MARKER,
+    PACK,
+    ROW,
+    SHARD,
+    STATUS,
+    TIME,
+    VALUE_PREFIX,
+)
+from tidegate.pipelines.epoch.exchange import PACKED, unpacked
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardJob, ShardOutcome, run_shard
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.manifest import Shard
+from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.frames import map_in_arrow
+from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.columns import quoted, to_delta
+from tidegate.pipelines.tables.files import write_file
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.time import MIN_TIMESTAMP
 
 _SHARDS_THAT_READ = 3
 """Reading a row three times costs about what reading and moving it once does (docs/decisions/0019)."""

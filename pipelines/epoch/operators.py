@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.epoch.element_rows import check_names
-from windowing.compute import Compute, CoProcess, KeyedProcess, Windows
-from windowing.declared import declared_values
-from windowing.keys import KeyGroupRange
-from windowing.operators.co_process import KeyedCoProcessOperator
-from windowing.operators.interval_join import IntervalJoinOperator
-from windowing.operators.keyed_process import KeyedProcessOperator
-from windowing.operators.protocol import KeyedOperator
-from windowing.operators.window import WindowOperator
-from windowing.panes import PanePolicy
+from tidegate.pipelines.epoch.element_rows import check_names
+from tidegate.windowing.compute import Compute, CoProcess, KeyedProcess, Windows
+from tidegate.windowing.declared import declared_values
+from tidegate.windowing.keys import KeyGroupRange
+from tidegate.windowing.operators.co_process import KeyedCoProcessOperator
+from tidegate.windowing.operators.interval_join import IntervalJoinOperator
+from tidegate.windowing.operators.keyed_process import KeyedProcessOperator
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.panes import PanePolicy
 
 
 def make_operator(

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.epoch.element_rows import check_names, declared_types, element_columns
-from pipelines.epoch.moments import moments
-from pipelines.epoch.source_rows import source_rows
-from pipelines.tables import late, results
-from windowing.aggregates import AggregateColumns
-from windowing.compute import Windows
-from windowing.declared import declared_array
-from windowing.errors import UnsupportedOperation
-from windowing.keys import window_identity
-from windowing.operators.protocol import KeyedOperator
-from windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
-from windowing.time import MAX_TIMESTAMP, Millis
-from windowing.windows import TimeWindow, Window
+from tidegate.pipelines.epoch.element_rows import check_names, declared_types, element_columns
+from tidegate.pipelines.epoch.moments import moments
+from tidegate.pipelines.epoch.source_rows import source_rows
+from tidegate.pipelines.tables import late, results
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.declared import declared_array
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.keys import window_identity
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.windows import TimeWindow, Window
 
 if TYPE_CHECKING:
-    from pipelines.epoch.shard import ShardJob
+    from tidegate.pipelines.epoch.shard import ShardJob
 
 _RECORDS_AT_A_TIME = 50_000
 

@@ -14,17 +14,17 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
-from pipelines.binding import BoundPipeline
-from pipelines.epoch.closed import closed_by
-from pipelines.epoch.joint_frames import together
-from pipelines.epoch.steps import CommitStep, EventOrder
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Interval, Kind, PartitionWatermark, Position, Shard, StaleInterval
-from pipelines.sources.file_slice import FileSlice
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import Compute, Windows
-from windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.epoch.closed import closed_by
+from tidegate.pipelines.epoch.joint_frames import together
+from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Interval, Kind, PartitionWatermark, Position, Shard, StaleInterval
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True)

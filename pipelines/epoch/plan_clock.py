@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
-from pipelines.epoch.plan_commits import settled_position
-from pipelines.epoch.steps import CommitStep
-from pipelines.shards import cut_shards
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest, Position
-from pipelines.sources.source import Source
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis, millis
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.plan_commits import settled_position
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis, millis
 
 _MAY_WAIT: Millis = 86_400_000
 """How long a position may stay before versions without data: Delta keeps log entries for a day at the very least."""

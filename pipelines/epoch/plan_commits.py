@@ -14,24 +14,24 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.binding import BoundPipeline
-from pipelines.epoch.closed import closed_by
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
-from pipelines.epoch.joint_frames import joint_frame, together
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
-from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
-from pipelines.epoch.seen_events import SeenEvents, moves_watermark, partition_of
-from pipelines.shards import cut_shards
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest, Position
-from pipelines.sources.columns import COMMIT, DROPPED, OK, STATUS, TIME
-from pipelines.sources.file_measure import measure_files
-from pipelines.sources.file_slice import FileSlice
-from pipelines.sources.measures import Measures
-from pipelines.sources.source import Source
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, OK, STATUS, TIME
+from tidegate.pipelines.epoch.closed import closed_by
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.file_slices import may_be_late, of_commits, unusable_rows
+from tidegate.pipelines.epoch.joint_frames import joint_frame, together
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
+from tidegate.pipelines.epoch.seen_events import SeenEvents, moves_watermark, partition_of
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.measures import Measures
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 def plan_commits(

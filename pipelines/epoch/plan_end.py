@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan
-from pipelines.epoch.plan_clock import without_data
-from pipelines.epoch.steps import CommitStep
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot
-from pipelines.sources.source import Source
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.plan_clock import without_data
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
 def plan_end(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:

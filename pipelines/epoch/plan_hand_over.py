@@ -13,22 +13,22 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.epoch.event_time import SeenEvent
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.file_slices import of_rest
-from pipelines.epoch.joint_frames import joint_frame, together
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
-from pipelines.epoch.plan_commits import measure
-from pipelines.epoch.seen_events import SeenEvents
-from pipelines.errors import Refused
-from pipelines.shards import cut_shards
-from pipelines.snapshots.head import Snapshot, lineage
-from pipelines.snapshots.manifest import Manifest
-from pipelines.sources.columns import DROPPED, OK, STATUS, TIME
-from pipelines.sources.file_measure import measure_files
-from pipelines.sources.source import Source
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import MAX_TIMESTAMP, Millis, show_millis
+from tidegate.pipelines.definition.event_columns import DROPPED, OK, STATUS, TIME
+from tidegate.pipelines.epoch.event_time import SeenEvent
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.file_slices import of_rest
+from tidegate.pipelines.epoch.joint_frames import joint_frame, together
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
+from tidegate.pipelines.epoch.plan_commits import measure
+from tidegate.pipelines.epoch.seen_events import SeenEvents
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.head import Snapshot, lineage
+from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis, show_millis
 
 
 def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.epoch.file_slices import of_interval
-from pipelines.epoch.joint_frames import joint_frame
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
-from pipelines.epoch.steps import CommitStep, EventOrder
-from pipelines.shards import cut_shards
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Interval, Manifest, StaleInterval
-from pipelines.sources.columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS, TIME
-from pipelines.sources.log import SourceCommit, SourceFile
-from pipelines.sources.source import Source
-from pipelines.tables.columns import quoted
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS, TIME
+from tidegate.pipelines.epoch.file_slices import of_interval
+from tidegate.pipelines.epoch.joint_frames import joint_frame
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.log import SourceCommit, SourceFile
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
 
 _INSIDE, _BEFORE, _UNUSABLE = "inside", "before", "unusable"
 """Parts of a slice: rows of the interval, stragglers from before it, rows for the rejects."""

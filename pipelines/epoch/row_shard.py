@@ -7,21 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.epoch.operators import make_operator
-from pipelines.epoch.outputs import Outputs
-from pipelines.epoch.steps import EventOrder
-from pipelines.joint import value_column
-from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import COMMIT, FILE, KEY_PREFIX, PLACE, ROW, SIDE, TIME, VALUE_PREFIX, plain
-from pipelines.tables import state
-from windowing.keys import KeyGroupRange
-from windowing.operators.event_order import advance
-from windowing.operators.protocol import KeyedOperator
-from windowing.operators.two_inputs import SIDES
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import (
+    COMMIT,
+    FILE,
+    KEY_PREFIX,
+    PLACE,
+    ROW,
+    SIDE,
+    TIME,
+    VALUE_PREFIX,
+    plain,
+)
+from tidegate.pipelines.definition.joint import value_column
+from tidegate.pipelines.epoch.operators import make_operator
+from tidegate.pipelines.epoch.outputs import Outputs
+from tidegate.pipelines.epoch.steps import EventOrder
+from tidegate.pipelines.manifest import Shard
+from tidegate.pipelines.tables import state
+from tidegate.windowing.keys import KeyGroupRange
+from tidegate.windowing.operators.event_order import advance
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from pipelines.epoch.shard import ShardJob
+    from tidegate.pipelines.epoch.shard import ShardJob
 
 _ROWS_AT_A_TIME = 65_536
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.bound_input import BoundInput
-from pipelines.epoch.event_time import SeenEvent
-from pipelines.sources.columns import COMMIT, DROPPED, OK, ONLY_PARTITION, STATUS, TIME
-from pipelines.tables.columns import quoted
+from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, OK, ONLY_PARTITION, STATUS, TIME
+from tidegate.pipelines.epoch.event_time import SeenEvent
+from tidegate.pipelines.tables.columns import quoted
 
 _PARTITION = "__partition"
 

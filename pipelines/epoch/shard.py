@@ -15,22 +15,22 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.epoch.exchange import Placing
-from pipelines.epoch.steps import CommitStep, EventOrder
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import DataFile, Shard
-from pipelines.sources.columns import COMMIT, TIME
-from pipelines.sources.file_slice import FileSlice
-from pipelines.storage import Warehouse
-from pipelines.tables import late, results, state
-from pipelines.tables.files import write_file
-from windowing.columnar.plan import choose_operator
-from windowing.compute import Compute, Windows
-from windowing.keys import KeySchema
-from windowing.panes import PanePolicy
-from windowing.state.migration import StateFormat, migrated
-from windowing.state.rows import StateSchema
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import COMMIT, TIME
+from tidegate.pipelines.epoch.exchange import Placing
+from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import DataFile, Shard
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import late, results, state
+from tidegate.pipelines.tables.files import write_file
+from tidegate.windowing.columnar.plan import choose_operator
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state.migration import StateFormat, migrated
+from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.time import Millis
 
 RESULT_SCHEMA = "shard int, info string"
 
@@ -246,10 +246,10 @@ def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) 
     """The shard through the operator that computes it."""
     # Each brings imports along that the other doesn't need.
     if choose_operator(job.compute).columnar:
-        from pipelines.epoch.columnar_shard import ColumnarShard
+        from tidegate.pipelines.epoch.columnar_shard import ColumnarShard
 
         return ColumnarShard(job, events, rows)
-    from pipelines.epoch.row_shard import RowShard
+    from tidegate.pipelines.epoch.row_shard import RowShard
 
     return RowShard(job, shard, events, rows)
 

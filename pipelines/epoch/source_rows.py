@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.sources.columns import FILE, PLACE, ROW
-from pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.definition.event_columns import FILE, PLACE, ROW
+from tidegate.pipelines.sources.file_slice import FileSlice
 
 
 def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] | pa.ChunkedArray) -> list[pa.Array]:

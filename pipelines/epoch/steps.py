@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windowing.assigners import MergingWindowAssigner
-from windowing.compute import Compute, Windows
-from windowing.time import Millis
+from tidegate.windowing.assigners import MergingWindowAssigner
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)

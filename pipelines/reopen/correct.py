@@ -16,17 +16,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.epoch.shard import ShardJob, run_operator
-from pipelines.errors import TidegateError
-from pipelines.reopen.stretches import END, START, millis_of
-from pipelines.snapshots.manifest import Shard
-from pipelines.sources.columns import LAST_TIME
-from pipelines.tables import results, state
-from windowing.keys import window_identity
-from windowing.panes import EmittedPane, Timing
-from windowing.state.rows import StateRow
-from windowing.time import MIN_TIMESTAMP, Millis, from_millis, show_millis, to_millis
-from windowing.windows import TimeWindow
+from tidegate.pipelines.definition.event_columns import LAST_TIME
+from tidegate.pipelines.epoch.shard import ShardJob, run_operator
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.manifest import Shard
+from tidegate.pipelines.reopen.stretches import END, START, millis_of
+from tidegate.pipelines.tables import results, state
+from tidegate.windowing.keys import window_identity
+from tidegate.windowing.panes import EmittedPane, Timing
+from tidegate.windowing.state.rows import StateRow
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, show_millis, to_millis
+from tidegate.windowing.windows import TimeWindow
 
 Row = dict[str, Any]
 

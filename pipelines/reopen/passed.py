@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.epoch.event_times import EventTimes
-from pipelines.reopen.stretches import END, START, windows_at
-from pipelines.snapshots.head import Snapshot
-from pipelines.sources.columns import COMMIT, OK, STATUS, TIME
-from pipelines.sources.source import Source
-from pipelines.storage import read_table
-from pipelines.tables import epochs
-from pipelines.tables.columns import quoted
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import Windows
-from windowing.time import MIN_TIMESTAMP, Millis, to_millis
+from tidegate.pipelines.definition.event_columns import COMMIT, OK, STATUS, TIME
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.reopen.stretches import END, START, windows_at
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
 
 _SLOT, _JUDGED_AT = "__slot", "__judged_at"
 

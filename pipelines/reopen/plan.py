@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.binding import BoundPipeline
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
-from pipelines.epoch.publish import key_columns
-from pipelines.epoch.shard import ShardOutcome
-from pipelines.epoch.steps import CommitStep, EventOrder
-from pipelines.errors import Refused
-from pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
-from pipelines.reopen.shape import check_shape
-from pipelines.reopen.stretches import (
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Reopening, Shard
+from tidegate.pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
+from tidegate.pipelines.reopen.shape import check_shape
+from tidegate.pipelines.reopen.stretches import (
     END,
     START,
     Stretches,
@@ -28,19 +28,19 @@ from pipelines.reopen.stretches import (
     spans_of,
     windows_at,
 )
-from pipelines.snapshots.contents import state_rows
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Reopening, Shard
-from pipelines.storage import arrow_schema, read_table
-from pipelines.tables import late, results
-from pipelines.tables.key_groups import hash_of_texts, key_groups, key_hashes
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.columnar.key_codes import encode_keys
-from windowing.compute import Windows
-from windowing.keys import KeySchema
-from windowing.panes import Accumulation
-from windowing.state.rows import WINDOW
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.pipelines.snapshots.contents import state_rows
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import key_columns
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.key_groups import hash_of_texts, key_groups, key_hashes
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.columnar.key_codes import encode_keys
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 _OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """What tells which panes stand, and where."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter
 
-from pipelines.binding import BoundPipeline
-from pipelines.driver import Driver, Tell
-from pipelines.epoch.closed import told
-from pipelines.epoch.shard import ShardOutcome
-from pipelines.errors import Refused, TidegateError
-from pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
-from pipelines.reopen.selection import Selection, check_reopenable
-from pipelines.reopen.source_rows import SourceRows
-from pipelines.reopen.task import BEYOND
-from pipelines.snapshots.commit import check_files, commit_snapshot, remaining
-from pipelines.snapshots.compatibility import migration_of, ready
-from pipelines.snapshots.head import Snapshot, no_snapshot_yet
-from pipelines.snapshots.manifest import Manifest, Publish, Shard, line_after
-from pipelines.snapshots.quiet import quiet_manifest
-from pipelines.sources.source import Source
-from pipelines.storage import arrow_schema
-from pipelines.tables import epochs, late, results, state
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from windowing.time import Millis
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.epoch.closed import told
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.manifest import Manifest, Publish, Shard, line_after
+from tidegate.pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
+from tidegate.pipelines.reopen.selection import Selection, check_reopenable
+from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.reopen.task import BEYOND
+from tidegate.pipelines.run.driver import Driver, Tell
+from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, remaining
+from tidegate.pipelines.snapshots.compatibility import migration_of, ready
+from tidegate.pipelines.snapshots.head import Snapshot, no_snapshot_yet
+from tidegate.pipelines.snapshots.quiet import quiet_manifest
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables import epochs, late, results, state
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing.time import Millis
 
 _COUNTED = ("fired_late", "withdrawn")
 _MARGINS = 8

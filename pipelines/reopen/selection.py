@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.errors import Refused, UsageError
-from pipelines.explanation import sees_order
-from pipelines.pipeline import Pipeline
-from windowing.assigners import DynamicEventTimeSessionWindows, EventTimeSessionWindows
-from windowing.columnar.assignment import assignment_of
-from windowing.compute import CoProcess, KeyedProcess, Windows
-from windowing.time import Millis
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.inspect.explanation import sees_order
+from tidegate.windowing.assigners import DynamicEventTimeSessionWindows, EventTimeSessionWindows
+from tidegate.windowing.columnar.assignment import assignment_of
+from tidegate.windowing.compute import CoProcess, KeyedProcess, Windows
+from tidegate.windowing.time import Millis
 
 SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
 

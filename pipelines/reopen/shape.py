@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.errors import Refused
-from pipelines.reopen.stretches import END, START, islands
-from windowing.aggregates.vectorised import Bools
-from windowing.columnar.assignment import assignment_of, windows_of_an_element
-from windowing.compute import Windows
-from windowing.keys import KeySchema
-from windowing.time import from_millis, show_millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reopen.stretches import END, START, islands
+from tidegate.windowing.aggregates.vectorised import Bools
+from tidegate.windowing.columnar.assignment import assignment_of, windows_of_an_element
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import from_millis, show_millis
 
 
 def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Table, standing: pa.Table) -> None:

@@ -9,23 +9,32 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.epoch.plan_interval import may_lie_within
-from pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
-from pipelines.errors import Refused, TidegateError
-from pipelines.reopen.passed import Passed
-from pipelines.reopen.plan import ReopenPlan
-from pipelines.reopen.stretches import END, START
-from pipelines.reopen.task import ReopenJob
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Interval
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, MARKER, OK, SHARD, STATUS, TIME, VALUE_PREFIX
-from pipelines.sources.frames import map_in_arrow
-from pipelines.sources.source import Source
-from pipelines.tables import late
-from pipelines.tables.columns import input_rows, quoted
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import Windows
-from windowing.keys import SPARK_SEED
+from tidegate.pipelines.definition.event_columns import (
+    COMMIT,
+    KEY_PREFIX,
+    MARKER,
+    OK,
+    SHARD,
+    STATUS,
+    TIME,
+    VALUE_PREFIX,
+)
+from tidegate.pipelines.epoch.plan_interval import may_lie_within
+from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.reopen.passed import Passed
+from tidegate.pipelines.reopen.plan import ReopenPlan
+from tidegate.pipelines.reopen.stretches import END, START
+from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.frames import map_in_arrow
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables import late
+from tidegate.pipelines.tables.columns import input_rows, quoted
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import SPARK_SEED
 
 _NUMBER = "__number"
 

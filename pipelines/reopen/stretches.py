@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.columnar.assignment import assignment_of
-from windowing.columnar.key_codes import KeyCodes, encode_keys
-from windowing.compute import Windows
-from windowing.errors import IllegalArgument
-from windowing.keys import KeySchema
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.columnar.assignment import assignment_of
+from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.keys import KeySchema
 
 START, END = "__start", "__end"
 """Columns of a span of a key beside the key columns: int64 epoch milliseconds, the end not included."""

@@ -9,16 +9,16 @@ from time import perf_counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.epoch.operate import job_of
-from pipelines.epoch.shard import ShardJob, ShardOutcome
-from pipelines.reopen.correct import ReachesBeyond, correct
-from pipelines.reopen.plan import ReopenPlan
-from pipelines.sources.columns import MARKER
-from pipelines.tables import results, state
-from pipelines.tables.files import write_file
-from pipelines.tables.key_groups import key_groups
-from windowing.state.rows import WINDOW
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import MARKER
+from tidegate.pipelines.epoch.operate import job_of
+from tidegate.pipelines.epoch.shard import ShardJob, ShardOutcome
+from tidegate.pipelines.reopen.correct import ReachesBeyond, correct
+from tidegate.pipelines.reopen.plan import ReopenPlan
+from tidegate.pipelines.tables import results, state
+from tidegate.pipelines.tables.files import write_file
+from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.time import Millis
 
 BEYOND = "beyond"
 """How far a session of a shard reaches beyond its stretch, milliseconds: then nothing of the shard is corrected."""

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.errors import UsageError
-from pipelines.snapshots.manifest import Manifest
-from pipelines.tables import quality, results
-from pipelines.tables.pinned import PinnedTables, pin_tables
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.pinned import PinnedTables, pin_tables
+from tidegate.pipelines.tables import quality, results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True)

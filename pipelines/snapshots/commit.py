@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.epoch.publish import check_removable
-from pipelines.errors import FilesMissing, Refused
-from pipelines.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
-from pipelines.snapshots.manifest import DataFile, Manifest, Shard
-from pipelines.storage import active_files, arrow_schema
-from pipelines.tables import state
-from pipelines.tables.files import add_action, check_written, remove_action, write_file
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.errors import FilesMissing, Refused
+from tidegate.pipelines.manifest import DataFile, Manifest, Shard
+from tidegate.pipelines.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
+from tidegate.pipelines.snapshots.publish import check_removable
+from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
 def commit_snapshot(

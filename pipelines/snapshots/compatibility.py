@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.binding import BoundPipeline
-from pipelines.errors import Refused
-from pipelines.pipeline import Pipeline
-from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.snapshots.manifest import Manifest, Schemas
-from pipelines.tables.columns import quoted
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.compute import Windows
-from windowing.operators.two_inputs import SIDES
-from windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
-from windowing.state.rows import FORMAT_VERSION
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest, Schemas
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
+from tidegate.windowing.state.rows import FORMAT_VERSION
 
 _ANEW = "Give the pipeline another name and backfill it, or take the change back"
 _OTHERWISE = f"{_ANEW[0].lower()}{_ANEW[1:]}"

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from pipelines.snapshots.head import Snapshot
-from pipelines.storage import Warehouse, arrow_schema
-from pipelines.tables import state
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.state.rows import BUCKET, KEY
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.storage import Warehouse, arrow_schema
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.state.rows import BUCKET, KEY
 
 _INTERNAL = {
     "side",

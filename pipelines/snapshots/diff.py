@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines.snapshots.contents import state_rows
-from pipelines.snapshots.head import Snapshot
-from pipelines.storage import Warehouse
+from tidegate.pipelines.snapshots.contents import state_rows
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.storage import Warehouse
 
 _TIMERS = {"event_time_timers": "event time", "processing_time_timers": "processing time"}
 _PLACE = ("namespace", "side", "window_start", "window_end")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.errors import UsageError
-from pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
-from pipelines.snapshots.savepoint import read_savepoint
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
+from tidegate.pipelines.snapshots.savepoint import read_savepoint
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 SAVEPOINT = "savepoint:"
 

@@ -15,26 +15,26 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 from deltalake import CommitProperties
 
-from pipelines.epoch.publish import key_columns, publish
-from pipelines.errors import Refused, UsageError
-from pipelines.pipeline import Pipeline
-from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import DataFile, Manifest, Publish, Shard, line_after
-from pipelines.snapshots.quiet import quiet_manifest
-from pipelines.snapshots.recovery import require_recovered, require_trusted
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import vacuum
-from pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
-from pipelines.storage import arrow_schema, read_table
-from pipelines.tables import late, quality, rejects, results, state
-from pipelines.tables.files import add_action, check_written, remove_action, write_file
-from pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from windowing.keys import KeySchema
-from windowing.operators.two_inputs import SIDES
-from windowing.state.rows import WINDOW
-from windowing.time import Millis
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.snapshots.commit import commit_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import key_columns, publish
+from tidegate.pipelines.snapshots.quiet import quiet_manifest
+from tidegate.pipelines.snapshots.recovery import require_recovered, require_trusted
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import late, quality, rejects, results, state
+from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)

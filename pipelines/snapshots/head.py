@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
-from pipelines.tables import state
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
-from pipelines.tables.table_log import TableLog
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.tables.table_log import TableLog
 
 PUBLISHED_BY = "tidegate_published"
 """Metadata of a state commit: what `PublishedBy` says."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.epoch.publish import epoch_row
-from pipelines.errors import Refused
-from pipelines.snapshots.head import (
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import DataFile, Line, Manifest, fork_of
+from tidegate.pipelines.snapshots.head import (
     OtherPipeline,
     Snapshot,
     SnapshotEntry,
@@ -23,13 +23,13 @@ from pipelines.snapshots.head import (
     newest_epochs,
     read_snapshot,
 )
-from pipelines.snapshots.losses import Losses
-from pipelines.snapshots.manifest import DataFile, Line, Manifest, fork_of
-from pipelines.snapshots.savepoint import origin_of
-from pipelines.storage import arrow_schema, read_table
-from pipelines.tables import epochs, state
-from pipelines.tables.files import epoch_of, write_file
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.snapshots.losses import Losses
+from tidegate.pipelines.snapshots.publish import epoch_row
+from tidegate.pipelines.snapshots.savepoint import origin_of
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import epochs, state
+from tidegate.pipelines.tables.files import epoch_of, write_file
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from pipelines.epoch.publish import GIVE_UP
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import DataFile
-from pipelines.storage import active_files, arrow_schema
-from pipelines.tables import state
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import DataFile
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import GIVE_UP
+from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
 class Losses:

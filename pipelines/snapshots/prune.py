@@ -5,16 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.epoch.publish import publish
-from pipelines.snapshots.commit import commit_snapshot, remaining
-from pipelines.snapshots.manifest import Manifest, Publish, line_after
-from pipelines.snapshots.quiet import quiet_manifest
-from pipelines.snapshots.recovery import require_recovered
-from pipelines.storage import arrow_schema, read_table
-from pipelines.tables import epochs, late, rejects
-from pipelines.tables.columns import TIMESTAMP
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from windowing.time import Millis, from_millis
+from tidegate.pipelines.manifest import Manifest, Publish, line_after
+from tidegate.pipelines.snapshots.commit import commit_snapshot, remaining
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.quiet import quiet_manifest
+from tidegate.pipelines.snapshots.recovery import require_recovered
+from tidegate.pipelines.storage import arrow_schema, read_table
+from tidegate.pipelines.tables import epochs, late, rejects
+from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing.time import Millis, from_millis
 
 PRUNED = (late.NAME, rejects.NAME)
 

@@ -7,11 +7,11 @@ is published last, so an epoch that it has is in every table.
 
 from __future__ import annotations
 
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.tables import epochs
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
 
 
 def published_epoch(tables: PipelineTables) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from pipelines.snapshots.manifest import Kind, Line, Manifest, Publish, Shard
-from pipelines.tables import epochs
-from pipelines.tables.epochs import COUNTERS
-from windowing.time import Millis
+from tidegate.pipelines.manifest import Kind, Line, Manifest, Publish, Shard
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.epochs import COUNTERS
+from tidegate.windowing.time import Millis
 
 
 def quiet_manifest(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pipelines.epoch.publish import GIVE_UP, publish
-from pipelines.errors import Refused
-from pipelines.snapshots.head import (
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.head import (
     PublishedBy,
     Snapshot,
     list_snapshots,
@@ -20,11 +20,11 @@ from pipelines.snapshots.head import (
     published_by,
     read_snapshot,
 )
-from pipelines.snapshots.manifest import Manifest
-from pipelines.tables import state
-from pipelines.tables.damaged_log import cut_entry
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
-from pipelines.tables.table_log import TableLog
+from tidegate.pipelines.snapshots.publish import GIVE_UP, publish
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.damaged_log import cut_entry
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.tables.table_log import TableLog
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipelines.epoch.publish import publish
-from pipelines.errors import Refused
-from pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, remaining
-from pipelines.snapshots.head import Snapshot, newest_epochs, published_by
-from pipelines.snapshots.line import (
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest, Publish
+from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, remaining
+from tidegate.pipelines.snapshots.head import Snapshot, newest_epochs, published_by
+from tidegate.pipelines.snapshots.line import (
     Head,
     epoch_rows,
     erasing_epochs,
@@ -29,15 +29,15 @@ from pipelines.snapshots.line import (
     pruned_by,
     removed_on,
 )
-from pipelines.snapshots.losses import Losses, damaged_files
-from pipelines.snapshots.manifest import Manifest, Publish
-from pipelines.snapshots.quiet import quiet_manifest
-from pipelines.snapshots.recovery import unpublished
-from pipelines.snapshots.savepoint import copy_files, origin_of
-from pipelines.storage import active_files, arrow_schema, path_of
-from pipelines.tables import epochs, state
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from windowing.time import Millis
+from tidegate.pipelines.snapshots.losses import Losses, damaged_files
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.quiet import quiet_manifest
+from tidegate.pipelines.snapshots.recovery import unpublished
+from tidegate.pipelines.snapshots.savepoint import copy_files, origin_of
+from tidegate.pipelines.storage import active_files, arrow_schema, path_of
+from tidegate.pipelines.tables import epochs, state
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing.time import Millis
 
 Schemas = Mapping[str, pa.Schema]
 

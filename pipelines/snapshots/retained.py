@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
 
-from pipelines.config import PipelineEntry
-from pipelines.errors import UsageError
-from pipelines.snapshots.head import SnapshotEntry
-from windowing.time import Duration, Millis, non_negative_millis
+from tidegate.pipelines.config import PipelineEntry
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.snapshots.head import SnapshotEntry
+from tidegate.windowing.time import Duration, Millis, non_negative_millis
 
 THINNED = frozenset({"stream", "clock"})
 """Kinds of epochs of which one an hour stays."""

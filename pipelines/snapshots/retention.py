@@ -14,17 +14,17 @@ from itertools import takewhile
 from deltalake import CommitProperties, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot, read_snapshot, snapshots_of
-from pipelines.snapshots.manifest import QUIET, Manifest
-from pipelines.snapshots.recovery import require_recovered, require_trusted
-from pipelines.snapshots.retained import Retention, retained
-from pipelines.tables import state
-from pipelines.tables.compaction import drop_old_epochs
-from pipelines.tables.files import epoch_of
-from pipelines.tables.pipeline_tables import ALL, LEASE, PUBLISHED, PipelineTables
-from pipelines.tables.table_log import LogMemory, TableLog
-from windowing.time import Millis, non_negative_millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import QUIET, Manifest
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot, snapshots_of
+from tidegate.pipelines.snapshots.recovery import require_recovered, require_trusted
+from tidegate.pipelines.snapshots.retained import Retention, retained
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.compaction import drop_old_epochs
+from tidegate.pipelines.tables.files import epoch_of
+from tidegate.pipelines.tables.pipeline_tables import ALL, LEASE, PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.table_log import LogMemory, TableLog
+from tidegate.windowing.time import Millis, non_negative_millis
 
 _GOOD_PART = 1.1
 

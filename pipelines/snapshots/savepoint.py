@@ -14,16 +14,16 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import Refused, TidegateError, UsageError
-from pipelines.names import check_name
-from pipelines.snapshots.commit import as_data_file
-from pipelines.snapshots.head import Snapshot, lineage, list_snapshots, snapshot_in
-from pipelines.snapshots.manifest import DataFile, Manifest
-from pipelines.storage import path_of
-from pipelines.tables import state
-from pipelines.tables.files import add_action, check_written
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
-from windowing.time import Millis
+from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.manifest import DataFile, Manifest
+from tidegate.pipelines.names import check_name
+from tidegate.pipelines.snapshots.commit import as_data_file
+from tidegate.pipelines.snapshots.head import Snapshot, lineage, list_snapshots, snapshot_in
+from tidegate.pipelines.storage import path_of
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.files import add_action, check_written
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.windowing.time import Millis
 
 FOLDER = "savepoints"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from pipelines.snapshots.contents import state_rows
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import Warehouse
-from windowing.state.rows import BUCKET, HELD, KEY, WINDOW
-from windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.contents import state_rows
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)

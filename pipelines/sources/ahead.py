@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.snapshots.manifest import Manifest
-from pipelines.sources.columns import ROW, STATUS
-from pipelines.storage import read_table
-from pipelines.tables import rejects
-from pipelines.tables.columns import input_rows, quoted
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.definition.event_columns import ROW, STATUS
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.columns import input_rows, quoted
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 _TEXT, _COPIES = "__text", "__copies"
 _EXACT = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pipelines.binding import BoundPipeline, bind_all
-from pipelines.config import Config
-from pipelines.pipeline import Pipeline
-from pipelines.places import check_places
-from pipelines.sources.log import SourceLog
-from pipelines.storage import arrow_schema, warehouse_of
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.places import check_places
+from tidegate.pipelines.storage import arrow_schema, warehouse_of
 
 
 def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
@@ -23,8 +23,8 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     if not any(each.columns for each in pipeline.inputs):
         plain = [arrow_schema(warehouse.open(path, head)) for path, head in zip(paths, heads, strict=True)]
         return bind_all(pipeline, [(schema, schema) for schema in plain])
-    from pipelines.session import start_session
-    from pipelines.sources.frames import SourceFrames
+    from tidegate.pipelines.sources.frames import SourceFrames
+    from tidegate.pipelines.spark.session import start_session
 
     session = start_session(config, f"check {pipeline.name}")
     try:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from pipelines.sources.columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
-from pipelines.sources.file_slice import FilePart, FileSlice
-from pipelines.sources.limits import MICROS
-from pipelines.sources.measures import Measures
-from pipelines.sources.source_columns import null_flags
-from pipelines.sources.source_parquet import SourceParquet
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
+from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.limits import MICROS
+from tidegate.pipelines.sources.measures import Measures
+from tidegate.pipelines.sources.source_columns import null_flags
+from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)

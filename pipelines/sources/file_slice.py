@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.errors import Refused
-from pipelines.failures import in_words
-from pipelines.sources.columns import (
+from tidegate.pipelines.definition.event_columns import (
     COMMIT,
     FILE,
     FIRST_TIME,
@@ -26,10 +24,12 @@ from pipelines.sources.columns import (
     VALUE_PREFIX,
     plain,
 )
-from pipelines.sources.source_columns import Int64s, SourceColumns, null_flags
-from pipelines.sources.source_parquet import SourceParquet
-from pipelines.storage import Warehouse
-from windowing.time import Millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.sources.source_columns import Int64s, SourceColumns, null_flags
+from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)

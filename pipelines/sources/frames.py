@@ -17,13 +17,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipelines.errors import Refused
-from pipelines.pipeline import DeltaSource, Input, Pipeline
-from pipelines.sources.columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
-from pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS, columns_read, gap_column
-from pipelines.tables import rejects
-from pipelines.tables.columns import quoted
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
+from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS, columns_read, gap_column
+from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.columns import quoted
+from tidegate.windowing.time import Millis
 
 _PATH = "__path"
 _UNTIMELY = "untimely"

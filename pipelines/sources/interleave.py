@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from windowing.time import Millis
+from tidegate.windowing.time import Millis
 
 
 class Timed(Protocol):

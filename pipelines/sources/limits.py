@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.pipeline import Input, Pipeline
-from windowing.assigners import GapColumn
-from windowing.compute import Windows
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.windowing.assigners import GapColumn
+from tidegate.windowing.compute import Windows
 
 MICROS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 """Microseconds since 1970 of the year 1 and of the end of 9999, not included: what a datetime holds."""

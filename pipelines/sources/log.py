@@ -18,11 +18,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileType
 
-from pipelines.errors import Refused
-from pipelines.failures import in_words
-from pipelines.snapshots.manifest import Position
-from pipelines.storage import Warehouse, active_files
-from windowing.time import Millis, to_millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.storage import Warehouse, active_files
+from tidegate.windowing.time import Millis, to_millis
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """How an absolute path begins, or a URI with a scheme."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipelines.sources.columns import DROPPED, OK
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import DROPPED, OK
+from tidegate.windowing.time import Millis
 
 
 @dataclass

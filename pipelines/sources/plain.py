@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipelines.binding import BoundPipeline
-from pipelines.pipeline import Pipeline
-from pipelines.sources.file_slice import FileSlice
-from pipelines.sources.limits import gap_column
-from pipelines.sources.log import SourceLog
-from pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.limits import gap_column
+from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.source_columns import SourceColumns
 
 _HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 """Reader features of Delta that say nothing about what is in a data file."""

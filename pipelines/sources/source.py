@@ -10,23 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.binding import BoundPipeline, bind_all
-from pipelines.bound_input import BoundInput
-from pipelines.errors import Refused
-from pipelines.pipeline import Input, Pipeline
-from pipelines.places import check_places
-from pipelines.retyped import with_renamed
-from pipelines.snapshots.compatibility import check_restorable
-from pipelines.snapshots.manifest import Manifest, Position
-from pipelines.sources.ahead import rejected_again, rejected_ahead
-from pipelines.sources.file_slice import FileSlice
-from pipelines.sources.frames import SourceFrames
-from pipelines.sources.log import SourceFile, SourceLog
-from pipelines.sources.plain import slice_of, why_through_spark
-from pipelines.tables import rejects
-from pipelines.tables.columns import quoted
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis
+from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
+from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.retyped import with_renamed
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.snapshots.compatibility import check_restorable
+from tidegate.pipelines.sources.ahead import rejected_again, rejected_ahead
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.frames import SourceFrames
+from tidegate.pipelines.sources.log import SourceFile, SourceLog
+from tidegate.pipelines.sources.places import check_places
+from tidegate.pipelines.sources.plain import slice_of, why_through_spark
+from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.sources.columns import FIRST_TIME, LAST_TIME, key_type
-from pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
-from pipelines.tables import rejects
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
+from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
+from tidegate.pipelines.tables import rejects
+from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from pipelines.sources.file_slice import FilePart
+    from tidegate.pipelines.sources.file_slice import FilePart
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.sources.columns import FIRST_TIME, LAST_TIME
-from windowing.time import Millis
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

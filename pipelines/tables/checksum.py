@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from windowing.columnar.hashing import hash_values
+from tidegate.windowing.columnar.hashing import hash_values
 
 UInt64s = npt.NDArray[np.uint64]
 

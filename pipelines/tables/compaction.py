@@ -15,12 +15,12 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.errors import Refused
-from pipelines.storage import active_files, arrow_schema
-from pipelines.tables import epochs
-from pipelines.tables.files import add_action, check_written, remove_action, write_file
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis, to_millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis, to_millis
 
 _TIER = 8
 """Files are of about one size if the largest is less than so many times the smallest."""

@@ -10,8 +10,8 @@ import json
 
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import Refused
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 
 FOLDER = "damaged"
 

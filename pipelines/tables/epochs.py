@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.snapshots.manifest import EPOCHS
-from pipelines.storage import Warehouse, active_files, arrow_schema, path_of
-from pipelines.tables.columns import TIMESTAMP, column
+from tidegate.pipelines.manifest import EPOCHS
+from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
+from tidegate.pipelines.tables.columns import TIMESTAMP, column
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

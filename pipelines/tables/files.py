@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.errors import FilesMissing
-from pipelines.snapshots.manifest import DataFile
-from pipelines.storage import Warehouse
-from windowing.time import Millis, from_millis, to_millis
+from tidegate.pipelines.errors import FilesMissing
+from tidegate.pipelines.manifest import DataFile
+from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.time import Millis, from_millis, to_millis
 
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
 
@@ -54,7 +54,7 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     described = statistics(table)
     if prefix.startswith(_SUMMED):
         # Commands that write nothing should not wait for this import.
-        from pipelines.tables.checksum import checksum_of
+        from tidegate.pipelines.tables.checksum import checksum_of
 
         described[CHECKSUM] = f"{checksum_of(table):016x}"
     return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described))

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.errors import UsageError
-from windowing.keys import KeySchema, signed64
+from tidegate.pipelines.errors import UsageError
+from tidegate.windowing.keys import KeySchema, signed64
 
 
 def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa.Array:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.snapshots.manifest import Publish, Reopening
-from pipelines.tables.columns import TIMESTAMP, column, input_fields
-from pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.manifest import Publish, Reopening
+from tidegate.pipelines.tables.columns import TIMESTAMP, column, input_fields
+from tidegate.pipelines.tables.key_groups import key_hashes
 
 NAME = "late"
 REOPENED = "reopened"

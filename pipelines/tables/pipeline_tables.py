@@ -14,10 +14,10 @@ from deltalake import DeltaTable, Field, PostCommitHookProperties, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
-from pipelines.errors import Refused
-from pipelines.storage import Warehouse
-from pipelines.tables import epochs, late, rejects, results, state
-from pipelines.tables.table_log import TableLog
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables.table_log import TableLog
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.storage import active_files, arrow_schema, read_table
-from pipelines.tables.columns import TIMESTAMP, column
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import Millis, from_millis
+from tidegate.pipelines.storage import active_files, arrow_schema, read_table
+from tidegate.pipelines.tables.columns import TIMESTAMP, column
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis, from_millis
 
 NAME = "quality"
 

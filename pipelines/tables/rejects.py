@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from pipelines.tables.columns import column, input_fields
+from tidegate.pipelines.tables.columns import column, input_fields
 
 NAME = "rejects"
 

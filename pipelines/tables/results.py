@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.tables.columns import TIMESTAMP, column
-from windowing.keys import KeySchema
-from windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.pipelines.tables.columns import TIMESTAMP, column
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 NAME = "results"
 

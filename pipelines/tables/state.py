@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipelines.tables.columns import TIMESTAMP, column, to_delta
-from windowing.state.rows import StateSchema
+from tidegate.pipelines.tables.columns import TIMESTAMP, column, to_delta
+from tidegate.windowing.state.rows import StateSchema
 
 NAME = "state"
 

@@ -15,12 +15,12 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
-from pipelines.errors import Refused
-from pipelines.storage import active_files
-from windowing.time import Millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage import active_files
+from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 FOLDER = "_delta_log"
 

@@ -6,7 +6,7 @@ rows and clocks, so every epoch is a restart.
 
 >>> from datetime import timedelta
 >>> import pyarrow as pa
->>> from pipelines.pipeline import DeltaSource, Pipeline
+>>> from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
 >>> from windowing import Count, EventTimeSessionWindows, WatermarkStrategy, Windows
 >>> visits = Pipeline(
 ...     name="visits",
@@ -34,18 +34,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.binding import bind_all
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.shard import ShardJob, run_operator
-from pipelines.epoch.steps import CommitStep, EventOrder
-from pipelines.pipeline import Pipeline
-from pipelines.snapshots.manifest import PartitionWatermark, Shard
-from pipelines.sources.columns import DROPPED, OK
-from pipelines.sources.interleave import interleaved
-from pipelines.storage import Warehouse
-from pipelines.tables import late, rejects, results, state
-from pipelines.tables.columns import to_delta
-from pipelines.testing.rows import (
+from tidegate.pipelines.definition.binding import bind_all
+from tidegate.pipelines.definition.event_columns import DROPPED, OK
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.shard import ShardJob, run_operator
+from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.manifest import PartitionWatermark, Shard
+from tidegate.pipelines.sources.interleave import interleaved
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables.columns import to_delta
+from tidegate.pipelines.testing.rows import (
     Derive,
     Row,
     event_millis,
@@ -55,9 +55,9 @@ from pipelines.testing.rows import (
     seen_events,
     status,
 )
-from windowing.errors import IllegalArgument
-from windowing.keys import key_group_range
-from windowing.time import MIN_TIMESTAMP, Millis, to_millis
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.keys import key_group_range
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)

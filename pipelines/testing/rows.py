@@ -9,12 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from pipelines.binding import BoundPipeline
-from pipelines.bound_input import BoundInput
-from pipelines.epoch.event_time import SeenEvent
-from pipelines.joint import value_column
-from pipelines.pipeline import DeltaSource
-from pipelines.sources.columns import (
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.bound_input import BoundInput
+from tidegate.pipelines.definition.event_columns import (
     COMMIT,
     DROPPED,
     FIRST_TIME,
@@ -27,10 +24,13 @@ from pipelines.sources.columns import (
     TIME,
     VALUE_PREFIX,
 )
-from pipelines.sources.limits import LONGEST_GAP, gap_column
-from pipelines.tables import rejects
-from pipelines.tables.columns import to_delta
-from windowing.time import Millis, to_millis
+from tidegate.pipelines.definition.joint import value_column
+from tidegate.pipelines.definition.pipeline import DeltaSource
+from tidegate.pipelines.epoch.event_time import SeenEvent
+from tidegate.pipelines.sources.limits import LONGEST_GAP, gap_column
+from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.columns import to_delta
+from tidegate.windowing.time import Millis, to_millis
 
 Row: TypeAlias = Mapping[str, Any]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.lease import LeaseRow, read_lease
 from tests.airflow.dag_runs import create_backfill, wait_until
 from tests.airflow.visits import daily
 from tests.lake import DAY0, Lake, Row
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.run.lease import LeaseRow, read_lease
 
 DAYS = 10
 KILL_SCHEDULER_ON, KILL_WORKER_ON = 3, 6

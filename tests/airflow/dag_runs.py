@@ -11,8 +11,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.errors import TidegateError
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.errors import TidegateError
 
 PATIENCE_SECONDS = 300.0
 _POLL_SECONDS = 0.5

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
 from tests.airflow.conftest import DAYS, Backfilled, day
 from tests.airflow.dag_runs import airflow_command, create_backfill, end_of, run_of, states, task_log, wait_until
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
 from tests.session_oracle import sessions
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -20,15 +20,15 @@ import pandas as pd
 import psutil
 import pytest
 
-from pipelines.config import load_config
-from pipelines.flights.duty import aircraft_duty
-from pipelines.flights.hours import airport_hours
-from pipelines.flights.source import SCHEMA, read_flights
-from pipelines.snapshots.head import list_snapshots
-from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import results
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests import flights_oracle
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.examples.flights.duty import aircraft_duty
+from tidegate.pipelines.examples.flights.hours import airport_hours
+from tidegate.pipelines.examples.flights.source import SCHEMA, read_flights
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.airflow
 
@@ -55,7 +55,7 @@ class Demo:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     folder = tmp_path_factory.mktemp("demo") / "project"
     output = folder.parent / "summary.json"
-    command = [sys.executable, "-m", "pipelines.cli", "demo", "--days", str(DAYS), "--folder", str(folder)]
+    command = [sys.executable, "-m", "tidegate.pipelines.cli", "demo", "--days", str(DAYS), "--folder", str(folder)]
     with (folder.parent / "screen.txt").open("w") as screen:
         process = subprocess.Popen(
             [*command, "--output", str(output), "--serve"], stdout=screen, stderr=screen, text=True

@@ -10,17 +10,17 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.config import load_config
-from pipelines.lease import LeaseRow, read_lease
-from pipelines.snapshots.head import require_snapshot
-from pipelines.snapshots.savepoint import create_savepoint, list_savepoints
-from pipelines.stopping import stop_driver
-from pipelines.storage import warehouse_of
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.airflow.dag_runs import begin, end_of, run_of, states, task_log, wait_until
 from tests.airflow.visits import live
 from tests.lake import Lake, at
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.run.lease import LeaseRow, read_lease
+from tidegate.pipelines.run.stopping import stop_driver
+from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, list_savepoints
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 

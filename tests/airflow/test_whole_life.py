@@ -18,15 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.config import ENVIRONMENT
-from pipelines.snapshots.manifest import Manifest
 from tests.airflow.conftest import day
 from tests.airflow.dag_runs import run_of, states
 from tests.airflow.visits import GAP, life
 from tests.flights_oracle import assert_equal
 from tests.lake import Lake, Row, at
 from tests.session_oracle import sessions
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.config import ENVIRONMENT
+from tidegate.pipelines.manifest import Manifest
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -76,7 +76,7 @@ class Life:
         folder = self.lake.folder
         environment = {**os.environ, ENVIRONMENT: str(folder / "tidegate.toml"), "PYTHONPATH": _path(folder)}
         ran = subprocess.run(
-            [sys.executable, "-m", "pipelines.cli", *arguments],
+            [sys.executable, "-m", "tidegate.pipelines.cli", *arguments],
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,

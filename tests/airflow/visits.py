@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from pipelines import DeltaSource, Pipeline
-from windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
 
 GAP = timedelta(minutes=30)
 

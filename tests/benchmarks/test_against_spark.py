@@ -17,11 +17,11 @@ from benchmarks.bench import ASSIGNERS, SPARK_SETTINGS, STATE_PROVIDER, Bench
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, figure_of
 from benchmarks.scaling import over_open_windows
-from pipelines.config import Config
-from pipelines.snapshots.head import read_snapshot
-from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import results
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.events import START, EventSet, events_of, keys_of_group, one_each
 from benchmarks.memory import PeakMemory
 from benchmarks.phases import PHASES, Phases, typical
-from windowing.keys import KeySchema
+from tidegate.windowing.keys import KeySchema
 
 
 def test_the_same_numbers_give_the_same_events() -> None:

@@ -12,9 +12,9 @@ from benchmarks.events import EventSet
 from benchmarks.flink.environment import ENVIRONMENT, flink_python, run_in_flink
 from benchmarks.kernels import AGGREGATES, GAP, elements, floor, operator_of
 from benchmarks.state_processor import merge
-from pipelines.errors import UsageError
-from windowing import EventTimeSessionWindows, Windows
-from windowing.columnar import Timeline
+from tidegate.pipelines.errors import UsageError
+from tidegate.windowing import EventTimeSessionWindows, Windows
+from tidegate.windowing.columnar import Timeline
 
 
 def test_the_floor_counts_the_sessions_that_the_operator_makes() -> None:

@@ -10,14 +10,14 @@ import httpx
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 
-from pipelines.airflow.embedded import USER, EmbeddedAirflow
-from pipelines.cli import run
-from pipelines.config import load_config
-from pipelines.snapshots.head import list_snapshots, read_snapshot
-from pipelines.snapshots.savepoint import create_savepoint, delete_savepoint
-from pipelines.storage import warehouse_of
-from pipelines.tables.pipeline_tables import PipelineTables
-from windowing.time import show_millis
+from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import show_millis
 
 pytestmark = [pytest.mark.browser, pytest.mark.airflow]
 

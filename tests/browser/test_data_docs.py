@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from pipelines.cli import run
 from tests.expectations.quality_lake import pane, session_lake
+from tidegate.pipelines.cli import run
 
 pytestmark = pytest.mark.browser
 

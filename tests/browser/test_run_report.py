@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 import pytest
 from playwright.sync_api import Page
 
-from pipelines.cli import run
-from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import epochs, quality, results
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.expectations.quality_lake import session_lake
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import epochs, quality, results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.browser
 

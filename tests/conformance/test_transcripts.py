@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from windowing.testing.transcripts.case import Options
-from windowing.testing.transcripts.runner import run_case
+from tidegate.windowing.testing.transcripts.case import Options
+from tidegate.windowing.testing.transcripts.runner import run_case
 
 CASES: list[dict[str, Any]] = [
     case

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.standing import read_standing
 from tests.airflow.dag_runs import run_of, states, task_log
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.inspect.standing import read_standing
 
 pytestmark = pytest.mark.airflow
 

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from pipelines.airflow.commands import (
+from tidegate.pipelines.airflow.commands import (
     PATIENCE_SECONDS,
     backfill_arguments,
     check_arguments,
@@ -17,7 +17,7 @@ from pipelines.airflow.commands import (
     savepoint_arguments,
     stream_arguments,
 )
-from pipelines.cli import run
+from tidegate.pipelines.cli import run
 
 PARAMS = {"mode": "available-now", "interval": "10s", "restore": "latest", "parallelism": None, "take_over": False}
 DAY = {

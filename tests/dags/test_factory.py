@@ -17,11 +17,11 @@ from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable as ScheduledTimetable
 from airflow.utils.types import DagRunType
 
-from pipelines.airflow import project_dags
-from pipelines.airflow.operator import TidegateOperator
-from pipelines.config import ENVIRONMENT
-from pipelines.errors import UsageError
 from tests.dags.project import write_project
+from tidegate.pipelines.airflow import project_dags
+from tidegate.pipelines.airflow.operator import TidegateOperator
+from tidegate.pipelines.config import ENVIRONMENT
+from tidegate.pipelines.errors import UsageError
 
 
 @pytest.fixture

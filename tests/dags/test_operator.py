@@ -14,16 +14,16 @@ import pytest
 import structlog
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from pipelines.airflow import process
-from pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
-from pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
-from pipelines.airflow.report_link import ReportLink
 from tests.airflow.dag_runs import wait_until
 from tests.dags.project import write_project
+from tidegate.pipelines.airflow import process
+from tidegate.pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
+from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused, TidegateOperator
+from tidegate.pipelines.airflow.report_link import ReportLink
 
 FAKE = """#!{python}
 import json, signal, sys, time
-words = sys.argv[sys.argv.index("pipelines.cli") + 1:]
+words = sys.argv[sys.argv.index("tidegate.pipelines.cli") + 1:]
 print("working on", *words[:-2], flush=True)
 if "ends-kindly" in words:
     signal.signal(signal.SIGTERM, lambda *ignored: sys.exit(0))

@@ -13,14 +13,14 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi.testclient import TestClient
 
-from pipelines.airflow import page
-from pipelines.cli import run
-from pipelines.config import load_config
-from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.head import read_snapshot
-from pipelines.storage import arrow_schema, warehouse_of
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.dags.project import write_project
+from tidegate.pipelines.airflow import page
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.snapshots.commit import commit_snapshot
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.storage import arrow_schema, warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 class Manager:

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.config import load_config
-from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import results
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.airflow.dag_runs import events_of, run_of, states, task_log
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.airflow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.airflow import process
-from pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle
 from tests.airflow.dag_runs import wait_until
+from tidegate.pipelines.airflow import process
+from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle
 
 COMMAND = """
 import signal, subprocess, sys, time

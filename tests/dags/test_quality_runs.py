@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
 from tests.airflow.dag_runs import events_of, run_of, states, task_log, wait_until
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 
 pytestmark = pytest.mark.airflow
 

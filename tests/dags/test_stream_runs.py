@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.config import load_config
-from pipelines.driver import system_clock
-from pipelines.lease import Lease
-from pipelines.standing import read_standing
-from pipelines.storage import warehouse_of
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.airflow.dag_runs import run_of, states, task_log
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.airflow
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
-from pipelines.airflow import triggers
-from pipelines.airflow.alarms import Alarm, meaning
-from pipelines.airflow.operator import CommandRefused
-from pipelines.airflow.sensors import SnapshotSensor
-from pipelines.airflow.stale import StaleNote
-from pipelines.airflow.triggers import SnapshotTrigger
-from pipelines.airflow.watch import WatermarkWatch
-from pipelines.errors import UsageError
-from pipelines.standing import Standing, read_standing
 from tests.dags.project import write_project
 from tests.expectations.quality_lake import QualityLake, at, session_lake
+from tidegate.pipelines.airflow import triggers
+from tidegate.pipelines.airflow.alarms import Alarm, meaning
+from tidegate.pipelines.airflow.operator import CommandRefused
+from tidegate.pipelines.airflow.sensors import SnapshotSensor
+from tidegate.pipelines.airflow.stale import StaleNote
+from tidegate.pipelines.airflow.triggers import SnapshotTrigger
+from tidegate.pipelines.airflow.watch import WatermarkWatch
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.inspect.standing import Standing, read_standing
 
 heard: list[dict[str, Any]] = []
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines import DeltaSource, Pipeline
-from windowing import EventTimeSessionWindows, ProcessWindowFunction, WatermarkStrategy, Windows
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.windowing import EventTimeSessionWindows, ProcessWindowFunction, WatermarkStrategy, Windows
 
 
 class Legs(ProcessWindowFunction):

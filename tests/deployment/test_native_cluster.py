@@ -19,24 +19,24 @@ import pandas as pd
 import pyarrow.compute as pc
 import pytest
 
-from pipelines import Pipeline
-from pipelines.airflow.embedded import EmbeddedAirflow
-from pipelines.config import Config, load_config
-from pipelines.errors import TidegateError
-from pipelines.flights.duty import aircraft_duty
-from pipelines.flights.hours import airport_hours
-from pipelines.flights.source import FIRST_DAY, SCHEMA, load_flights, read_flights
-from pipelines.lease import read_lease
-from pipelines.snapshots.head import require_snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import read_table, warehouse_of
-from pipelines.tables import epochs, results
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests import flights_oracle
 from tests.airflow.dag_runs import begin, end_of, run_of, states, unpause, wait_until
 from tests.deployment.fleet import fleet
 from tests.deployment.native import ROOT, Postgres, SparkCluster, postgres_programs
 from tests.running_airflow import DAG_FILE
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.examples.flights.duty import aircraft_duty
+from tidegate.pipelines.examples.flights.hours import airport_hours
+from tidegate.pipelines.examples.flights.source import FIRST_DAY, SCHEMA, load_flights, read_flights
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.lease import read_lease
+from tidegate.pipelines.snapshots.head import require_snapshot
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables import epochs, results
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
-from windowing.panes import Timing
-from windowing.state.rows import BUCKET, StateRow
-from windowing.testing import OperatorHarness, RecordingOutput
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
+from tidegate.windowing.panes import Timing
+from tidegate.windowing.state.rows import BUCKET, StateRow
+from tidegate.windowing.testing import OperatorHarness, RecordingOutput
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.windows import TimeWindow, Window
 
 ELEMENT = re.compile(r"(?:(?P<side>left|right) )?(?P<key>\w+) (?P<value>\S+) @ (?P<time>-?\d+|none)")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from expectations.invariants.rule import Rule
-from expectations.pinned import Pinned, pin
-from expectations.run import gx_context
-from expectations.slices import ROWS
-from expectations.suites import suites
-from pipelines import Pipeline
-from pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.expectations.invariants.rule import Rule
+from tidegate.expectations.pinned import Pinned, pin
+from tidegate.expectations.run import gx_context
+from tidegate.expectations.slices import ROWS
+from tidegate.expectations.suites import suites
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 def broken_in(

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from pipelines import DeltaSource, Pipeline
-from pipelines.binding import BoundPipeline, bind
-from pipelines.config import Config, PipelineEntry
-from pipelines.snapshots.manifest import Manifest, Position, Publish, Shard, StaleInterval
-from pipelines.storage import warehouse_of
-from pipelines.tables import epochs, late, rejects, results, state
-from pipelines.tables.key_groups import key_groups
-from pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
-from windowing import (
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.config import Config, PipelineEntry
+from tidegate.pipelines.definition.binding import BoundPipeline, bind
+from tidegate.pipelines.manifest import Manifest, Position, Publish, Shard, StaleInterval
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
@@ -27,8 +27,8 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.keys import KeySchema, window_identity
-from windowing.time import to_millis
+from tidegate.windowing.keys import KeySchema, window_identity
+from tidegate.windowing.time import to_millis
 
 EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
 MIDNIGHT = datetime(2024, 3, 1, tzinfo=UTC)

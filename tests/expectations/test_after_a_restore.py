@@ -7,20 +7,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from expectations.pinned import pin
-from pipelines.epoch.publish import publish
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest, StaleInterval
-from pipelines.snapshots.restore import restore
-from pipelines.stream import Stream
-from pipelines.tables.pinned import pin_tables
 from tests.expectations.broken import broken_in
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import Count, Max, Sum
-from windowing.time import to_millis
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.manifest import Manifest, StaleInterval
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.pinned import pin_tables
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.windowing import Count, Max, Sum
+from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

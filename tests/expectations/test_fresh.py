@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from expectations.pinned import Pinned, pin
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.tables import quality
 from tests.lake import DAY0, at, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
-from windowing.time import to_millis
+from tidegate.expectations.pinned import Pinned, pin
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables import quality
+from tidegate.windowing.time import to_millis
 
 HOURS = ("10:00", "12:00", "14:00", "16:00")
 """One session in each, final two hours later."""

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from expectations.pinned import Pinned, pin
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.prune import prune
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retention import Retention, vacuum
-from pipelines.storage import Warehouse
-from pipelines.tables import late, quality, results
-from pipelines.tables.compaction import compact
 from tests.expectations.broken import broken_by_rules
 from tests.expectations.test_products_tables import PIPELINES, USERS
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, Row
+from tidegate.expectations.pinned import Pinned, pin
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import late, quality, results
+from tidegate.pipelines.tables.compaction import compact
 
 NOW = 1_800_000_000_000
 

@@ -10,12 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from expectations.pinned import pin
-from expectations.restored import COLUMNS
-from expectations.suites import suites
-from pipelines.errors import Refused
-from pipelines.storage import warehouse_of
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.expectations.broken import broken_in
 from tests.expectations.quality_lake import (
     LAKES,
@@ -30,6 +24,12 @@ from tests.expectations.quality_lake import (
 )
 from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
+from tidegate.expectations.pinned import pin
+from tidegate.expectations.restored import COLUMNS
+from tidegate.expectations.suites import suites
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 MINUTE = timedelta(minutes=1)
 

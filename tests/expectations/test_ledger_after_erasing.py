@@ -8,14 +8,14 @@ import pandas as pd
 import pyarrow.compute as pc
 import pytest
 
-from expectations.pinned import pin
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.prune import prune
-from pipelines.snapshots.restore import restore
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.restore import restore
 
 NOW = 2_000_000_000_000
 

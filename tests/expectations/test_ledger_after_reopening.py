@@ -8,14 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from expectations.pinned import pin
-from pipelines.reopen.selection import Selection
-from pipelines.snapshots.prune import prune
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import NOW, Arrivals
-from windowing.time import to_millis
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.windowing.time import to_millis
 
 
 def broken(arrivals: Arrivals, epoch: int | None = None) -> pd.DataFrame:

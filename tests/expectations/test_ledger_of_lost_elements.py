@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from expectations.ledger import ELEMENTS
-from expectations.pinned import Pinned, pin
-from pipelines import Pipeline
-from pipelines.tables import epochs
 from tests.expectations.test_from_the_last_proof import checked
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing import Count, CountTrigger, TumblingEventTimeWindows, Windows
-from windowing.errors import LostElementsWarning
+from tidegate.expectations.ledger import ELEMENTS
+from tidegate.expectations.pinned import Pinned, pin
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.tables import epochs
+from tidegate.windowing import Count, CountTrigger, TumblingEventTimeWindows, Windows
+from tidegate.windowing.errors import LostElementsWarning
 
 LATENESS = {"none": timedelta(0), "an hour": timedelta(hours=1)}
 

@@ -13,22 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from expectations.pinned import pin
-from pipelines.errors import Refused
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.recovery import recover
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import vacuum
-from pipelines.storage import active_files
-from pipelines.tables import late, results, state
-from pipelines.tables.compaction import compact
 from tests.expectations.broken import broken_in
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing.time import to_millis
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import late, results, state
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.windowing.time import to_millis
 
 NOW = 2_000_000_000_000
 

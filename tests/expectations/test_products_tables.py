@@ -12,19 +12,19 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from expectations.pinned import pin
-from pipelines import Pipeline
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.prune import prune
-from pipelines.snapshots.restore import restore
-from pipelines.tables import results, state
-from pipelines.tables.key_groups import key_groups
 from tests.expectations.broken import broken_in
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand, Row
-from windowing import Count, SlidingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables import results, state
+from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.windowing import Count, SlidingEventTimeWindows, WatermarkStrategy, Windows
 
 NOW = 1_800_000_000_000
 USERS = ("ann", "bob", "eve")

@@ -14,16 +14,16 @@ import great_expectations.expectations as gxe
 import pytest
 from jinja2 import Environment
 
-from expectations import docs
-from expectations.pinned import pin
-from expectations.run import run_suites
-from expectations.suites import suites
-from pipelines.cli import run
-from pipelines.overview import docs_file
-from pipelines.storage import warehouse_of
-from pipelines.tables import quality
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.expectations.quality_lake import QualityLake, pane, session_lake
+from tidegate.expectations import docs
+from tidegate.expectations.pinned import pin
+from tidegate.expectations.run import run_suites
+from tidegate.expectations.suites import suites
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.inspect.overview import docs_file
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables import quality
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 def project(lake: QualityLake, folder: Path) -> PipelineTables:

@@ -13,22 +13,22 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from pipelines import Pipeline
-from pipelines.binding import bind
-from pipelines.epoch.commit import commit
-from pipelines.epoch.operate import job_of, markers_of
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
-from pipelines.epoch.publish import publish
-from pipelines.epoch.shard import ShardOutcome, run_shard
-from pipelines.epoch.steps import CommitStep
-from pipelines.shards import cut_shards
-from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.snapshots.manifest import Interval, Manifest, PartitionWatermark, Position, StaleInterval
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
-from pipelines.storage import Warehouse, read_table
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tests.lake import EVENTS, session_pipeline
-from windowing.time import to_millis
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.commit import commit
+from tidegate.pipelines.epoch.operate import job_of, markers_of
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.manifest import Interval, Manifest, PartitionWatermark, Position, StaleInterval
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.storage import Warehouse, read_table
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.windowing.time import to_millis
 
 Row = tuple[str, datetime, int]
 """user, at, value: an event as tests write it."""

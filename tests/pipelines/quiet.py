@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines import DeltaSource, Pipeline
-from windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
-from windowing.state import ValueStateDescriptor
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
+from tidegate.windowing.state import ValueStateDescriptor
 
 QUIET = 600_000
 

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.binding import bind
-from pipelines.errors import Refused
-from pipelines.pipeline import DeltaSource, Pipeline
 from tests.lake import EVENTS, session_pipeline
-from windowing import Count, EventTimeSessionWindows, First, Max, ProcessWindowFunction, Sum, Windows
-from windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.windowing import Count, EventTimeSessionWindows, First, Max, ProcessWindowFunction, Sum, Windows
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 
 GAP = timedelta(minutes=30)
 

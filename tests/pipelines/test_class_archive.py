@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.class_archive import archive_file, java_options, make_archive
-from pipelines.jars import JARS_ENVIRONMENT
-from pipelines.java import check_java
+from tidegate.pipelines.spark.class_archive import archive_file, java_options, make_archive
+from tidegate.pipelines.spark.jars import JARS_ENVIRONMENT
+from tidegate.pipelines.spark.java import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ def test_without_an_archive_the_jvm_is_told_nothing(folder: Path) -> None:
 def test_a_java_that_keeps_no_archive_is_told_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", a_python(folder, "echo began >&2; echo no room >&2; exit 3"))
     told: list[str] = []
-    assert make_archive(JAVA, "pipelines.warm_up", told.append) is None
+    assert make_archive(JAVA, "tidegate.pipelines.run.warm_up", told.append) is None
     assert told == ["the run that makes the archive ended with exit code 3: no room"]
     assert list(folder.glob("classes-*")) == []
 
@@ -67,7 +67,7 @@ def test_archives_of_environments_that_are_gone_make_room(folder: Path, monkeypa
         left.touch()
         os.utime(left, (age, age))
     monkeypatch.setattr(sys, "executable", a_python(folder, 'touch "$archive"'))
-    assert make_archive(JAVA, "pipelines.warm_up") == archive_file(JAVA)
+    assert make_archive(JAVA, "tidegate.pipelines.run.warm_up") == archive_file(JAVA)
     assert {file.name for file in folder.glob("classes-*")} == {
         archive_file(JAVA).name,
         "classes-4.jsa",

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import ENVIRONMENT, Config, find_config, load_config
-from pipelines.definition.load import load_pipeline
-from pipelines.errors import TidegateError, UsageError
-from pipelines.storage import warehouse_of
+from tidegate.pipelines.config import ENVIRONMENT, Config, find_config, load_config
+from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.storage import warehouse_of
 
-ENTRY = '[pipelines.hours]\nobject = "pipelines.flights.hours:airport_hours"\nstart = 2013-01-01\n'
+ENTRY = '[pipelines.hours]\nobject = "tidegate.pipelines.examples.flights.hours:airport_hours"\nstart = 2013-01-01\n'
 
 
 def config(folder: Path, text: str) -> Config:
@@ -155,8 +155,10 @@ def test_an_unknown_pipeline_is_refused_with_those_that_there_are(tmp_path: Path
 
 def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "of_a_project.py").write_text("from pipelines.flights.hours import airport_hours\n")
-    text = ENTRY.replace("hours]", "airport_hours]").replace("pipelines.flights.hours", "of_a_project")
+    (tmp_path / "of_a_project.py").write_text("from tidegate.pipelines.examples.flights.hours import airport_hours\n")
+    text = ENTRY.replace("hours]", "airport_hours]").replace(
+        "tidegate.pipelines.examples.flights.hours", "of_a_project"
+    )
     assert load_pipeline(config(tmp_path, text), "airport_hours").name == "airport_hours"
 
 
@@ -184,7 +186,9 @@ def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
     (tmp_path / "broken_project.py").write_text(code)
     (tmp_path / "helper_of_a_project.py").write_text("x = 1\nx / 0\n")
     with pytest.raises(UsageError) as refused:
-        load_pipeline(config(tmp_path, ENTRY.replace("pipelines.flights.hours", "broken_project")), "hours")
+        load_pipeline(
+            config(tmp_path, ENTRY.replace("tidegate.pipelines.examples.flights.hours", "broken_project")), "hours"
+        )
     expected = told.format(file=tmp_path / "broken_project.py", folder=tmp_path)
     assert f"pipelines.hours.object = 'broken_project:airport_hours': {expected}" in str(refused.value)
 
@@ -194,7 +198,9 @@ def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, m
     monkeypatch.delitem(sys.modules, "reading_project", raising=False)
     (tmp_path / "reading_project.py").write_text("open('/nowhere/at/all')\n")
     with pytest.raises(TidegateError, match=r"reading_project\.py, line 1: FileNotFoundError") as refused:
-        load_pipeline(config(tmp_path, ENTRY.replace("pipelines.flights.hours", "reading_project")), "hours")
+        load_pipeline(
+            config(tmp_path, ENTRY.replace("tidegate.pipelines.examples.flights.hours", "reading_project")), "hours"
+        )
     assert refused.value.exit_code == 1
 
 
@@ -217,28 +223,30 @@ def test_a_typo_in_object_is_told_with_what_there_is(
         "from tests.lake import session_pipeline\nvisits = session_pipeline()\nother = 1\n"
     )
     with pytest.raises(UsageError) as refused:
-        load_pipeline(config(tmp_path, ENTRY.replace("pipelines.flights.hours:airport_hours", path)), "hours")
+        load_pipeline(
+            config(tmp_path, ENTRY.replace("tidegate.pipelines.examples.flights.hours:airport_hours", path)), "hours"
+        )
     assert told.format(folder=tmp_path) in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("pipelines.flights.hours", "write it as package.module:name"),
+        ("tidegate.pipelines.examples.flights.hours", "write it as package.module:name"),
         ("no_such_module:hours", "No module named 'no_such_module'"),
-        ("pipelines.flights.hours:ours", "has no 'ours'"),
-        ("pipelines.names:check_name", "a function, no Pipeline"),
-        ("pipelines.flights.hours:airport_hours", "named 'airport_hours'"),
+        ("tidegate.pipelines.examples.flights.hours:ours", "has no 'ours'"),
+        ("tidegate.pipelines.names:check_name", "a function, no Pipeline"),
+        ("tidegate.pipelines.examples.flights.hours:airport_hours", "named 'airport_hours'"),
     ],
 )
 def test_an_object_that_is_no_pipeline_of_that_name_is_refused(tmp_path: Path, path: str, reason: str) -> None:
-    text = ENTRY.replace("pipelines.flights.hours:airport_hours", path)
+    text = ENTRY.replace("tidegate.pipelines.examples.flights.hours:airport_hours", path)
     with pytest.raises(UsageError, match=rf"pipelines\.hours\.object = '{path}'.*{reason}"):
         load_pipeline(config(tmp_path, text), "hours")
 
 
 CODE = """from pipelines import DeltaSource, Pipeline
-from windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
 
 made = {body}
 """
@@ -270,7 +278,7 @@ def test_a_mistake_in_the_code_is_usage_with_its_line_and_nobody_tries_again(
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "with_a_mistake.py").write_text(CODE.format(body=body))
-    text = ENTRY.replace("pipelines.flights.hours:airport_hours", "with_a_mistake:made")
+    text = ENTRY.replace("tidegate.pipelines.examples.flights.hours:airport_hours", "with_a_mistake:made")
     with pytest.raises(UsageError, match=re.escape(f"with_a_mistake.py, line 4: {reason}")) as refused:
         load_pipeline(config(tmp_path, text), "hours")
     assert refused.value.exit_code == 2

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipelines import session
-from pipelines.driver import drive
-from pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
-from pipelines.lease import TIME_TO_LIVE, Lease
 from tests.lake import Lake, hourly_pipeline
+from tidegate.pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
+from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
+from tidegate.pipelines.spark import session
 
 
 class Process:

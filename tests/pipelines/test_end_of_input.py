@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pipelines import Pipeline, backfill
-from pipelines.backfill import backfill as run_backfill
-from pipelines.backfill import end_of_input
-from pipelines.cli import run
-from pipelines.errors import Refused
-from pipelines.intervals import cut
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.snapshots.restore import restore
-from pipelines.stream import Stream
-from pipelines.tables import results
 from tests.lake import DAY0, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.quiet import quiet_pipeline
 from tests.pipelines.reopen.lake_rows import reopen
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import Count, EventTimeTrigger, GlobalWindows, Windows
-from windowing.time import MAX_TIMESTAMP
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run import backfill
+from tidegate.pipelines.run.backfill import backfill as run_backfill
+from tidegate.pipelines.run.backfill import end_of_input
+from tidegate.pipelines.run.intervals import cut
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables import results
+from tidegate.windowing import Count, EventTimeTrigger, GlobalWindows, Windows
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

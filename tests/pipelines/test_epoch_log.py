@@ -4,10 +4,10 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.epoch_log import EpochLog
 from tests.lake import at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
-from windowing.time import to_millis
+from tidegate.pipelines.run.epoch_log import EpochLog
+from tidegate.windowing.time import to_millis
 
 
 def test_a_line_has_what_became_of_the_events_and_the_seconds_of_each_phase(tmp_path: Path) -> None:

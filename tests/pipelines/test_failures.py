@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from deltalake.exceptions import DeltaError
 
-from pipelines.errors import FilesMissing, Refused, TidegateError
-from pipelines.failures import in_words, told_as, way_out
+from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError
+from tidegate.pipelines.failures import in_words, told_as, way_out
 
 
 class PythonException(Exception):
@@ -59,7 +59,7 @@ DISK = OSError(
         (DISK, "Generic LocalFileSystem error: Unable to copy data to file: No space left on device (os error 28)"),
         (in_task("OSError: [Errno 28] No space left on device"), "OSError: [Errno 28] No space left on device"),
         (
-            in_task("pipelines.errors.Refused: a file can't be read: it is damaged."),
+            in_task("tidegate.pipelines.errors.Refused: a file can't be read: it is damaged."),
             "a file can't be read: it is damaged",
         ),
         (in_task("MemoryError"), "MemoryError"),
@@ -105,8 +105,8 @@ def test_what_the_system_lacks_comes_with_what_to_do(error: Exception, way: str 
     [
         (DISK, TidegateError),
         (in_task("ValueError: bad"), TidegateError),
-        (in_task("pipelines.errors.Refused: no"), Refused),
-        (in_task("pipelines.errors.FilesMissing: gone"), FilesMissing),
+        (in_task("tidegate.pipelines.errors.Refused: no"), Refused),
+        (in_task("tidegate.pipelines.errors.FilesMissing: gone"), FilesMissing),
     ],
 )
 def test_what_is_from_beneath_is_told_with_what_could_not_be_done_and_how_things_stand(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.binding import bind
-from pipelines.fingerprint import fingerprint
-from pipelines.pipeline import DeltaSource, Pipeline
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
-from windowing import (
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.fingerprint import fingerprint
+from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.windowing import (
     Accumulation,
     ApproxCountDistinct,
     ContinuousEventTimeTrigger,
@@ -89,7 +89,7 @@ def test_a_function_counts_by_its_code_its_constants_and_what_it_closes_over() -
 def test_it_does_not_depend_on_the_process() -> None:
     """Hashes of strings differ between processes, and so does the order of sets."""
     code = (
-        "from pipelines.fingerprint import fingerprint\n"
+        "from tidegate.pipelines.definition.fingerprint import fingerprint\n"
         "print(fingerprint({'a', 'b', 'c'}, lambda x: x in {'p', 'q', 'r'}))"
     )
     runs = {

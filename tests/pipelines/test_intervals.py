@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.errors import UsageError
-from pipelines.intervals import cut, describe, parse_moment, parse_slice
-from pipelines.snapshots.manifest import Interval
-from windowing.time import to_millis
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.run.intervals import cut, describe, parse_moment, parse_slice
+from tidegate.windowing.time import to_millis
 
 
 def day(month: int, number: int, hour: int = 0) -> datetime:

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.errors import LeaseHeld, Refused
-from pipelines.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, this_host, unlock
-from pipelines.storage import Warehouse, active_files
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.lake import Clock
+from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, this_host, unlock
+from tidegate.pipelines.storage import Warehouse, active_files
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_a_lease_that_ran_out_unnoticed_is_found_out_before_a_commit(tables: Pip
 
 
 def test_a_renewal_that_fails_is_tried_again(tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.lease.TIME_TO_LIVE", 30)
+    monkeypatch.setattr("tidegate.pipelines.run.lease.TIME_TO_LIVE", 30)
     again, tries = threading.Event(), []
 
     def renew() -> None:
@@ -249,15 +249,15 @@ def test_a_process_of_another_namespace_is_not_looked_for_here(
 ) -> None:
     """Containers with the network of their host have its name, and numbers of processes that mean nothing here."""
     clock = Clock()
-    monkeypatch.setattr("pipelines.lease.os.readlink", lambda path: "pid:[4026532201]")
+    monkeypatch.setattr("tidegate.pipelines.run.lease.os.readlink", lambda path: "pid:[4026532201]")
     held_by(tables, clock, process=2**22 - 7)
-    monkeypatch.setattr("pipelines.lease.os.readlink", lambda path: "pid:[4026532202]")
+    monkeypatch.setattr("tidegate.pipelines.run.lease.os.readlink", lambda path: "pid:[4026532202]")
     with pytest.raises(LeaseHeld, match=r"4026532201"), Lease(tables, "backfill", clock):
         pytest.fail("taken from a process that nobody can see from here")
 
 
 def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.lease.os.readlink", lambda path: "pid:[4026531836]")
+    monkeypatch.setattr("tidegate.pipelines.run.lease.os.readlink", lambda path: "pid:[4026531836]")
     assert this_host() == socket.gethostname()
 
 

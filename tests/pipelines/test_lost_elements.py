@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines import DeltaSource, Input, Pipeline
-from pipelines.tables import epochs
-from pipelines.tables.epochs import COUNTERS
-from pipelines.testing import PipelineHarness
-from windowing import (
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.epochs import COUNTERS
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing import (
     AfterCount,
     AfterWatermark,
     Count,
@@ -24,8 +24,8 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.errors import IllegalArgument, LostElementsWarning
-from windowing.triggers import AfterAny, Trigger
+from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
+from tidegate.windowing.triggers import AfterAny, Trigger
 
 SOURCE = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
@@ -66,7 +66,7 @@ def test_who_means_it_can_silence_the_warning() -> None:
         pipeline(AfterCount(1))
 
 
-@pytest.mark.filterwarnings("ignore::windowing.errors.LostElementsWarning")
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.LostElementsWarning")
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_what_no_pane_shows_is_counted_in_the_epoch_in_which_its_window_goes(parallelism: int) -> None:
     source = SOURCE.set(1, pa.field("at", pa.int64()))

@@ -12,24 +12,24 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from pipelines import DeltaSource, Input, Pipeline
-from pipelines.binding import bind
-from pipelines.errors import Refused
-from pipelines.places import check_places
-from pipelines.sources.log import SourceLog
-from pipelines.sources.source import Source, check_collations
-from pipelines.storage import Warehouse
-from pipelines.tables import late
 from tests.lake import EVENTS, Lake, at
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import (
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.places import check_places
+from tidegate.pipelines.sources.source import Source, check_collations
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import late
+from tidegate.windowing import (
     Count,
     IntervalJoin,
     TumblingEventTimeWindows,
     WatermarkStrategy,
     Windows,
 )
-from windowing.errors import IllegalArgument
+from tidegate.windowing.errors import IllegalArgument
 
 HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
 

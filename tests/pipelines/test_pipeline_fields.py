@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines import DeltaSource, Input, Pipeline
-from pipelines.testing import PipelineHarness
-from windowing import (
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing import (
     Count,
     KeyedProcessFunction,
     Sum,
@@ -20,7 +20,7 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.errors import IllegalArgument
+from tidegate.windowing.errors import IllegalArgument
 
 STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=1))
 

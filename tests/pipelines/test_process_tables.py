@@ -9,25 +9,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from expectations.pinned import pin
-from pipelines.binding import bind
-from pipelines.errors import Refused
-from pipelines.lease import Lease
-from pipelines.report.run import read_run
-from pipelines.snapshots.compatibility import check_restorable, incompatibilities
-from pipelines.snapshots.contents import checksums, state_rows
-from pipelines.snapshots.diff import compare
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.head import read_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
-from pipelines.snapshots.waiting import open_windows
-from pipelines.tables import results
 from tests.lake import EVENTS, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import Quiet, quiet_pipeline
-from windowing.state import ValueStateDescriptor
-from windowing.time import to_millis
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.report.run import read_run
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.compatibility import check_restorable, incompatibilities
+from tidegate.pipelines.snapshots.contents import checksums, state_rows
+from tidegate.pipelines.snapshots.diff import compare
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.snapshots.waiting import open_windows
+from tidegate.pipelines.tables import results
+from tidegate.windowing.state import ValueStateDescriptor
+from tidegate.windowing.time import to_millis
 
 
 @pytest.fixture

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pipelines import backfill as backfill_module
-from pipelines.backfill import IntervalRun, backfill
-from pipelines.epoch.plan_interval import changed_rows
-from pipelines.errors import Refused
-from pipelines.intervals import parse_moment
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.manifest import Interval
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retention import Retention, vacuum
-from pipelines.snapshots.savepoint import create_savepoint
 from tests.lake import DAY0, Lake, at, session_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing.time import to_millis
+from tidegate.pipelines.epoch.plan_interval import changed_rows
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.run import backfill as backfill_module
+from tidegate.pipelines.run.backfill import IntervalRun, backfill
+from tidegate.pipelines.run.intervals import parse_moment
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
-from pipelines.config import Config
-from pipelines.errors import UsageError
-from pipelines.jars import JARS_ENVIRONMENT, find_jars, jars_folder
-from pipelines.java import check_java
-from pipelines.session import properties_text, start_session
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark.jars import JARS_ENVIRONMENT, find_jars, jars_folder
+from tidegate.pipelines.spark.java import check_java
+from tidegate.pipelines.spark.session import properties_text, start_session
 
 
 def a_java(folder: Path, version: str) -> Path:

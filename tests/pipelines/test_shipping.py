@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from pipelines.shipping import own_modules, pack
+from tidegate.pipelines.spark.shipping import own_modules, pack
 
 
 def project(folder: Path) -> dict[str, ModuleType]:

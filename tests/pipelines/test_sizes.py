@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.errors import UsageError
-from pipelines.sizes import parse_size
+from tidegate.pipelines.cli.sizes import parse_size
+from tidegate.pipelines.errors import UsageError
 
 
 @pytest.mark.parametrize(

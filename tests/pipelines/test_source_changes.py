@@ -14,22 +14,22 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
-from pipelines import DeltaSource, Input, Pipeline
-from pipelines.binding import BoundPipeline, bind
-from pipelines.epoch.plan_clock import plan_clock
-from pipelines.errors import Refused
-from pipelines.fingerprint import describe
-from pipelines.retyped import with_renamed
-from pipelines.snapshots.compatibility import compare, ready
-from pipelines.sources.log import SourceLog
-from pipelines.sources.source import Source
-from pipelines.storage import Warehouse
-from pipelines.tables import late
-from pipelines.tables.columns import input_rows
-from pipelines.testing import PipelineHarness
 from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import (
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition.binding import BoundPipeline, bind
+from tidegate.pipelines.definition.fingerprint import describe
+from tidegate.pipelines.definition.retyped import with_renamed
+from tidegate.pipelines.epoch.plan_clock import plan_clock
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.compatibility import compare, ready
+from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import late
+from tidegate.pipelines.tables.columns import input_rows
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing import (
     Count,
     First,
     Last,
@@ -38,8 +38,8 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.errors import IllegalArgument
-from windowing.time import to_millis
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import to_millis
 
 HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import TidegateError
-from pipelines.snapshots.manifest import Position
-from pipelines.sources.log import SourceCommit, SourceFile
-from pipelines.spark_checkpoint import ends_of_batch, seed_checkpoint
-from pipelines.stream import _interleaved
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.run.spark_checkpoint import ends_of_batch, seed_checkpoint
+from tidegate.pipelines.run.stream import _interleaved
+from tidegate.pipelines.sources.log import SourceCommit, SourceFile
 
 
 @dataclass

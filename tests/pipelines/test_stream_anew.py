@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import Pipeline
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import Manifest
-from pipelines.stream import Stream
 from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, Crash, commit_to, outcome, run, source_of
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.stream import Stream
 
 OWN = ("timeline", "epoch", "parent")
 
@@ -68,8 +68,8 @@ def test_a_crash_after_its_first_commit_goes_on_with_the_new_timeline(lake: Lake
 
 
 def test_a_snapshot_of_the_old_timeline_can_still_be_restored(lake: Lake) -> None:
-    from pipelines.snapshots.find import find_snapshot
-    from pipelines.snapshots.restore import restore
+    from tidegate.pipelines.snapshots.find import find_snapshot
+    from tidegate.pipelines.snapshots.restore import restore
 
     before, last = outcome(lake, without=OWN), lake.snapshot(PIPELINE).manifest.epoch
     anew(lake)

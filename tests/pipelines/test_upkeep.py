@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import upkeep
-from pipelines.errors import FilesMissing, Refused
-from pipelines.lease import Lease
-from pipelines.snapshots.head import list_snapshots, read_snapshot
-from pipelines.snapshots.retained import Retention
-from pipelines.storage import active_files, read_table
-from pipelines.stream import Stream
-from pipelines.tables.pipeline_tables import ALL, PUBLISHED
-from pipelines.upkeep import Upkeep
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.arrivals import PIPELINE, copy_of, differences, outcome, run, source_of
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.errors import FilesMissing, Refused
+from tidegate.pipelines.run import upkeep
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.storage import active_files, read_table
+from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
 
 EVERY_THIRD = Upkeep(Retention(2, timedelta(0)), epochs=3)
 

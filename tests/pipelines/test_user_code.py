@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.binding import bind
-from pipelines.fingerprint import LEFT_OUT_AT_DEFAULT, describe, fingerprint
 from tests.lake import EVENTS, hourly_pipeline
-from windowing import TumblingEventTimeWindows, Windows
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT, describe, fingerprint
+from tidegate.windowing import TumblingEventTimeWindows, Windows
 
 AGGREGATE = """
     from dataclasses import dataclass
     import pyarrow as pa
-    from windowing import AggregateFunction
-    from windowing.aggregates.bound import Aggregate
+    from tidegate.windowing import AggregateFunction
+    from tidegate.windowing.aggregates.bound import Aggregate
 
     class Added(AggregateFunction):
         accumulator_type = pa.int64()
@@ -44,7 +44,7 @@ AGGREGATE = """
 CORRECTED = {
     "a function bound by an aggregate": AGGREGATE.replace("BOUND", "Added()"),
     "a helper of a process function": """
-        from windowing import ProcessWindowFunction
+        from tidegate.windowing import ProcessWindowFunction
         def rate(count): return count FIX
         class Rated(ProcessWindowFunction):
             def process(self, key, ctx, elements): yield {"rate": rate(len(list(elements)))}
@@ -98,7 +98,7 @@ CORRECTED = {
         made = lambda a, b: LIMITS[a]
     """,
     "a method of a base class": """
-        from windowing import ProcessWindowFunction
+        from tidegate.windowing import ProcessWindowFunction
         class Base(ProcessWindowFunction):
             def process(self, key, ctx, elements): yield {"n": 1 FIX}
         class Mine(Base): pass
@@ -294,7 +294,7 @@ def test_members_of_a_set_are_told_apart_from_each_other() -> None:
 def test_a_pipelines_fingerprint_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream puts it into the manifest of each epoch."""
     made: list[int] = []
-    monkeypatch.setattr("pipelines.binding.fingerprint", lambda *values: made.append(1) or "0" * 16)
+    monkeypatch.setattr("tidegate.pipelines.definition.binding.fingerprint", lambda *values: made.append(1) or "0" * 16)
     bound = bind(hourly_pipeline(), EVENTS, EVENTS)
     assert bound.fingerprint == bound.fingerprint
     assert len(made) == 1
@@ -357,7 +357,7 @@ def told_by_a_process(folder: Path, seed: str, helpers: str = HELPERS) -> str:
     folder.mkdir()
     (folder / "pipes.py").write_text(PIPES)
     (folder / "helpers.py").write_text(helpers)
-    code = "import pipes\nfrom pipelines.fingerprint import fingerprint\nprint(fingerprint(pipes.made))"
+    code = "import pipes\nfrom tidegate.pipelines.definition.fingerprint import fingerprint\nprint(fingerprint(pipes.made))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONHASHSEED": seed, "PYTHONPATH": f".:{folder}"},
@@ -389,7 +389,7 @@ def test_a_package_that_is_installed_is_followed_only_from_within_itself(tmp_pat
         (site / name).write_text(text)
 
     def told() -> str:
-        code = "import ours.pipes\nfrom pipelines.fingerprint import fingerprint\nprint(fingerprint(ours.pipes.made))"
+        code = "import ours.pipes\nfrom tidegate.pipelines.definition.fingerprint import fingerprint\nprint(fingerprint(ours.pipes.made))"
         environment = {"PYTHONPATH": f".:{site}", "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         return done.stdout

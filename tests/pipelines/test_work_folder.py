@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipelines.work_folder import DAY, clean_work
 from tests.lake import Lake, hourly_pipeline
 from tests.recovery.without_spark import NoSpark
+from tidegate.pipelines.run.work_folder import DAY, clean_work
 
 NOW = 1_000 * DAY
 OLD = (

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import (
+from tidegate.windowing import (
     CalendarEventTimeWindows,
     CountTrigger,
     EventTimeSessionWindows,
@@ -17,11 +17,11 @@ from windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.assigners import WindowAssigner
-from windowing.operators.records import LateElement
-from windowing.operators.window import WindowOperator
-from windowing.testing import window_harness
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.operators.records import LateElement
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.testing import window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 ASSIGNERS: list[WindowAssigner] = [
     TumblingEventTimeWindows.of(10, 4),

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from pipelines.epoch.steps import EventOrder
 from tests.property.world import INPUT, KEYS, ROWS, key_columns, times
 from tests.windowing.columnar.longest import Longest
-from windowing.aggregates import (
+from tidegate.pipelines.epoch.steps import EventOrder
+from tidegate.windowing.aggregates import (
     AggregateColumns,
     AllTrue,
     AnyTrue,
@@ -44,8 +44,8 @@ from windowing.aggregates import (
     Sum,
     Variance,
 )
-from windowing.aggregates.exact import SumOutOfRange
-from windowing.assigners import (
+from tidegate.windowing.aggregates.exact import SumOutOfRange
+from tidegate.windowing.assigners import (
     CalendarEventTimeWindows,
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
@@ -54,16 +54,16 @@ from windowing.assigners import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
-from windowing.columnar.operator import added
-from windowing.compute import Windows
-from windowing.keys import KeySchema
-from windowing.operators.window.snapshot import state_schema
-from windowing.panes import Accumulation, PanePolicy
-from windowing.state.rows import REST
-from windowing.testing.epochs import row_epoch
-from windowing.time import MIN_TIMESTAMP
-from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
+from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
+from tidegate.windowing.columnar.operator import added
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import Accumulation, PanePolicy
+from tidegate.windowing.state.rows import REST
+from tidegate.windowing.testing.epochs import row_epoch
+from tidegate.windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "1000"))
 MAX_PARALLELISM = 16

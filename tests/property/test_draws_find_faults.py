@@ -15,12 +15,12 @@ from xxhash import xxh64_intdigest
 
 from tests.property import test_columnar_equals_row as equality
 from tests.property.world import KEYS
-from windowing import First, Last, Mean, StandardDeviation, Sum, Variance, keys
-from windowing.aggregates import ApproxQuantile, by_time, doubles, sketches, spread, sums
-from windowing.aggregates.extremes import first_rows
-from windowing.aggregates.ranks import ranks
-from windowing.keys import SPARK_SEED, KeySchema
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing import First, Last, Mean, StandardDeviation, Sum, Variance, keys
+from tidegate.windowing.aggregates import ApproxQuantile, by_time, doubles, sketches, spread, sums
+from tidegate.windowing.aggregates.extremes import first_rows
+from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.keys import SPARK_SEED, KeySchema
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 quickly = settings(
     max_examples=1500,

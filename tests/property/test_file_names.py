@@ -13,17 +13,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipelines.binding import bind
-from pipelines.epoch.file_slices import of_commits
-from pipelines.epoch.plan_commits import _judged
-from pipelines.epoch.read_commits import ReadCommit
-from pipelines.sources.file_measure import measure_files
-from pipelines.sources.log import SourceFile, SourceLog
-from pipelines.sources.plain import slice_of
-from pipelines.sources.source import Source
-from pipelines.storage import Warehouse
 from tests.lake import EVENTS, at, hourly_pipeline
 from tests.named_files import add_file, spelled_by_spark
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.epoch.file_slices import of_commits
+from tidegate.pipelines.epoch.plan_commits import _judged
+from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.sources.log import SourceFile, SourceLog
+from tidegate.pipelines.sources.plain import slice_of
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.storage import Warehouse
 
 NAMES = st.lists(
     st.tuples(

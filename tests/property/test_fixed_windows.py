@@ -10,16 +10,16 @@ from operator import itemgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import (
+from tidegate.windowing import (
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.assigners import WindowAssigner
-from windowing.testing import OperatorHarness, window_harness
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 ELEMENTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-100, 100), st.integers(-9, 9)), max_size=30)
 Sums = dict[tuple[str, int, int], int]

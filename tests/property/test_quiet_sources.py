@@ -11,10 +11,10 @@ from deltalake import CommitProperties, DeltaTable
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import Refused
-from pipelines.sources.log import SourceLog
 from tests.lake import DAY0, Lake, hourly_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.log import SourceLog
 
 DAY = 86_400_000
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import (
+from tidegate.windowing import (
     Accumulation,
     AfterAny,
     AfterCount,
@@ -30,11 +30,11 @@ from windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.functions import ReduceElements
-from windowing.operators.records import LateElement, SideOutput, WatermarkRecord, WindowResult
-from windowing.panes import PanePolicy
-from windowing.testing import OperatorHarness, window_harness
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.functions import ReduceElements
+from tidegate.windowing.operators.records import LateElement, SideOutput, WatermarkRecord, WindowResult
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 
 class Element(NamedTuple):

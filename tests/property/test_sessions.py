@@ -9,10 +9,10 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import Count, EventTimeSessionWindows, Sum, Windows
-from windowing.assigners import DynamicEventTimeSessionWindows, WindowAssigner
-from windowing.testing import window_harness
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, Windows
+from tidegate.windowing.assigners import DynamicEventTimeSessionWindows, WindowAssigner
+from tidegate.windowing.testing import window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 
 class Element(NamedTuple):

@@ -13,12 +13,17 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from pipelines.pipeline import DeltaSource, Input, Pipeline
-from pipelines.testing import PipelineHarness, SourceColumns
-from windowing import CoProcess, KeyedCoProcessFunction, KeyedProcess, KeyedProcessFunction, WatermarkStrategy
-from windowing.operators.held import HeldElements
-from windowing.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
-from windowing.timers import InternalTimerService
+from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.testing import PipelineHarness, SourceColumns
+from tidegate.windowing import CoProcess, KeyedCoProcessFunction, KeyedProcess, KeyedProcessFunction, WatermarkStrategy
+from tidegate.windowing.operators.held import HeldElements
+from tidegate.windowing.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from tidegate.windowing.timers import InternalTimerService
 
 COLUMNS = pa.schema(
     [

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from windowing import AfterCount, AfterProcessingTime, AfterWatermark, EventTimeSessionWindows, Windows
-from windowing.assigners import SlidingEventTimeWindows
-from windowing.keys import ALL_IN_ONE
-from windowing.testing import window_harness
-from windowing.time import MAX_TIMESTAMP, Millis
-from windowing.timers import InternalTimerService, KeyContext, Slot
+from tidegate.windowing import AfterCount, AfterProcessingTime, AfterWatermark, EventTimeSessionWindows, Windows
+from tidegate.windowing.assigners import SlidingEventTimeWindows
+from tidegate.windowing.keys import ALL_IN_ONE
+from tidegate.windowing.testing import window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
 
 KEYS, NAMESPACES, TIMES = st.sampled_from("ab"), st.sampled_from([(0, 5), (5, 9)]), st.integers(0, 40)
 Timer = tuple[Millis, str, Any]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipelines import DeltaSource, Input, Pipeline
-from pipelines.epoch import event_times
-from pipelines.epoch.event_times import EventTimes, sides_of
-from pipelines.snapshots.manifest import Manifest, Schemas
-from windowing import Count, IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, Windows
-from windowing.time import MIN_TIMESTAMP
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.epoch import event_times
+from tidegate.pipelines.epoch.event_times import EventTimes, sides_of
+from tidegate.pipelines.manifest import Manifest, Schemas
+from tidegate.windowing import Count, IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.time import MIN_TIMESTAMP
 
 COLUMNS = (None, "user", "place")
 

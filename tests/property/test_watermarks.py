@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import WatermarkStrategy
-from windowing.testing import ManualClock, RecordingOutput
-from windowing.watermarks import StatusWatermarkValve, WatermarkOutputMultiplexer
+from tidegate.windowing import WatermarkStrategy
+from tidegate.windowing.testing import ManualClock, RecordingOutput
+from tidegate.windowing.watermarks import StatusWatermarkValve, WatermarkOutputMultiplexer
 
 CHANNELS = 3
 FLIPS = st.lists(

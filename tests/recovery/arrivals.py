@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines import Pipeline, stream
-from pipelines.stream import Stream
 from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.run import stream
+from tidegate.pipelines.run.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

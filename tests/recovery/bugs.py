@@ -13,19 +13,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.driver import Driver
-from pipelines.epoch import commit as commit_step
-from pipelines.epoch import publish as publish_step
-from pipelines.epoch.event_time import EventTime
-from pipelines.epoch.plan import EpochPlan
-from pipelines.epoch.shard import ShardOutcome
-from pipelines.snapshots.head import read_snapshot
-from pipelines.snapshots.manifest import DataFile, Manifest, Position
-from pipelines.spark_checkpoint import ends_of_batch
-from pipelines.stream import Stream
-from pipelines.tables import results
 from tests.recovery.steps import STEPS
-from windowing.time import MIN_TIMESTAMP
+from tidegate.pipelines.epoch import commit as commit_step
+from tidegate.pipelines.epoch.event_time import EventTime
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.manifest import DataFile, Manifest, Position
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.run.spark_checkpoint import ends_of_batch
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots import publish as publish_step
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.tables import results
+from tidegate.windowing.time import MIN_TIMESTAMP
 
 PLANNED, OPERATED, COMMITTED, RESULTS, LATE, REJECTS, EPOCHS = STEPS
 

@@ -10,12 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from pipelines.errors import TidegateError
-from pipelines.lease import Lease
-from pipelines.stream import Stream
 from tests.lake import Clock, Lake
 from tests.recovery.arrivals import run
 from tests.recovery.without_spark import NoSpark
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.stream import Stream
 
 _PATIENCE = 60.0
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from windowing import ProcessWindowFunction
+from tidegate.windowing import ProcessWindowFunction
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
 
-from pipelines import Pipeline
-from pipelines.storage import Warehouse
-from pipelines.stream import Stream
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
-from pipelines.upkeep import Upkeep
 from tests.lake import DAY0, EVENTS, Lake, Row, _table, hourly_pipeline
 from tests.recovery import without_spark
 from tests.recovery.without_spark import Batches, NoSpark, standing_in
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 
 PIPELINE = hourly_pipeline(name="hours", allowed_lateness=timedelta(hours=2), parallelism=2, max_parallelism=8)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from pipelines import cli
-from pipelines.driver import Driver
-from pipelines.epoch.plan import EpochPlan
-from pipelines.snapshots.manifest import Manifest
 from tests.recovery.arrivals import PIPELINE
+from tidegate.pipelines import cli
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.driver import Driver
 
 _BLOCK = 100_000_000
 

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import Refused
-from pipelines.snapshots import commit as commit_step
-from pipelines.snapshots import recovery
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.prune import prune
-from pipelines.snapshots.recovery import recover
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retention import Retention, vacuum
-from pipelines.snapshots.savepoint import create_savepoint
-from pipelines.storage import Warehouse
-from pipelines.tables.damaged_log import set_aside_damaged
-from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots import commit as commit_step
+from tidegate.pipelines.snapshots import recovery
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.damaged_log import set_aside_damaged
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 pytestmark = pytest.mark.recovery
 

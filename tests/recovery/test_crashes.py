@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.backfill import backfill
-from pipelines.driver import Driver
-from pipelines.epoch import commit as commit_step
-from pipelines.epoch import operate as operate_step
-from pipelines.epoch import publish as publish_step
-from pipelines.errors import Refused
-from pipelines.snapshots.head import read_snapshot
 from tests.lake import Lake, at
 from tests.recovery.days import PIPELINE, arriving, published
 from tests.recovery.steps import STEPS
+from tidegate.pipelines.epoch import commit as commit_step
+from tidegate.pipelines.epoch import operate as operate_step
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.snapshots import publish as publish_step
+from tidegate.pipelines.snapshots.head import read_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.epoch.plan import EpochPlan
-    from pipelines.snapshots.manifest import Manifest
+    from tidegate.pipelines.epoch.plan import EpochPlan
+    from tidegate.pipelines.manifest import Manifest
 
 pytestmark = [pytest.mark.spark, pytest.mark.recovery]
 

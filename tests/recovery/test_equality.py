@@ -17,20 +17,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines import Pipeline
-from pipelines.flights.duty import aircraft_duty
-from pipelines.flights.hours import airport_hours
-from pipelines.flights.source import load_flights
-from pipelines.lease import Lease
-from pipelines.replay import replay
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.restore import restore
 from tests.lake import DAY0, Lake, Row, hourly_pipeline, session_pipeline
 from tests.recovery.arrivals import copy_of, crash_after, differences, rows_of, run
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import (
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.examples.flights.duty import aircraft_duty
+from tidegate.pipelines.examples.flights.hours import airport_hours
+from tidegate.pipelines.examples.flights.source import load_flights
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.replay import replay
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.windowing import (
     AfterCount,
     AfterWatermark,
     Count,
@@ -45,9 +45,9 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.functions.keyed_process import TimeDomain
-from windowing.state import ValueStateDescriptor
-from windowing.time import to_millis
+from tidegate.windowing.functions.keyed_process import TimeDomain
+from tidegate.windowing.state import ValueStateDescriptor
+from tidegate.windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
 

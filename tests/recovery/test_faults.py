@@ -15,21 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import cli, stream
-from pipelines.errors import OTHER, REFUSED, Refused, TidegateError
-from pipelines.lease import LeaseRow
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import read_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.savepoint import create_savepoint
-from pipelines.storage import active_files, read_table
-from pipelines.stream import Stream
-from pipelines.tables import state
-from pipelines.tables.pipeline_tables import ALL
 from tests.lake import Lake
 from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import Batches, NoSpark, standing_in
+from tidegate.pipelines import cli
+from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
+from tidegate.pipelines.run import stream
+from tidegate.pipelines.run.lease import LeaseRow
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.storage import active_files, read_table
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.pipeline_tables import ALL
 
 pytestmark = pytest.mark.recovery
 

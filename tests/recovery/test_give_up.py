@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.epoch import publish as publish_step
-from pipelines.errors import Refused
-from pipelines.lease import Lease
-from pipelines.snapshots import commit as commit_step
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.line import come_back_whole
-from pipelines.snapshots.manifest import Manifest
-from pipelines.snapshots.recovery import recover
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retention import Retention, vacuum
-from pipelines.snapshots.savepoint import create_savepoint
-from pipelines.storage import active_files
-from pipelines.tables.compaction import compact
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots import commit as commit_step
+from tidegate.pipelines.snapshots import publish as publish_step
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.line import come_back_whole
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.recovery
 
@@ -146,7 +146,7 @@ def test_what_is_given_up_is_rolled_forward_after_a_crash(by_hand: ByHand, monke
     compact(by_hand.tables, "results")
     rot(by_hand, "results")
     with monkeypatch.context() as killed:
-        killed.setattr("pipelines.snapshots.restore.publish", _die)
+        killed.setattr("tidegate.pipelines.snapshots.restore.publish", _die)
         with pytest.raises(KeyboardInterrupt):
             back_to(by_hand, "2", [])
     hours(by_hand, 10, 11)
@@ -198,7 +198,7 @@ def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeyp
     hours(by_hand, 12)
     real = list_snapshots
     monkeypatch.setattr(
-        "pipelines.snapshots.line.list_snapshots",
+        "tidegate.pipelines.snapshots.line.list_snapshots",
         lambda tables: [entry for entry in real(tables) if entry.manifest["epoch"] != 2],
     )
     with pytest.raises(Refused, match=r"epoch 1 can be restored without a loss"):

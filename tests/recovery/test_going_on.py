@@ -16,17 +16,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pipelines import Pipeline
-from pipelines.errors import Refused
-from pipelines.lease import Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import vacuum
-from pipelines.snapshots.savepoint import create_savepoint
-from pipelines.storage import read_table
-from pipelines.tables.pipeline_tables import ALL
 from tests.lake import DAY0, Lake
 from tests.recovery.arrivals import (
     PIPELINE,
@@ -41,7 +30,18 @@ from tests.recovery.arrivals import (
     run,
 )
 from tests.recovery.without_spark import NoSpark
-from windowing import Max, Windows
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.windowing import Max, Windows
 
 pytestmark = pytest.mark.recovery
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.snapshots.retained import Retention
-from pipelines.tables.table_log import TableLog
-from pipelines.upkeep import Upkeep
 from tests.recovery.growth import Cost, growth, run_epochs
+from tidegate.pipelines.run.upkeep import Upkeep
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.tables.table_log import TableLog
 
 BOUND = 1.1
 
@@ -38,5 +38,5 @@ def test_it_shows_where_checkpoints_keep_their_tombstones(tmp_path: Path, monkey
 
 
 def test_it_shows_where_no_snapshot_ever_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.upkeep.is_worthwhile", lambda *arguments: False)
+    monkeypatch.setattr("tidegate.pipelines.run.upkeep.is_worthwhile", lambda *arguments: False)
     assert "files" in grown(run_epochs(tmp_path, 90, kept_up()))

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import Pipeline
-from pipelines.snapshots.waiting import partitions
 from tests.lake import DAY0, Clock, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, run
 from tests.recovery.steps import STEPS
 from tests.recovery.test_equality import IDLENESS, commits_come_hourly
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
-from windowing.time import to_millis
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.snapshots.waiting import partitions
+from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from pipelines import Pipeline
-from pipelines.lease import read_lease
 from tests.lake import Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import copy_of, differences, outcome, source_of
@@ -22,6 +20,8 @@ from tests.recovery.days import PIPELINE, published
 from tests.recovery.steps import STEPS
 from tests.recovery.test_crashes import run
 from tests.recovery.without_spark import NoSpark
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.run.lease import read_lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,19 +14,19 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from pipelines.epoch import publish as publish_step
-from pipelines.errors import Refused
-from pipelines.lease import Lease
-from pipelines.snapshots import commit as snapshot_step
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.storage import path_of
-from pipelines.tables import state
-from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, Runs, copy_of, differences, rows_of, run
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots import commit as snapshot_step
+from tidegate.pipelines.snapshots import publish as publish_step
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.storage import path_of
+from tidegate.pipelines.tables import state
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

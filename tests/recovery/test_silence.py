@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines import Pipeline
-from pipelines.replay import replay
-from pipelines.snapshots.manifest import Manifest
-from pipelines.snapshots.waiting import open_windows, partitions
-from pipelines.stream import Stream
 from tests.lake import DAY0, Clock, Lake, at, hourly_pipeline
 from tests.recovery.test_equality import commits_come_hourly
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import (
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.replay import replay
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.waiting import open_windows, partitions
+from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,
     Sum,
@@ -26,7 +26,7 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.time import to_millis
+from tidegate.windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
 

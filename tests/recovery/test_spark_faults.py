@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.errors import OTHER, Refused, TidegateError
-from pipelines.snapshots.head import read_snapshot
-from pipelines.tables import state
 from tests.lake import Lake, at, hourly_pipeline
 from tests.recovery import arrivals
 from tests.recovery.arrivals import copy_of, differences, outcome, source_of
 from tests.recovery.fatal import Fatal
 from tests.recovery.test_faults import assert_sound, rot
 from tests.recovery.without_spark import NoSpark
-from windowing import TumblingEventTimeWindows, Windows
+from tidegate.pipelines.errors import OTHER, Refused, TidegateError
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.tables import state
+from tidegate.windowing import TumblingEventTimeWindows, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

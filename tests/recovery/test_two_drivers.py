@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, TidegateError
-from pipelines.lease import TIME_TO_LIVE, Lease
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, differences, outcome, rows_of, run, source_of
 from tests.recovery.without_spark import NoSpark
+from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, TidegateError
+from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.recovery
 

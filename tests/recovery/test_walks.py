@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from expectations.pinned import pin
-from pipelines.errors import Refused
-from pipelines.snapshots import line, recovery
-from pipelines.snapshots.losses import Losses
 from tests.expectations.broken import broken_by_rules
 from tests.recovery.walks import Walk
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots import line, recovery
+from tidegate.pipelines.snapshots.losses import Losses
 
 pytestmark = pytest.mark.recovery
 

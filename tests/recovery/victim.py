@@ -12,12 +12,12 @@ import sys
 import threading
 from pathlib import Path
 
-from pipelines.backfill import backfill
-from pipelines.driver import drive
-from pipelines.stream import Stream
 from tests.conftest import SPARK_SETTINGS
 from tests.lake import Clock, Lake
 from tests.recovery import arrivals, days
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.stream import Stream
 
 
 def main(folder: str, run: str, step: str, epoch: int, delay: int, clock: int) -> None:

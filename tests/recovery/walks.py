@@ -16,27 +16,27 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.epoch.commit import commit
-from pipelines.epoch.publish import publish_table
-from pipelines.errors import Refused
-from pipelines.lease import Lease
-from pipelines.snapshots import line
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from pipelines.snapshots.manifest import Position
-from pipelines.snapshots.prune import prune
-from pipelines.snapshots.recovery import recover
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retention import Retention, vacuum
-from pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, list_savepoints
-from pipelines.tables.compaction import compact
-from pipelines.tables.damaged_log import set_aside_damaged
-from pipelines.tables.pipeline_tables import ALL, PUBLISHED
 from tests.lake import DAY0, conserved
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, HandPlan, Row
 from tests.recovery.steps import STEPS
-from windowing.time import to_millis
+from tidegate.pipelines.epoch.commit import commit
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots import line
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.publish import publish_table
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_savepoint, list_savepoints
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.tables.damaged_log import set_aside_damaged
+from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
+from tidegate.windowing.time import to_millis
 
 GAP = timedelta(minutes=30)
 NOW = 1_800_000_000_000

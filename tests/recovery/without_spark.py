@@ -21,28 +21,29 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from pipelines import Pipeline, replay, stream
-from pipelines.binding import BoundPipeline, bind
-from pipelines.epoch import operate as operate_step
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
-from pipelines.epoch.plan_commits import _position
-from pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
-from pipelines.epoch.shard import ShardOutcome, run_shard
-from pipelines.retyped import with_renamed
-from pipelines.shards import cut_shards
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Position
-from pipelines.sources.columns import OK, ONLY_PARTITION, ROW, STATUS
-from pipelines.sources.frames import SourceFrames
-from pipelines.sources.log import SourceLog
-from pipelines.sources.source import Source
-from pipelines.spark_checkpoint import seed_checkpoint
-from pipelines.storage import Warehouse, arrow_schema
-from pipelines.stream import Stream
-from pipelines.tables.pipeline_tables import PipelineTables
-from pipelines.testing.rows import event_millis, events_table, status
-from windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.binding import BoundPipeline, bind
+from tidegate.pipelines.definition.event_columns import OK, ONLY_PARTITION, ROW, STATUS
+from tidegate.pipelines.definition.retyped import with_renamed
+from tidegate.pipelines.epoch import operate as operate_step
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.plan_commits import _position
+from tidegate.pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
+from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.run import replay, stream
+from tidegate.pipelines.run.spark_checkpoint import seed_checkpoint
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.frames import SourceFrames
+from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.storage import Warehouse, arrow_schema
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.testing.rows import event_millis, events_table, status
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 class NoSpark:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 import pytest
 
-from pipelines import DeltaSource
-from pipelines.epoch.plan_interval import plan_interval
-from pipelines.errors import LeaseHeld, Refused
-from pipelines.lease import Lease
-from pipelines.snapshots.manifest import Interval
-from pipelines.sources.source import Source
 from tests.flights_oracle import assert_equal
 from tests.lake import DAY0, Lake, assert_same_windows, at, conserved, hourly_pipeline, session_pipeline
 from tests.session_oracle import sessions
-from windowing import Count, TumblingEventTimeWindows, Windows, WindowStagger
+from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.epoch.plan_interval import plan_interval
+from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.sources.source import Source
+from tidegate.windowing import Count, TumblingEventTimeWindows, Windows, WindowStagger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pipelines import DeltaSource
-from pipelines.errors import REFUSED, USAGE, Refused, TidegateError
 from tests.lake import DAY0, Lake, at, hourly_pipeline
-from windowing.errors import IllegalArgument
+from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.errors import REFUSED, USAGE, Refused, TidegateError
+from tidegate.windowing.errors import IllegalArgument
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

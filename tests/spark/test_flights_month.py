@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from benchmarks.quality import quality_run
-from pipelines import Pipeline
-from pipelines.config import FILE_NAME
-from pipelines.flights.duty import aircraft_duty
-from pipelines.flights.hours import airport_hours
-from pipelines.flights.source import SCHEMA, load_flights, read_flights
 from tests import flights_oracle
 from tests.lake import Lake, assert_same_windows, conserved
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.config import FILE_NAME
+from tidegate.pipelines.examples.flights.duty import aircraft_duty
+from tidegate.pipelines.examples.flights.hours import airport_hours
+from tidegate.pipelines.examples.flights.source import SCHEMA, load_flights, read_flights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

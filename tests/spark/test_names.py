@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipelines import DeltaSource, Pipeline
-from pipelines.errors import Refused
-from pipelines.sources.frames import SourceFrames
 from tests.lake import EVENTS, Lake, at
 from tests.named_files import add_file
-from windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
-from windowing.time import to_millis
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.frames import SourceFrames
+from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from pipelines.epoch.operate import operate
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.epoch.operate import operate
 
 if TYPE_CHECKING:
     from pathlib import Path

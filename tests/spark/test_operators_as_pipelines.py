@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pipelines import DeltaSource, Pipeline
-from pipelines.pipeline import Input
-from pipelines.snapshots.head import list_snapshots, read_snapshot
-from pipelines.snapshots.restore import restore
 from tests.lake import DAY0, Lake, conserved
-from windowing import (
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.windowing import (
     CoProcess,
     IntervalJoin,
     KeyedCoProcessFunction,
@@ -27,14 +27,19 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.evictors import Evictor
-from windowing.keys import KeySchema
-from windowing.panes import PanePolicy
-from windowing.state import ListStateDescriptor, MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
-from windowing.testing import co_process_harness, interval_join_harness, keyed_process_harness, window_harness
-from windowing.time import MAX_TIMESTAMP, to_millis
-from windowing.triggers import Trigger, TriggerResult
-from windowing.watermarks import WatermarkGenerator
+from tidegate.windowing.evictors import Evictor
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from tidegate.windowing.testing import co_process_harness, interval_join_harness, keyed_process_harness, window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
+from tidegate.windowing.triggers import Trigger, TriggerResult
+from tidegate.windowing.watermarks import WatermarkGenerator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

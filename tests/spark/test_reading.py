@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import WriterProperties, write_deltalake
 
-from pipelines import DeltaSource, Pipeline
-from pipelines.epoch import operate
-from pipelines.sources.source import Source
 from tests.lake import DAY0, Lake, assert_same_windows
-from windowing import (
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.epoch import operate
+from tidegate.pipelines.sources.source import Source
+from tidegate.windowing import (
     CollectList,
     Count,
     EventTimeSessionWindows,

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines import Pipeline
-from pipelines.flights.duty import aircraft_duty
-from pipelines.flights.hours import airport_hours
-from pipelines.flights.source import load_flights
-from pipelines.reopen.run import reopen
-from pipelines.reopen.selection import Selection
-from pipelines.snapshots.manifest import Manifest
 from tests.lake import DAY0, Lake, at, conserved, hourly_pipeline, session_pipeline, windows_of
-from windowing import Count, SlidingEventTimeWindows, Sum, WatermarkStrategy, Windows
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.examples.flights.duty import aircraft_duty
+from tidegate.pipelines.examples.flights.hours import airport_hours
+from tidegate.pipelines.examples.flights.source import load_flights
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.run import reopen
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, WatermarkStrategy, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

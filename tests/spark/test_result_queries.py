@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pipelines.epoch.publish import publish
-from pipelines.snapshots.restore import restore
-from pipelines.tables import results
-from pipelines.tables.epochs import SCHEMA as EPOCHS
-from pipelines.tables.queries import ResultQueries
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
-from windowing.time import to_millis
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.epochs import SCHEMA as EPOCHS
+from tidegate.pipelines.tables.queries import ResultQueries
+from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
+from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

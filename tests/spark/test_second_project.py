@@ -19,8 +19,8 @@ PIPELINE = '''"""Clicks per user, by the hour."""
 
 from datetime import timedelta
 
-from pipelines import DeltaSource, Pipeline
-from windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
 
 clicks = Pipeline(
     name="clicks",
@@ -44,7 +44,7 @@ start = 2024-03-01
 
 DAG = """from pathlib import Path
 
-from pipelines.airflow import project_dags
+from tidegate.pipelines.airflow import project_dags
 
 globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 """
@@ -63,7 +63,7 @@ def project(tmp_path: Path) -> Path:
 
 def tidegate(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *arguments],
+        [sys.executable, "-m", "tidegate.pipelines.cli", *arguments],
         cwd=project,
         capture_output=True,
         text=True,

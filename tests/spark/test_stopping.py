@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipelines.backfill import backfill
-from pipelines.errors import Stopped
-from pipelines.intervals import cut, parse_slice
-from pipelines.lease import read_lease, request_stop
-from pipelines.snapshots.manifest import Manifest
-from pipelines.stream import Stream
 from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
 from tests.pipelines.cli.project import CODE, TOML
+from tidegate.pipelines.errors import Stopped
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.intervals import cut, parse_slice
+from tidegate.pipelines.run.lease import read_lease, request_stop
+from tidegate.pipelines.run.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_l
     source.append(("ann", at("08:00"), 8), ("ann", at("10:00"), 10))
     (project / "tidegate.toml").write_text(TOML)
     (project / "of_the_project.py").write_text(CODE)
-    command = [sys.executable, "-m", "pipelines.cli", "stream", "sessions", "--interval", "1s"]
+    command = [sys.executable, "-m", "tidegate.pipelines.cli", "stream", "sessions", "--interval", "1s"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(project)])}
     with subprocess.Popen(
         command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -11,9 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import Manifest
-from pipelines.stream import Stream
 from tests.lake import (
     DAY0,
     EVENTS,
@@ -25,7 +22,10 @@ from tests.lake import (
     session_pipeline,
     windows_of,
 )
-from windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.stream import Stream
+from tidegate.windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ SECRET = "hush=with space"
 
 FAILING = """
 from tests.lake import session_pipeline
-from windowing import EventTimeSessionWindows, ProcessWindowFunction, Windows
+from tidegate.windowing import EventTimeSessionWindows, ProcessWindowFunction, Windows
 from datetime import timedelta
 import pyarrow as pa
 
@@ -52,7 +52,14 @@ class Command:
     seen: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        words = [sys.executable, "-m", "pipelines.cli", *self.arguments, "--config", str(self.folder / "tidegate.toml")]
+        words = [
+            sys.executable,
+            "-m",
+            "tidegate.pipelines.cli",
+            *self.arguments,
+            "--config",
+            str(self.folder / "tidegate.toml"),
+        ]
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             words,

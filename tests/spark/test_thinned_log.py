@@ -7,14 +7,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.lease import Lease
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import vacuum
-from pipelines.tables.pipeline_tables import ALL
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
-from windowing.time import to_millis
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.windowing.time import to_millis
 
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 

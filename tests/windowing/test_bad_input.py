@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.windowing.naming import named
-from windowing import (
+from tidegate.windowing import (
     AfterProcessingTime,
     Aggregate,
     ContinuousEventTimeTrigger,
@@ -31,13 +31,23 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.assigners import DynamicEventTimeSessionWindows, DynamicProcessingTimeSessionWindows, WindowAssigner
-from windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation, WindowingError
-from windowing.functions import AggregateFunction, KeyedProcessFunction, ReduceElements
-from windowing.keys import KeyGroupRange, KeySchema, key_group_range
-from windowing.state import StateTtlConfig, ValueStateDescriptor
-from windowing.testing import window_harness
-from windowing.timers import InternalTimerService, KeyContext, Timer, TimersSnapshot
+from tidegate.windowing.assigners import (
+    DynamicEventTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+    WindowAssigner,
+)
+from tidegate.windowing.errors import (
+    IllegalArgument,
+    IllegalState,
+    MissingTimestamp,
+    UnsupportedOperation,
+    WindowingError,
+)
+from tidegate.windowing.functions import AggregateFunction, KeyedProcessFunction, ReduceElements
+from tidegate.windowing.keys import KeyGroupRange, KeySchema, key_group_range
+from tidegate.windowing.state import StateTtlConfig, ValueStateDescriptor
+from tidegate.windowing.testing import window_harness
+from tidegate.windowing.timers import InternalTimerService, KeyContext, Timer, TimersSnapshot
 
 
 def plus(a: int, b: int) -> int:

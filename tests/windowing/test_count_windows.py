@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from windowing import Count, GlobalWindows, Sum, Windows, count_windows
-from windowing.errors import IllegalArgument
-from windowing.functions import ReduceElements
-from windowing.testing import window_harness
+from tidegate.windowing import Count, GlobalWindows, Sum, Windows, count_windows
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions import ReduceElements
+from tidegate.windowing.testing import window_harness
 
 
 def results(windows: Windows, elements: Sequence[tuple[str, int]], restoring: bool = False) -> list[tuple[str, Any]]:

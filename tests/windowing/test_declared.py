@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windowing.declared import declared_array
-from windowing.errors import IllegalArgument
+from tidegate.windowing.declared import declared_array
+from tidegate.windowing.errors import IllegalArgument
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 NOON_MILLIS = 1_714_564_800_000

@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 
-import windowing
+from tidegate import windowing
 
 MODULES = [
     module.name

@@ -1,16 +1,16 @@
 """Aggregates: the result columns of a window."""
 
-from windowing.aggregates.bound import Aggregate, AggregateColumns
-from windowing.aggregates.by_time import First, Last
-from windowing.aggregates.by_value import MaxBy, MinBy
-from windowing.aggregates.collect import CollectList, CollectSet
-from windowing.aggregates.count import Count, CountIf
-from windowing.aggregates.extremes import Max, Min
-from windowing.aggregates.sketches import ApproxCountDistinct, ApproxQuantile
-from windowing.aggregates.spread import StandardDeviation, Variance
-from windowing.aggregates.sums import Mean, Sum
-from windowing.aggregates.truth import AllTrue, AnyTrue
-from windowing.aggregates.vectorised import Groups, VectorisedAggregate
+from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
+from tidegate.windowing.aggregates.by_time import First, Last
+from tidegate.windowing.aggregates.by_value import MaxBy, MinBy
+from tidegate.windowing.aggregates.collect import CollectList, CollectSet
+from tidegate.windowing.aggregates.count import Count, CountIf
+from tidegate.windowing.aggregates.extremes import Max, Min
+from tidegate.windowing.aggregates.sketches import ApproxCountDistinct, ApproxQuantile
+from tidegate.windowing.aggregates.spread import StandardDeviation, Variance
+from tidegate.windowing.aggregates.sums import Mean, Sum
+from tidegate.windowing.aggregates.truth import AllTrue, AnyTrue
+from tidegate.windowing.aggregates.vectorised import Groups, VectorisedAggregate
 
 __all__ = [
     "Aggregate",

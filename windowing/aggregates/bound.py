@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.errors import IllegalArgument
-from windowing.functions.aggregate import AggregateFunction
-from windowing.functions.timed import TimedAggregateFunction
-from windowing.time import Millis
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.time import Millis
 
 
 class Aggregate(ABC):

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.bound import Aggregate, column_type
-from windowing.aggregates.extremes import first_rows
-from windowing.aggregates.order import order_key
-from windowing.aggregates.ranks import ranks
-from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.functions.aggregate import AggregateFunction
-from windowing.functions.timed import TimedAggregateFunction
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.aggregates.bound import Aggregate, column_type
+from tidegate.windowing.aggregates.extremes import first_rows
+from tidegate.windowing.aggregates.order import order_key
+from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True, slots=True)

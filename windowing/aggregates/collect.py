@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.bound import Aggregate
-from windowing.aggregates.by_time import comparable
-from windowing.aggregates.order import order_key
-from windowing.aggregates.ranks import ranks
-from windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
-from windowing.errors import MissingTimestamp
-from windowing.functions.aggregate import AggregateFunction
-from windowing.functions.timed import TimedAggregateFunction
-from windowing.time import Millis
+from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.by_time import comparable
+from tidegate.windowing.aggregates.order import order_key
+from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.errors import MissingTimestamp
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)

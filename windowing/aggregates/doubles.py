@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.vectorised import Groups
+from tidegate.windowing.aggregates.vectorised import Groups
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
 

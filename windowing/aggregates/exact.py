@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Groups, Int64s
-from windowing.keys import DECIMALS
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.aggregates.vectorised import Groups, Int64s
+from tidegate.windowing.keys import DECIMALS
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _WRAP = 2**64
 _LIMB = np.int64(32)

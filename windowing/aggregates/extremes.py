@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.bound import Aggregate, column_type
-from windowing.aggregates.order import order_key
-from windowing.aggregates.ranks import ranks
-from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
-from windowing.errors import IllegalArgument
-from windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.aggregates.bound import Aggregate, column_type
+from tidegate.windowing.aggregates.order import order_key
+from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
 @dataclass(frozen=True, slots=True)

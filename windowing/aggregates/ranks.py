@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.aggregates.vectorised import Int64s
 
 _LOWEST = np.iinfo(np.int64).min
 

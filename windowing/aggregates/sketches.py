@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.bound import Aggregate
-from windowing.aggregates.by_time import comparable
-from windowing.aggregates.doubles import doubles_of
-from windowing.aggregates.sums import numeric
-from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
-from windowing.errors import IllegalArgument, UnsupportedOperation
-from windowing.functions.aggregate import AggregateFunction
-from windowing.keys import DECIMALS
+from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.by_time import comparable
+from tidegate.windowing.aggregates.doubles import doubles_of
+from tidegate.windowing.aggregates.sums import numeric
+from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.keys import DECIMALS
 
 
 @dataclass(frozen=True, slots=True)

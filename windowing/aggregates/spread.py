@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.bound import Aggregate
-from windowing.aggregates.doubles import Total, added, doubles_of, rest_of, two_sum
-from windowing.aggregates.sums import numeric
-from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
-from windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.aggregates.bound import Aggregate
+from tidegate.windowing.aggregates.doubles import Total, added, doubles_of, rest_of, two_sum
+from tidegate.windowing.aggregates.sums import numeric
+from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
+from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.bound import Aggregate, column_type
-from windowing.aggregates.doubles import Total, added, doubles_of, rest_of, sums
-from windowing.aggregates.exact import checked_decimal, checked_int64, sum_decimals, sum_int64, unwrapped, wrapped
-from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
-from windowing.errors import IllegalArgument
-from windowing.functions.aggregate import AggregateFunction
-from windowing.keys import DECIMALS
+from tidegate.windowing.aggregates.bound import Aggregate, column_type
+from tidegate.windowing.aggregates.doubles import Total, added, doubles_of, rest_of, sums
+from tidegate.windowing.aggregates.exact import (
+    checked_decimal,
+    checked_int64,
+    sum_decimals,
+    sum_int64,
+    unwrapped,
+    wrapped,
+)
+from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.keys import DECIMALS
 
 _MAX_PRECISION = 38
 
@@ -25,7 +32,7 @@ _MAX_PRECISION = 38
 class Sum(Aggregate):
     """Sum of a column. Result: int64 of integers, double of floats, a wider decimal of decimals.
 
-    Integers and decimals are exact, doubles keep what rounding leaves (`windowing.aggregates.doubles`).
+    Integers and decimals are exact, doubles keep what rounding leaves (`tidegate.windowing.aggregates.doubles`).
 
     Raises:
         OverflowError: a result leaves int64, or a decimal one its 38 digits; sums on the way to it may, and it

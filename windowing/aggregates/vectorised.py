@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.aggregate import AggregateFunction
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

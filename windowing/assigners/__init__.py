@@ -1,29 +1,29 @@
 """Assigners: which windows an element belongs to."""
 
-from windowing.assigners.base import AssignerContext, MergingWindowAssigner, WindowAssigner
-from windowing.assigners.calendar import (
+from tidegate.windowing.assigners.base import AssignerContext, MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.assigners.calendar import (
     Calendar,
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
     CalendarUnit,
 )
-from windowing.assigners.gap_column import GapColumn
-from windowing.assigners.globals import GlobalWindows
-from windowing.assigners.ingestion import (
+from tidegate.windowing.assigners.gap_column import GapColumn
+from tidegate.windowing.assigners.globals import GlobalWindows
+from tidegate.windowing.assigners.ingestion import (
     DynamicIngestionTimeSessionWindows,
     IngestionTimeSessionWindows,
     SlidingIngestionTimeWindows,
     TumblingIngestionTimeWindows,
 )
-from windowing.assigners.session import (
+from tidegate.windowing.assigners.session import (
     DynamicEventTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
     EventTimeSessionWindows,
     ProcessingTimeSessionWindows,
 )
-from windowing.assigners.sliding import SlidingEventTimeWindows, SlidingProcessingTimeWindows
-from windowing.assigners.stagger import WindowStagger
-from windowing.assigners.tumbling import TumblingEventTimeWindows, TumblingProcessingTimeWindows
+from tidegate.windowing.assigners.sliding import SlidingEventTimeWindows, SlidingProcessingTimeWindows
+from tidegate.windowing.assigners.stagger import WindowStagger
+from tidegate.windowing.assigners.tumbling import TumblingEventTimeWindows, TumblingProcessingTimeWindows
 
 __all__ = [
     "AssignerContext",

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from windowing.time import Millis
-from windowing.triggers.base import Trigger
-from windowing.windows import Merge, TimeWindow, Window, merge_time_windows
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.base import Trigger
+from tidegate.windowing.windows import Merge, TimeWindow, Window, merge_time_windows
 
 
 class AssignerContext(Protocol):

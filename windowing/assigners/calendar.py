@@ -4,8 +4,8 @@ A window runs from local midnight to local midnight, so a day has 23 or 25 hours
 change. Where midnight does not exist the day begins with its first instant, where it happens twice
 with the first of the two.
 
->>> from windowing.assigners import CalendarEventTimeWindows
->>> from windowing.time import show_millis, to_millis
+>>> from tidegate.windowing.assigners import CalendarEventTimeWindows
+>>> from tidegate.windowing.time import show_millis, to_millis
 >>> from datetime import datetime, timezone
 >>> noon = to_millis(datetime(2024, 3, 31, 12, tzinfo=timezone.utc))
 >>> day = CalendarEventTimeWindows.days("Europe/Berlin").assign_windows(None, noon, None)[0]
@@ -23,11 +23,11 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from windowing.assigners.base import AssignerContext, WindowAssigner
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.time import Millis, from_millis, to_millis
-from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
-from windowing.windows import TimeWindow
+from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.time import Millis, from_millis, to_millis
+from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.windows import TimeWindow
 
 
 class CalendarUnit(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.time import Millis
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class GapColumn:
     Unlike a function of one's own it is a value, can be read by a plan, and works on arrays.
 
     Example:
-        >>> from windowing.assigners import EventTimeSessionWindows
+        >>> from tidegate.windowing.assigners import EventTimeSessionWindows
         >>> assigner = EventTimeSessionWindows.with_dynamic_gap(GapColumn("patience"))
         >>> [tuple(window) for window in assigner.assign_windows({"patience": 30}, 5, None)]
         [(5, 35)]

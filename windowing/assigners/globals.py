@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.assigners.base import AssignerContext, WindowAssigner
-from windowing.time import Millis
-from windowing.triggers import EndOfStreamTrigger, NeverTrigger, Trigger
-from windowing.windows import GLOBAL_WINDOW, GlobalWindow
+from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import EndOfStreamTrigger, NeverTrigger, Trigger
+from tidegate.windowing.windows import GLOBAL_WINDOW, GlobalWindow
 
 _ONE = (GLOBAL_WINDOW,)
 

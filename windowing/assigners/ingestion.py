@@ -5,9 +5,9 @@ a stream and in every replay of it. So ingestion time and processing time are on
 are names for the same assigners (docs/decisions/0011-ingestion-time.md).
 """
 
-from windowing.assigners.session import DynamicProcessingTimeSessionWindows, ProcessingTimeSessionWindows
-from windowing.assigners.sliding import SlidingProcessingTimeWindows
-from windowing.assigners.tumbling import TumblingProcessingTimeWindows
+from tidegate.windowing.assigners.session import DynamicProcessingTimeSessionWindows, ProcessingTimeSessionWindows
+from tidegate.windowing.assigners.sliding import SlidingProcessingTimeWindows
+from tidegate.windowing.assigners.tumbling import TumblingProcessingTimeWindows
 
 TumblingIngestionTimeWindows = TumblingProcessingTimeWindows
 SlidingIngestionTimeWindows = SlidingProcessingTimeWindows

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.assigners.base import AssignerContext, MergingWindowAssigner
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.time import Duration, Millis, positive_millis
-from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
-from windowing.windows import TimeWindow
+from tidegate.windowing.assigners.base import AssignerContext, MergingWindowAssigner
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.time import Duration, Millis, positive_millis
+from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.windows import TimeWindow
 
 GapExtractor = Callable[[Any], Millis]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.assigners.base import AssignerContext, WindowAssigner
-from windowing.assigners.tumbling import checked_size_and_offset
-from windowing.errors import MissingTimestamp
-from windowing.time import Duration, Millis, positive_millis
-from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
-from windowing.windows import TimeWindow, aligned_window
+from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+from tidegate.windowing.assigners.tumbling import checked_size_and_offset
+from tidegate.windowing.errors import MissingTimestamp
+from tidegate.windowing.time import Duration, Millis, positive_millis
+from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.windows import TimeWindow, aligned_window
 
 
 def _windows_at(time: Millis, size: Millis, slide: Millis, offset: Millis) -> Sequence[TimeWindow]:

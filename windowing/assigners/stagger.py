@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from enum import Enum
 
-from windowing.time import Millis, window_start
+from tidegate.windowing.time import Millis, window_start
 
 
 class WindowStagger(Enum):

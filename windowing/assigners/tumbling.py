@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windowing.assigners.base import AssignerContext, WindowAssigner
-from windowing.assigners.stagger import WindowStagger
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.time import Duration, Millis, millis, positive_millis
-from windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
-from windowing.windows import TimeWindow, aligned_window
+from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+from tidegate.windowing.assigners.stagger import WindowStagger
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.time import Duration, Millis, millis, positive_millis
+from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.windows import TimeWindow, aligned_window
 
 
 def checked_size_and_offset(size: Duration, offset: Duration, what: str = "size") -> tuple[Millis, Millis]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from windowing.aggregates.vectorised import Bools, Groups, Int64s
-from windowing.columnar.assignment import Assigned, Assignment
-from windowing.columnar.chains import (
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
+from tidegate.windowing.columnar.assignment import Assigned, Assignment
+from tidegate.windowing.columnar.chains import (
     BEFORE_STEP,
     ON_TIME_STEP,
     Chains,
@@ -19,12 +19,12 @@ from windowing.columnar.chains import (
     late_step,
     next_firings,
 )
-from windowing.columnar.contents import joined, take
-from windowing.columnar.elements import Elements
-from windowing.columnar.kernel import LateRows, Made, Rules, count
-from windowing.columnar.order import begins, sort_order
-from windowing.columnar.state import CodedRows, InFlight
-from windowing.columnar.timeline import Timeline
+from tidegate.windowing.columnar.contents import joined, take
+from tidegate.windowing.columnar.elements import Elements
+from tidegate.windowing.columnar.kernel import LateRows, Made, Rules, count
+from tidegate.windowing.columnar.order import begins, sort_order
+from tidegate.windowing.columnar.state import CodedRows, InFlight
+from tidegate.windowing.columnar.timeline import Timeline
 
 
 class AlignedKernel:

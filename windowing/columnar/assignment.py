@@ -7,15 +7,15 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.assigners import (
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.assigners import (
     Calendar,
     CalendarEventTimeWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from windowing.assigners.stagger import WindowStagger
+from tidegate.windowing.assigners.stagger import WindowStagger
 
 _DAY = 86_400_000
 

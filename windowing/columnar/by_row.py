@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.columnar.contents import ColumnarContents
-from windowing.columnar.elements import Elements
-from windowing.columnar.kernel import LateRows, Made
-from windowing.columnar.panes import TIMINGS, PaneRows
-from windowing.columnar.state import CodedRows, StateArrays
-from windowing.columnar.timeline import Timeline
-from windowing.operators.event_order import advance
-from windowing.operators.records import LateElement, WindowResult
-from windowing.operators.window.operator import WindowOperator
-from windowing.time import Millis
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.columnar.contents import ColumnarContents
+from tidegate.windowing.columnar.elements import Elements
+from tidegate.windowing.columnar.kernel import LateRows, Made
+from tidegate.windowing.columnar.panes import TIMINGS, PaneRows
+from tidegate.windowing.columnar.state import CodedRows, StateArrays
+from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.operators.event_order import advance
+from tidegate.windowing.operators.records import LateElement, WindowResult
+from tidegate.windowing.operators.window.operator import WindowOperator
+from tidegate.windowing.time import Millis
+from tidegate.windowing.windows import TimeWindow, Window
 
 _COMMIT, _TIME, _CODE, _ROW = "__commit", "__time", "__code", "__row"
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Bools, Groups, Int64s
-from windowing.columnar.contents import Contents, joined, take
-from windowing.columnar.kernel import Made, Rules, count
-from windowing.columnar.order import begins, sort_order
-from windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
-from windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
-from windowing.columnar.timeline import Timeline
-from windowing.columnar.withdrawals import emitted_panes, withdraw_earlier
-from windowing.panes import Timing
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
+from tidegate.windowing.columnar.contents import Contents, joined, take
+from tidegate.windowing.columnar.kernel import Made, Rules, count
+from tidegate.windowing.columnar.order import begins, sort_order
+from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
+from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
+from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.columnar.withdrawals import emitted_panes, withdraw_earlier
+from tidegate.windowing.panes import Timing
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 BEFORE_STEP, ON_TIME_STEP = 0, 1
 """What a window held when it fired before the epoch; what it takes in time. Late steps come last.

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windowing.aggregates.vectorised import Bools, Groups, Int64s
-from windowing.columnar.order import begins, rearranged, running_max, shifted, sort_order
-from windowing.columnar.state import InFlight
-from windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
+from tidegate.windowing.columnar.order import begins, rearranged, running_max, shifted, sort_order
+from tidegate.windowing.columnar.state import InFlight
+from tidegate.windowing.time import MIN_TIMESTAMP
 
 IN_FLIGHT = -1
 """The commit of a window that was there before the epoch."""

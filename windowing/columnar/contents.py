@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.bound import AggregateColumns
-from windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
-from windowing.compute import Windows
+from tidegate.windowing.aggregates.bound import AggregateColumns
+from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
+from tidegate.windowing.compute import Windows
 
 Contents: TypeAlias = list[pa.Array]
 """One array of accumulators for each contents column, one value for each window."""

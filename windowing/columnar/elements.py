@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.operators.counters import Counters
-from windowing.time import Millis
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True)

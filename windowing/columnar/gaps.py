@@ -8,10 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Int64s, valid_of
-from windowing.assigners import DynamicEventTimeSessionWindows, EventTimeSessionWindows, GapColumn, WindowAssigner
-from windowing.columnar.elements import Elements
-from windowing.errors import IllegalArgument
+from tidegate.windowing.aggregates.vectorised import Int64s, valid_of
+from tidegate.windowing.assigners import (
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+    GapColumn,
+    WindowAssigner,
+)
+from tidegate.windowing.columnar.elements import Elements
+from tidegate.windowing.errors import IllegalArgument
 
 
 @dataclass(frozen=True)

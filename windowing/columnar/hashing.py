@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.keys import SPARK_SEED, KeySchema, column_hash
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.keys import SPARK_SEED, KeySchema, column_hash
 
 UInt64s = npt.NDArray[np.uint64]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.columnar.contents import ColumnarContents
-from windowing.columnar.panes import PaneRows
-from windowing.columnar.state import CodedRows, StateArrays
-from windowing.columnar.timeline import Timeline
-from windowing.operators.counters import Counters
-from windowing.panes import Accumulation
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.columnar.contents import ColumnarContents
+from tidegate.windowing.columnar.panes import PaneRows
+from tidegate.windowing.columnar.state import CodedRows, StateArrays
+from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.columnar.hashing import UInt64s, hash_keys
-from windowing.keys import KeySchema
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.columnar.hashing import UInt64s, hash_keys
+from tidegate.windowing.keys import KeySchema
 
 _LIMIT = 2**62
 

@@ -13,30 +13,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.exact import SumOutOfRange
-from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.columnar.aligned import AlignedKernel
-from windowing.columnar.assignment import assignment_of, windows_of_an_element
-from windowing.columnar.by_row import run_by_row
-from windowing.columnar.contents import ColumnarContents
-from windowing.columnar.elements import Elements, Outcome
-from windowing.columnar.gaps import gaps_of
-from windowing.columnar.kernel import Made, Rules
-from windowing.columnar.key_codes import KeyCodes, encode_keys
-from windowing.columnar.panes import PaneRows
-from windowing.columnar.plan import choose_operator, is_purging
-from windowing.columnar.resting import resting_rows
-from windowing.columnar.sessions import SessionKernel
-from windowing.columnar.state import CodedRows, InFlight, StateArrays, where
-from windowing.columnar.timeline import Timeline
-from windowing.compute import Windows
-from windowing.errors import UnsupportedOperation
-from windowing.operators.counters import Counters
-from windowing.operators.window.operator import LATE, WindowOperator
-from windowing.panes import PanePolicy
-from windowing.state.rows import StateSchema
-from windowing.time import Millis
-from windowing.triggers import ContinuousEventTimeTrigger
+from tidegate.windowing.aggregates.exact import SumOutOfRange
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.columnar.aligned import AlignedKernel
+from tidegate.windowing.columnar.assignment import assignment_of, windows_of_an_element
+from tidegate.windowing.columnar.by_row import run_by_row
+from tidegate.windowing.columnar.contents import ColumnarContents
+from tidegate.windowing.columnar.elements import Elements, Outcome
+from tidegate.windowing.columnar.gaps import gaps_of
+from tidegate.windowing.columnar.kernel import Made, Rules
+from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
+from tidegate.windowing.columnar.panes import PaneRows
+from tidegate.windowing.columnar.plan import choose_operator, is_purging
+from tidegate.windowing.columnar.resting import resting_rows
+from tidegate.windowing.columnar.sessions import SessionKernel
+from tidegate.windowing.columnar.state import CodedRows, InFlight, StateArrays, where
+from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.window.operator import LATE, WindowOperator
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
 _FURTHEST = 2**61
 """Epoch milliseconds up to which sums of times can't leave int64."""

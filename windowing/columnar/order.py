@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
 _BITS = 63
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.columnar.contents import joined, take
-from windowing.columnar.hashing import window_ids
-from windowing.columnar.key_codes import KeyCodes
-from windowing.panes import Timing
-from windowing.state.rows import emitted_type
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.columnar.contents import joined, take
+from tidegate.windowing.columnar.hashing import window_ids
+from tidegate.windowing.columnar.key_codes import KeyCodes
+from tidegate.windowing.panes import Timing
+from tidegate.windowing.state.rows import emitted_type
 
 TIMINGS = tuple(timing.value for timing in Timing)
 EARLY, ON_TIME, LATE = (TIMINGS.index(timing.value) for timing in (Timing.EARLY, Timing.ON_TIME, Timing.LATE))

@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.columnar.elements import Elements, Outcome
-from windowing.columnar.operator import ColumnarOperator, added
-from windowing.columnar.order import sort_order
-from windowing.columnar.timeline import Timeline
-from windowing.time import Millis
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.columnar.elements import Elements, Outcome
+from tidegate.windowing.columnar.operator import ColumnarOperator, added
+from tidegate.windowing.columnar.order import sort_order
+from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.time import Millis
 
 ROWS_AT_A_TIME = 4_000_000
 """Elements of one pass, once for each of their windows: what is made of one takes about 250 bytes."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windowing.aggregates.bound import AggregateColumns
-from windowing.aggregates.vectorised import VectorisedAggregate
-from windowing.assigners import DynamicEventTimeSessionWindows
-from windowing.columnar.assignment import assignment_of
-from windowing.columnar.gaps import gaps_of
-from windowing.compute import Compute, Windows
-from windowing.panes import Accumulation
-from windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
+from tidegate.windowing.aggregates.bound import AggregateColumns
+from tidegate.windowing.aggregates.vectorised import VectorisedAggregate
+from tidegate.windowing.assigners import DynamicEventTimeSessionWindows
+from tidegate.windowing.columnar.assignment import assignment_of
+from tidegate.windowing.columnar.gaps import gaps_of
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
 _LONGEST = 2**60
 

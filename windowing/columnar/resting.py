@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.vectorised import Bools
-from windowing.columnar.elements import Elements
-from windowing.columnar.kernel import Rules
-from windowing.columnar.state import is_plain, millis_of
-from windowing.columnar.timeline import Timeline
-from windowing.keys import KeySchema
+from tidegate.windowing.aggregates.vectorised import Bools
+from tidegate.windowing.columnar.elements import Elements
+from tidegate.windowing.columnar.kernel import Rules
+from tidegate.windowing.columnar.state import is_plain, millis_of
+from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.keys import KeySchema
 
 
 def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rules, timeline: Timeline) -> Bools | None:

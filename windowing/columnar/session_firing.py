@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.columnar.contents import Contents, take
-from windowing.columnar.kernel import Made, Rules, count
-from windowing.columnar.panes import LATE, ON_TIME, PaneRows
-from windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, timer_lists
-from windowing.columnar.timeline import Timeline
-from windowing.panes import Accumulation, Timing
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.columnar.contents import Contents, take
+from tidegate.windowing.columnar.kernel import Made, Rules, count
+from tidegate.windowing.columnar.panes import LATE, ON_TIME, PaneRows
+from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, timer_lists
+from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.panes import Accumulation, Timing
 
 
 @dataclass(frozen=True)

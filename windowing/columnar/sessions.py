@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windowing.aggregates.vectorised import Bools, Groups, Int64s
-from windowing.columnar.clusters import Clusters, cluster
-from windowing.columnar.contents import Contents, joined, take
-from windowing.columnar.elements import Elements
-from windowing.columnar.gaps import Gaps
-from windowing.columnar.kernel import LateRows, Made, Rules, count
-from windowing.columnar.order import begins, shifted
-from windowing.columnar.session_firing import Sessions, fire_sessions
-from windowing.columnar.state import CodedRows, InFlight
-from windowing.columnar.timeline import Timeline
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
+from tidegate.windowing.columnar.clusters import Clusters, cluster
+from tidegate.windowing.columnar.contents import Contents, joined, take
+from tidegate.windowing.columnar.elements import Elements
+from tidegate.windowing.columnar.gaps import Gaps
+from tidegate.windowing.columnar.kernel import LateRows, Made, Rules, count
+from tidegate.windowing.columnar.order import begins, shifted
+from tidegate.windowing.columnar.session_firing import Sessions, fire_sessions
+from tidegate.windowing.columnar.state import CodedRows, InFlight
+from tidegate.windowing.columnar.timeline import Timeline
 
 _SAFE = 2
 """Milliseconds after the watermark from which an element can't touch a session that has fired."""

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.columnar.contents import ColumnarContents, Contents
-from windowing.columnar.hashing import key_groups
-from windowing.columnar.key_codes import KeyCodes
-from windowing.keys import KeySchema
-from windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.columnar.contents import ColumnarContents, Contents
+from tidegate.windowing.columnar.hashing import key_groups
+from tidegate.windowing.columnar.key_codes import KeyCodes
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
 
 Int32s = npt.NDArray[np.int32]
 

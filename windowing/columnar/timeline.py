@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windowing.aggregates.vectorised import Bools, Int64s
-from windowing.errors import IllegalArgument
-from windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates.vectorised import Int64s
-from windowing.columnar.contents import take
-from windowing.columnar.kernel import Made, Rules
-from windowing.columnar.order import begins
-from windowing.columnar.panes import TIMINGS, PaneRows
-from windowing.columnar.state import InFlight
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.columnar.contents import take
+from tidegate.windowing.columnar.kernel import Made, Rules
+from tidegate.windowing.columnar.order import begins
+from tidegate.windowing.columnar.panes import TIMINGS, PaneRows
+from tidegate.windowing.columnar.state import InFlight
 
 
 def withdraw_earlier(rows: PaneRows, window_of: Int64s, states: Int64s, known: InFlight, made: Made) -> None:

@@ -1,8 +1,8 @@
 """Evictors: which elements of a window its function sees, and which stay."""
 
-from windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
-from windowing.evictors.count import CountEvictor
-from windowing.evictors.delta import DeltaEvictor
-from windowing.evictors.time import TimeEvictor
+from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
+from tidegate.windowing.evictors.count import CountEvictor
+from tidegate.windowing.evictors.delta import DeltaEvictor
+from tidegate.windowing.evictors.time import TimeEvictor
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "EvictorContext", "TimeEvictor", "TimestampedValue"]

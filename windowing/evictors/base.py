@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol
 
-from windowing.time import Millis
-from windowing.windows import Window
+from tidegate.windowing.time import Millis
+from tidegate.windowing.windows import Window
 
 
 class TimestampedValue(NamedTuple):

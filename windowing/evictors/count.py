@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windowing.errors import IllegalArgument
-from windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
-from windowing.windows import Window
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
+from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
-from windowing.windows import Window
+from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
+from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

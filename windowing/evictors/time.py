@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windowing.errors import IllegalState
-from windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
-from windowing.time import Duration, Millis, non_negative_millis
-from windowing.windows import Window
+from tidegate.windowing.errors import IllegalState
+from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
+from tidegate.windowing.time import Duration, Millis, non_negative_millis
+from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

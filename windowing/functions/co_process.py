@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from windowing.functions.keyed_process import OnTimerContext, ProcessContext
-from windowing.state.descriptors import StateDescriptor
-from windowing.time import Millis
+from tidegate.windowing.functions.keyed_process import OnTimerContext, ProcessContext
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.time import Millis
 
 
 class KeyedCoProcessFunction(ABC):

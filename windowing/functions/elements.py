@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from windowing.functions.aggregate import AggregateFunction
-from windowing.functions.process_window import ProcessWindowContext, ProcessWindowFunction
-from windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.process_window import ProcessWindowContext, ProcessWindowFunction
+from tidegate.windowing.functions.timed import TimedAggregateFunction
 
 
 @dataclass(frozen=True)

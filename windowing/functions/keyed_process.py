@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from windowing.state.descriptors import StateDescriptor
-from windowing.time import Millis
-from windowing.timers import TimerService
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timers import TimerService
 
 
 class TimeDomain(Enum):

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from windowing.state.descriptors import StateDescriptor
-from windowing.time import Millis
-from windowing.windows import Window
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.time import Millis
+from tidegate.windowing.windows import Window
 
 
 class KeyedStateStore(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from windowing.errors import UnsupportedOperation
-from windowing.functions.aggregate import AggregateFunction
-from windowing.time import Millis
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.time import Millis
 
 
 class TimedAggregateFunction(AggregateFunction):

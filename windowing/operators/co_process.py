@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.compute import CoProcess
-from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
-from windowing.operators.counters import Counters
-from windowing.operators.held import ElementTypes
-from windowing.operators.process import ProcessCore, process_schema
-from windowing.operators.records import Record
-from windowing.operators.two_inputs import LEFT, RIGHT, TwoInputs, checked_side
-from windowing.state.rows import StateRow, StateSchema
-from windowing.time import Millis
-from windowing.watermarks.snapshot import WatermarkSnapshot
+from tidegate.windowing.compute import CoProcess
+from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.held import ElementTypes
+from tidegate.windowing.operators.process import ProcessCore, process_schema
+from tidegate.windowing.operators.records import Record
+from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, TwoInputs, checked_side
+from tidegate.windowing.state.rows import StateRow, StateSchema
+from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 
 def state_schema(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windowing.panes import Timing
-from windowing.timers import InternalTimerService
+from tidegate.windowing.panes import Timing
+from tidegate.windowing.timers import InternalTimerService
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windowing.operators.protocol import KeyedOperator
-from windowing.time import Millis
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.time import Millis
 
 
 def advance(operator: KeyedOperator, watermark: Millis) -> None:

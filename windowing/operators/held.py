@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from windowing.errors import IllegalState
-from windowing.state.rows import HELD
-from windowing.time import Millis
+from tidegate.windowing.errors import IllegalState
+from tidegate.windowing.state.rows import HELD
+from tidegate.windowing.time import Millis
 
 Side: TypeAlias = str | None
 

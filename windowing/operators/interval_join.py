@@ -16,19 +16,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.compute import IntervalJoin
-from windowing.errors import IllegalState, MissingTimestamp
-from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
-from windowing.operators.counters import Counters
-from windowing.operators.process import times_by_slot
-from windowing.operators.records import ElementResult, LateElement, Record
-from windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputs, checked_side
-from windowing.operators.window import LATE
-from windowing.state.rows import BUCKET, StateRow, StateSchema
-from windowing.time import MIN_TIMESTAMP, Millis, saturating_add
-from windowing.timers import InternalTimerService, KeyContext, Slot
-from windowing.watermarks.snapshot import WatermarkSnapshot
-from windowing.windows import TimeWindow
+from tidegate.windowing.compute import IntervalJoin
+from tidegate.windowing.errors import IllegalState, MissingTimestamp
+from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.process import times_by_slot
+from tidegate.windowing.operators.records import ElementResult, LateElement, Record
+from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputs, checked_side
+from tidegate.windowing.operators.window import LATE
+from tidegate.windowing.state.rows import BUCKET, StateRow, StateSchema
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add
+from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
+from tidegate.windowing.windows import TimeWindow
 
 
 def state_schema(

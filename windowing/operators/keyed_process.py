@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.compute import KeyedProcess
-from windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
-from windowing.operators.counters import Counters
-from windowing.operators.process import ProcessCore, process_schema
-from windowing.operators.records import Record, WatermarkRecord
-from windowing.state.rows import StateRow, StateSchema
-from windowing.time import Millis
+from tidegate.windowing.compute import KeyedProcess
+from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.process import ProcessCore, process_schema
+from tidegate.windowing.operators.records import Record, WatermarkRecord
+from tidegate.windowing.state.rows import StateRow, StateSchema
+from tidegate.windowing.time import Millis
 
 
 def state_schema(process: KeyedProcess, key: KeySchema, value_type: pa.StructType | None = None) -> StateSchema:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
-from windowing.functions.keyed_process import OnTimerContext, ProcessContext, TimeDomain
-from windowing.keys import KeyGroupRange, KeySchema
-from windowing.operators.counters import Counters
-from windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
-from windowing.operators.records import ElementResult, LateElement, Record, SideOutput
-from windowing.operators.window import LATE
-from windowing.operators.window.contexts import StateStore
-from windowing.state.descriptors import Cell, StateDescriptor, without_expired
-from windowing.state.rows import KEY, StateRow, StateSchema
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
+from tidegate.windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
+from tidegate.windowing.functions.keyed_process import OnTimerContext, ProcessContext, TimeDomain
+from tidegate.windowing.keys import KeyGroupRange, KeySchema
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
+from tidegate.windowing.operators.records import ElementResult, LateElement, Record, SideOutput
+from tidegate.windowing.operators.window import LATE
+from tidegate.windowing.operators.window.contexts import StateStore
+from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
+from tidegate.windowing.state.rows import KEY, StateRow, StateSchema
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
 
 ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
 

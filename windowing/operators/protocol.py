@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from windowing.operators.counters import Counters
-from windowing.operators.records import Record
-from windowing.state.rows import StateRow
-from windowing.time import Millis
-from windowing.timers import InternalTimerService
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.records import Record
+from tidegate.windowing.state.rows import StateRow
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timers import InternalTimerService
 
 
 class KeyedOperator(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-from windowing.panes import Timing
-from windowing.time import Millis
-from windowing.windows import Window
+from tidegate.windowing.panes import Timing
+from tidegate.windowing.time import Millis
+from tidegate.windowing.windows import Window
 
 
 class WindowResult(NamedTuple):

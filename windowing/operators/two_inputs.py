@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from windowing.errors import IllegalArgument
-from windowing.operators.records import IdleRecord, Record, WatermarkRecord
-from windowing.time import Millis
-from windowing.watermarks.combined import CombinedWatermark
-from windowing.watermarks.snapshot import WatermarkSnapshot
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.operators.records import IdleRecord, Record, WatermarkRecord
+from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks.combined import CombinedWatermark
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 LEFT = "left"
 RIGHT = "right"

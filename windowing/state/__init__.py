@@ -1,6 +1,6 @@
 """Keyed state: what user code declares, and the rows in which a snapshot keeps everything."""
 
-from windowing.state.descriptors import (
+from tidegate.windowing.state.descriptors import (
     AggregatingStateDescriptor,
     ListState,
     ListStateDescriptor,
@@ -12,7 +12,7 @@ from windowing.state.descriptors import (
     ValueState,
     ValueStateDescriptor,
 )
-from windowing.state.ttl import StateTtlConfig, UpdateType
+from tidegate.windowing.state.ttl import StateTtlConfig, UpdateType
 
 __all__ = [
     "AggregatingStateDescriptor",

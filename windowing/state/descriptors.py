@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from windowing.errors import IllegalArgument
-from windowing.state.ttl import StateTtl, StateTtlConfig
-from windowing.time import Millis
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.state.ttl import StateTtl, StateTtlConfig
+from tidegate.windowing.time import Millis
 
 Cell: TypeAlias = dict[str, Any]
 Clock: TypeAlias = Callable[[], Millis]

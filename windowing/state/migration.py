@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.errors import IncompatibleSnapshot
-from windowing.state.rows import DISCARDED, FORMAT_VERSION, HELD, REST, WINDOW, StateSchema, emitted_type
+from tidegate.windowing.errors import IncompatibleSnapshot
+from tidegate.windowing.state.rows import DISCARDED, FORMAT_VERSION, HELD, REST, WINDOW, StateSchema, emitted_type
 
 Types: TypeAlias = Mapping[str, str | None]
 """Column names and Arrow types as text; None where a type is inferred from the values."""

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.declared import declared_values
-from windowing.keys import KeySchema
-from windowing.panes import EmittedPane, Timing
-from windowing.time import Millis
-from windowing.windows import GLOBAL_WINDOW, TimeWindow, Window
+from tidegate.windowing.declared import declared_values
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import EmittedPane, Timing
+from tidegate.windowing.time import Millis
+from tidegate.windowing.windows import GLOBAL_WINDOW, TimeWindow, Window
 
 FORMAT_VERSION = 1
 

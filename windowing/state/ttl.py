@@ -1,7 +1,7 @@
 """Time to live: a state that was not touched for so long, in processing time, is gone.
 
 Source: Flink's `StateTtlConfig`. Time in which nothing ran counts: the clock is the job's. A snapshot leaves out
-what has expired (`windowing.state.descriptors.without_expired`), as Flink's clean-up in full snapshots does.
+what has expired (`tidegate.windowing.state.descriptors.without_expired`), as Flink's clean-up in full snapshots does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from windowing.time import Millis, positive_millis
+from tidegate.windowing.time import Millis, positive_millis
 
 
 class UpdateType(Enum):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
-from windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
-from windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
-from windowing.operators import co_process, interval_join, keyed_process
-from windowing.operators.window import WindowOperator
-from windowing.operators.window.snapshot import state_schema
-from windowing.panes import PanePolicy
-from windowing.testing.harness import OperatorHarness, Snapshot
-from windowing.testing.watermarks import ManualClock, RecordingOutput
+from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
+from tidegate.windowing.operators import co_process, interval_join, keyed_process
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.testing.harness import OperatorHarness, Snapshot
+from tidegate.windowing.testing.watermarks import ManualClock, RecordingOutput
 
 __all__ = [
     "ManualClock",

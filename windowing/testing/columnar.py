@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
-from windowing.compute import Windows
-from windowing.errors import MissingTimestamp
-from windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
-from windowing.operators.counters import Counters
-from windowing.operators.records import LateElement, Record, WatermarkRecord, WindowResult
-from windowing.operators.window import WindowOperator
-from windowing.operators.window.snapshot import state_schema
-from windowing.panes import PanePolicy, Timing
-from windowing.state.rows import StateRow
-from windowing.testing.harness import OperatorHarness
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.timers import InternalTimerService
-from windowing.windows import TimeWindow
+from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import MissingTimestamp
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.records import LateElement, Record, WatermarkRecord, WindowResult
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import PanePolicy, Timing
+from tidegate.windowing.state.rows import StateRow
+from tidegate.windowing.testing.harness import OperatorHarness
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.timers import InternalTimerService
+from tidegate.windowing.windows import TimeWindow
 
 
 class ColumnarByElement:

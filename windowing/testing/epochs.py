@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.columnar import Elements, Outcome, Timeline
-from windowing.columnar.operator import no_late
-from windowing.compute import Windows
-from windowing.keys import KeySchema, window_identity
-from windowing.operators.event_order import advance
-from windowing.operators.records import LateElement, WindowResult
-from windowing.operators.window import WindowOperator
-from windowing.panes import PanePolicy
-from windowing.state.rows import StateSchema
-from windowing.time import Millis
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.columnar import Elements, Outcome, Timeline
+from tidegate.windowing.columnar.operator import no_late
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema, window_identity
+from tidegate.windowing.operators.event_order import advance
+from tidegate.windowing.operators.records import LateElement, WindowResult
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.time import Millis
+from tidegate.windowing.windows import TimeWindow, Window
 
 
 def row_epoch(

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.errors import IncompatibleSnapshot
-from windowing.keys import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema, key_group_range, subtask_of
-from windowing.operators.protocol import KeyedOperator
-from windowing.operators.records import (
+from tidegate.windowing.errors import IncompatibleSnapshot
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema, key_group_range, subtask_of
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.records import (
     ElementResult,
     IdleRecord,
     LateElement,
@@ -24,12 +24,12 @@ from windowing.operators.records import (
     WatermarkRecord,
     WindowResult,
 )
-from windowing.operators.two_inputs import TwoInputOperator
-from windowing.operators.window import WindowOperator
-from windowing.state.migration import StateFormat, migrated
-from windowing.state.rows import StateSchema
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.watermarks.snapshot import WatermarkSnapshot
+from tidegate.windowing.operators.two_inputs import TwoInputOperator
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.state.migration import StateFormat, migrated
+from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 _ANY_KEY = KeySchema(("key",), (pa.string(),))
 """While no element has told what a key is, and there are no rows."""
@@ -66,7 +66,7 @@ class OperatorHarness:
 
     Example:
         >>> from windowing import Count, EventTimeSessionWindows, Windows
-        >>> from windowing.testing import window_harness
+        >>> from tidegate.windowing.testing import window_harness
         >>> harness = window_harness(Windows(EventTimeSessionWindows.with_gap(10), aggregate={"n": Count()}))
         >>> harness.element("a", {}, 5)
         >>> harness.element("a", {}, 12)

@@ -1,7 +1,7 @@
 """For tests of watermark generators: an output that remembers, and a clock that moves when told.
 
->>> from windowing.testing import RecordingOutput
->>> from windowing.watermarks import BoundedOutOfOrdernessWatermarks
+>>> from tidegate.windowing.testing import RecordingOutput
+>>> from tidegate.windowing.watermarks import BoundedOutOfOrdernessWatermarks
 >>> output, generator = RecordingOutput(), BoundedOutOfOrdernessWatermarks(10)
 >>> generator.on_event("event", 100, output)
 >>> generator.on_periodic_emit(output)
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.time import Millis
+from tidegate.windowing.time import Millis
 
 
 class RecordingOutput:

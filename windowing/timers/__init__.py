@@ -1,7 +1,7 @@
 """Timers: a set per key and namespace, in event time and in processing time."""
 
-from windowing.timers.queue import Slot, TimerQueue
-from windowing.timers.service import (
+from tidegate.windowing.timers.queue import Slot, TimerQueue
+from tidegate.windowing.timers.service import (
     VOID_NAMESPACE,
     InternalTimerService,
     KeyContext,

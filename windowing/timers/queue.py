@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from windowing.time import Millis
+from tidegate.windowing.time import Millis
 
 Slot: TypeAlias = tuple[Any, Any]
 """Whose timer it is: (key, namespace)."""

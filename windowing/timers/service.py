@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from windowing.errors import IllegalArgument, IllegalState, UnsupportedOperation
-from windowing.keys import KeyGroupRange
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.timers.queue import Slot, TimerQueue
+from tidegate.windowing.errors import IllegalArgument, IllegalState, UnsupportedOperation
+from tidegate.windowing.keys import KeyGroupRange
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.timers.queue import Slot, TimerQueue
 
 VOID_NAMESPACE = ()
 """The one namespace of operators whose timers belong to the key alone."""

@@ -1,17 +1,17 @@
 """Triggers: when a window fires."""
 
-from windowing.triggers.after import AfterCount, AfterProcessingTime, AfterWatermark
-from windowing.triggers.base import OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.triggers.combinators import AfterAll, AfterAny, AfterEach, OrFinally, Repeatedly
-from windowing.triggers.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
-from windowing.triggers.count import CountTrigger
-from windowing.triggers.delta import DeltaTrigger
-from windowing.triggers.event_time import EventTimeTrigger
-from windowing.triggers.limits import EndOfStreamTrigger, NeverTrigger
-from windowing.triggers.processing_time import ProcessingTimeTrigger
-from windowing.triggers.purging import PurgingTrigger
-from windowing.triggers.terms import Term
-from windowing.triggers.timeout import ProcessingTimeoutTrigger
+from tidegate.windowing.triggers.after import AfterCount, AfterProcessingTime, AfterWatermark
+from tidegate.windowing.triggers.base import OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.combinators import AfterAll, AfterAny, AfterEach, OrFinally, Repeatedly
+from tidegate.windowing.triggers.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
+from tidegate.windowing.triggers.count import CountTrigger
+from tidegate.windowing.triggers.delta import DeltaTrigger
+from tidegate.windowing.triggers.event_time import EventTimeTrigger
+from tidegate.windowing.triggers.limits import EndOfStreamTrigger, NeverTrigger
+from tidegate.windowing.triggers.processing_time import ProcessingTimeTrigger
+from tidegate.windowing.triggers.purging import PurgingTrigger
+from tidegate.windowing.triggers.terms import Term
+from tidegate.windowing.triggers.timeout import ProcessingTimeoutTrigger
 
 __all__ = [
     "AfterAll",

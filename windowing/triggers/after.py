@@ -1,6 +1,6 @@
 """The conditions of the algebra: the end of the window, a number of elements, a delay.
 
->>> from windowing.triggers import AfterCount, AfterProcessingTime, AfterWatermark
+>>> from tidegate.windowing.triggers import AfterCount, AfterProcessingTime, AfterWatermark
 >>> AfterWatermark(early=AfterProcessingTime(60_000), late=AfterCount(1))
 AfterWatermark(early=AfterProcessingTime(delay=60000), late=AfterCount(count=1))
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from windowing.errors import IllegalArgument
-from windowing.time import Millis, positive_millis
-from windowing.triggers.terms import COUNT, DUE, FINISHED, ON_TIME, Place, Term, Wakeup, check_terms
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import Millis, positive_millis
+from tidegate.windowing.triggers.terms import COUNT, DUE, FINISHED, ON_TIME, Place, Term, Wakeup, check_terms
 
 
 @dataclass(frozen=True, slots=True)

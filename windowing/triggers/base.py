@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from windowing.errors import UnsupportedOperation
-from windowing.state.descriptors import StateDescriptor
-from windowing.time import Millis
-from windowing.windows import Window
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.time import Millis
+from tidegate.windowing.windows import Window
 
 
 class TriggerResult(Enum):

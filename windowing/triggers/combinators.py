@@ -1,6 +1,6 @@
 """How conditions combine: any, all, each in order, repeatedly, or finally.
 
->>> from windowing.triggers import AfterAny, AfterCount, AfterProcessingTime, Repeatedly
+>>> from tidegate.windowing.triggers import AfterAny, AfterCount, AfterProcessingTime, Repeatedly
 >>> Repeatedly(AfterAny.of(AfterCount(100), AfterProcessingTime(1000))) == Repeatedly(
 ...     AfterAny.of(AfterCount(100), AfterProcessingTime(1000))
 ... )
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Self, TypeAlias
 
-from windowing.errors import IllegalArgument
-from windowing.time import Millis
-from windowing.triggers.terms import FINISHED, Place, Term, Wakeup, check_terms
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.terms import FINISHED, Place, Term, Wakeup, check_terms
 
 Hook: TypeAlias = Callable[[Term, Place], bool]
 """One of a term's three hooks, with its arguments."""

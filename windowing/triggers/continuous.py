@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.errors import MissingTimestamp
-from windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
-from windowing.time import Duration, Millis, aligned_before, positive_millis
-from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.errors import MissingTimestamp
+from tidegate.windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
+from tidegate.windowing.time import Duration, Millis, aligned_before, positive_millis
+from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 # Windows that merge go on with the earliest of their next firings.
 _NEXT_FIRING = ReducingStateDescriptor("next_firing", min, pa.int64())

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.errors import IllegalArgument
-from windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
-from windowing.time import Millis
-from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 _COUNT = ReducingStateDescriptor("count", add, pa.int64())
 

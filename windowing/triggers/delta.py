@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
-from windowing.time import Millis
-from windowing.triggers.base import CONTINUE, FIRE, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.base import CONTINUE, FIRE, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

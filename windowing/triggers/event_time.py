@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.time import Millis
-from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

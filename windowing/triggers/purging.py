@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.state.descriptors import StateDescriptor
-from windowing.time import Millis
-from windowing.triggers.base import FIRE_AND_PURGE, OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.base import FIRE_AND_PURGE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from windowing.errors import IllegalArgument
-from windowing.state.descriptors import Cell, Clock, StateDescriptor, ValueState
-from windowing.time import Millis
-from windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.state.descriptors import Cell, Clock, StateDescriptor, ValueState
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 COUNT, DUE, FINISHED, ON_TIME = "count", "due", "finished", "on_time"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
-from windowing.time import Duration, Millis, positive_millis
-from windowing.triggers.base import FIRE, FIRE_AND_PURGE, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
+from tidegate.windowing.time import Duration, Millis, positive_millis
+from tidegate.windowing.triggers.base import FIRE, FIRE_AND_PURGE, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windowing.errors import IllegalArgument
-from windowing.time import MAX_TIMESTAMP, Duration, Millis, non_negative_millis, positive_millis, saturating_add
-from windowing.watermarks.snapshot import WatermarkSnapshot, millis_in, part_of
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import (
+    MAX_TIMESTAMP,
+    Duration,
+    Millis,
+    non_negative_millis,
+    positive_millis,
+    saturating_add,
+)
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, millis_in, part_of
 
 
 @dataclass(frozen=True, slots=True)

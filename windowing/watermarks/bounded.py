@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.time import MIN_TIMESTAMP, Duration, Millis, non_negative_millis
-from windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
-from windowing.watermarks.snapshot import WatermarkSnapshot, optional_millis_in
+from tidegate.windowing.time import MIN_TIMESTAMP, Duration, Millis, non_negative_millis
+from tidegate.windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, optional_millis_in
 
 
 class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from windowing.errors import IllegalArgument, IllegalState, IncompatibleSnapshot
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
+from tidegate.windowing.errors import IllegalArgument, IllegalState, IncompatibleSnapshot
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
 
 
 class PartialWatermark:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from windowing.time import Millis
-from windowing.watermarks.snapshot import WatermarkSnapshot
+from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 
 class WatermarkOutput(Protocol):

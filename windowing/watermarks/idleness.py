@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from windowing.time import Duration, Millis, positive_millis
-from windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
-from windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, optional_millis_in, part_of
+from tidegate.windowing.time import Duration, Millis, positive_millis
+from tidegate.windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, optional_millis_in, part_of
 
 Clock: TypeAlias = Callable[[], Millis]
 """Gives processing time, int64 epoch milliseconds."""

@@ -16,10 +16,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.time import MAX_TIMESTAMP, Duration, Millis, non_negative_millis, positive_millis, saturating_add
-from windowing.watermarks.bounded import watermark_behind
-from windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
-from windowing.watermarks.snapshot import WatermarkSnapshot, optional_millis_in
+from tidegate.windowing.time import (
+    MAX_TIMESTAMP,
+    Duration,
+    Millis,
+    non_negative_millis,
+    positive_millis,
+    saturating_add,
+)
+from tidegate.windowing.watermarks.bounded import watermark_behind
+from tidegate.windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, optional_millis_in
 
 
 class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):

@@ -7,10 +7,10 @@ watermark at once; a *deferred* one waits for the next periodic emit. Source: Fl
 
 from __future__ import annotations
 
-from windowing.time import Millis
-from windowing.watermarks.combined import CombinedWatermark, PartialWatermark
-from windowing.watermarks.generator import WatermarkOutput
-from windowing.watermarks.snapshot import WatermarkSnapshot
+from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks.combined import CombinedWatermark, PartialWatermark
+from tidegate.windowing.watermarks.generator import WatermarkOutput
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 
 class WatermarkOutputMultiplexer:

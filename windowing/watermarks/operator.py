@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.errors import IllegalArgument
-from windowing.operators.records import ElementResult, Record
-from windowing.time import MAX_TIMESTAMP, Millis
-from windowing.watermarks.output import WatermarkToDataOutput
-from windowing.watermarks.snapshot import WatermarkSnapshot, millis_in, optional_millis_in, part_of
-from windowing.watermarks.strategy import WatermarkStrategy
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.operators.records import ElementResult, Record
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.watermarks.output import WatermarkToDataOutput
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, millis_in, optional_millis_in, part_of
+from tidegate.windowing.watermarks.strategy import WatermarkStrategy
 
 
 class TimestampsAndWatermarksOperator:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windowing.operators.records import IdleRecord, WatermarkRecord
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
+from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
 
 
 class WatermarkToDataOutput:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windowing.time import Millis
-from windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
+from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
 
 
 class PunctuatedWatermarks(WatermarkGenerator):

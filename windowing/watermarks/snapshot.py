@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from windowing.errors import IncompatibleSnapshot
-from windowing.time import Millis
+from tidegate.windowing.errors import IncompatibleSnapshot
+from tidegate.windowing.time import Millis
 
 WatermarkSnapshot: TypeAlias = dict[str, Any]
 """Names to numbers, booleans, text, None, and lists and dicts of these."""

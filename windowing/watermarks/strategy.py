@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.time import Duration, Millis, non_negative_millis, positive_millis
-from windowing.watermarks.alignment import WatermarkAlignmentParams
-from windowing.watermarks.bounded import AscendingTimestampsWatermarks, BoundedOutOfOrdernessWatermarks, NoWatermarks
-from windowing.watermarks.generator import WatermarkGenerator
-from windowing.watermarks.idleness import Clock, WatermarksWithIdleness
-from windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.time import Duration, Millis, non_negative_millis, positive_millis
+from tidegate.windowing.watermarks.alignment import WatermarkAlignmentParams
+from tidegate.windowing.watermarks.bounded import (
+    AscendingTimestampsWatermarks,
+    BoundedOutOfOrdernessWatermarks,
+    NoWatermarks,
+)
+from tidegate.windowing.watermarks.generator import WatermarkGenerator
+from tidegate.windowing.watermarks.idleness import Clock, WatermarksWithIdleness
+from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
 
 GeneratorSupplier: TypeAlias = Callable[[], WatermarkGenerator]
 """Makes one generator for each stream or source partition."""

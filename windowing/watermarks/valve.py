@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from windowing.errors import IllegalArgument, IncompatibleSnapshot
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.watermarks.generator import WatermarkOutput
-from windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
+from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks.generator import WatermarkOutput
+from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
 
 
 class ChannelStatus(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.cli import run
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.cli import run
 
 TOML = """
 warehouse = "warehouse"

@@ -10,7 +10,7 @@ from tests.pipelines.cli.project import Project
 CODE = """
 from dataclasses import replace
 from tests.lake import session_pipeline
-from windowing import Count, Max, Sum
+from tidegate.windowing import Count, Max, Sum
 
 sessions = session_pipeline({options})
 sessions = replace(sessions, compute=replace(sessions.compute, aggregate={aggregate}){more})

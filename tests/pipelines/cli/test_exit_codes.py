@@ -14,10 +14,10 @@ import click
 import psutil
 import pytest
 
-from pipelines.cli import cli, run
-from pipelines.lease import Lease
 from tests.lake import Clock, at
 from tests.pipelines.cli.project import Project
+from tidegate.pipelines.cli import cli, run
+from tidegate.pipelines.run.lease import Lease
 
 DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
 
@@ -229,7 +229,7 @@ def test_a_folder_that_can_not_be_made_is_a_usage_error_that_names_the_setting(p
 def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.cli.screen.load_config", lambda file: 1 / 0)
+    monkeypatch.setattr("tidegate.pipelines.cli.screen.load_config", lambda file: 1 / 0)
     code, told = project.tidegate("runs", "sessions")
     assert (code, told) == (1, "tidegate: ZeroDivisionError: division by zero. --debug shows more\n")
     code, told = project.tidegate("runs", "sessions", "--debug")
@@ -255,7 +255,7 @@ def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
     def fail(*given: object) -> None:
         raise error
 
-    monkeypatch.setattr("pipelines.lease._replace", fail)
+    monkeypatch.setattr("tidegate.pipelines.run.lease._replace", fail)
     code, text = project.tidegate("vacuum", "sessions")
     assert (code, told in text, len(text.splitlines())) == (1, True, 1), text
     assert f"the lease of pipeline 'sessions' can't be taken in {project.folder}/warehouse/sessions/lease" in text
@@ -265,7 +265,7 @@ def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path:
     """As after Spark's process was killed: what crashes while Python takes itself down."""
     script = (
         "import atexit, os, signal, sys\n"
-        "from pipelines.cli import end_process\n"
+        "from tidegate.pipelines.cli import end_process\n"
         "class Native:\n"
         "    def __del__(self, kill=os.kill, process=os.getpid()): kill(process, signal.SIGSEGV)\n"
         "atexit.register(lambda: print('registered'))\n"
@@ -310,7 +310,7 @@ def test_an_extra_that_is_not_installed_is_named_with_what_installs_it(
         f"        if name.partition('.')[0] == {library!r}:\n"
         "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         "sys.meta_path.insert(0, Missing())\n"
-        "from pipelines.cli import main\n"
+        "from tidegate.pipelines.cli import main\n"
         "main(sys.argv[1:])\n"
     )
     done = subprocess.run(
@@ -363,7 +363,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_listing_snapshots_in_a_process_of_its_own_ends_with_0_in_about_a_second(project: Project) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    command = [sys.executable, "-m", "pipelines.cli", "snapshot", "list", "sessions", "--json"]
+    command = [sys.executable, "-m", "tidegate.pipelines.cli", "snapshot", "list", "sessions", "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     used = []
     for _ in range(3):

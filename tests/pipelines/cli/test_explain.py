@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pipelines import Pipeline
-from pipelines.explanation import explain
 from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
 from tests.pipelines.cli.project import Project
-from windowing import ContinuousEventTimeTrigger, CountTrigger
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.inspect.explanation import explain
+from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger
 
 
 def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> None:
@@ -127,7 +127,7 @@ def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object)
 
 def test_it_starts_no_jvm(project: Project) -> None:
     code = (
-        "import sys; from pipelines.cli import run; "
+        "import sys; from tidegate.pipelines.cli import run; "
         f"code = run(['explain', 'sessions', '--config', {str(project.folder / 'tidegate.toml')!r}]); "
         "import pyspark; sys.exit(code or int(pyspark.SparkContext._gateway is not None))"
     )

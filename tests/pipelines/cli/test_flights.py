@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.cli import run
-from pipelines.flights.source import SCHEMA
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.examples.flights.source import SCHEMA
 
 
 def test_the_source_of_the_example_is_written_and_left_as_it_is(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from pipelines.epoch.publish import publish
-from pipelines.epoch.steps import CommitStep
-from pipelines.lease import Lease
-from pipelines.snapshots.manifest import PartitionWatermark
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import HandPlan
 from tests.pipelines.cli.project import Project
-from windowing.time import MAX_TIMESTAMP, to_millis
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.manifest import PartitionWatermark
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
 
 
 def test_runs_shows_what_went_in_and_came_out_of_each_epoch(project: Project) -> None:

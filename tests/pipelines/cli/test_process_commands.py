@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import DeltaSource, Input, Pipeline
-from pipelines.explanation import explain
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.cli.project import CODE, TOML, Project
 from tests.pipelines.quiet import quiet_pipeline
-from windowing import IntervalJoin, WatermarkStrategy
-from windowing.watermarks import PunctuatedWatermarks
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.inspect.explanation import explain
+from tidegate.windowing import IntervalJoin, WatermarkStrategy
+from tidegate.windowing.watermarks import PunctuatedWatermarks
 
 
 @pytest.fixture

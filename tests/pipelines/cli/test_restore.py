@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from pipelines.cli.stream import has_left
-from pipelines.lease import Lease
-from pipelines.snapshots.head import read_snapshot
 from tests.lake import EVENTS, Clock, at
 from tests.pipelines.cli.project import Project
+from tidegate.pipelines.cli.stream import has_left
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.head import read_snapshot
 
 
 def hours(project: Project, *numbers: int) -> None:

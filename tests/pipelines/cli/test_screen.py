@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.cli.runs import lag
 from tests.lake import at
 from tests.pipelines.cli.project import Project
+from tidegate.pipelines.cli.runs import lag
 
 KEYS = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
 
@@ -49,7 +49,7 @@ def test_the_interval_of_a_backfill_has_no_lag_for_its_age_says_nothing(project:
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
     days = (at("00:00", 1), at("00:00", 2))
     planned = project.by_hand.planned((("ann", at("10:00", 1), 1),), days[1], kind="backfill", interval=days)
-    from pipelines.epoch.publish import publish
+    from tidegate.pipelines.snapshots.publish import publish
 
     publish(project.by_hand.tables, project.by_hand.committed(planned))
     _, told = project.tidegate("runs", "sessions")

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines import session
-from pipelines.driver import system_clock
-from pipelines.lease import Lease, read_lease
 from tests.lake import Lake, at
 from tests.pipelines.cli.project import Project
 from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.run.driver import system_clock
+from tidegate.pipelines.run.lease import Lease, read_lease
+from tidegate.pipelines.spark import session
 
 NOW = ("stream", "sessions", "--available-now")
 
@@ -149,7 +149,9 @@ def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_resto
         if len(slept) == 3:
             scheduled.__exit__(None, None, None)
 
-    monkeypatch.setattr("pipelines.cli.stream.time", SimpleNamespace(sleep=sleep, monotonic=lambda: float(len(slept))))
+    monkeypatch.setattr(
+        "tidegate.pipelines.cli.stream.time", SimpleNamespace(sleep=sleep, monotonic=lambda: float(len(slept)))
+    )
     code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", "60")
     assert (code, told.count("waiting for process"), len(slept)) == (0, 1, 3), told
     assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
@@ -171,7 +173,7 @@ def test_what_does_not_end_by_itself_or_in_time_is_not_waited_for(
     streaming.data(*NOW)
     slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(len(slept)))
-    monkeypatch.setattr("pipelines.cli.stream.time", clock)
+    monkeypatch.setattr("tidegate.pipelines.cli.stream.time", clock)
     with Lease(streaming.by_hand.tables, holder, system_clock):
         code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", patience)
     assert (code, f"({holder})" in told, len(slept)) == (4, True, looks), told

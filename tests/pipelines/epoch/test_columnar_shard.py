@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pipelines import Pipeline
-from pipelines.epoch import shard
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing.columnar import OperatorChoice
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.epoch import shard
+from tidegate.windowing.columnar import OperatorChoice
 
 
 def epochs_of(folder: Path, pipeline: Pipeline) -> ByHand:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.epoch.commit import commit
-from pipelines.errors import Refused
-from pipelines.snapshots.head import read_snapshot
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.epoch.commit import commit
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.head import read_snapshot
 
 
 def versions(by_hand: ByHand) -> dict[str, int]:

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.epoch.event_time import EventTime, SeenEvent
-from windowing.time import MIN_TIMESTAMP
-from windowing.watermarks import (
+from tidegate.pipelines.epoch.event_time import EventTime, SeenEvent
+from tidegate.windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.watermarks import (
     BoundedOutOfOrdernessWithIdleAdvance,
     WatermarkGenerator,
     WatermarkOutput,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.epoch.exchange import Placing, gathered, joined, unpacked
-from pipelines.shards import cut_shards
-from pipelines.sources.columns import PACK, SHARD, TIME
-from windowing.keys import KeySchema
+from tidegate.pipelines.definition.event_columns import PACK, SHARD, TIME
+from tidegate.pipelines.epoch.exchange import Placing, gathered, joined, unpacked
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.windowing.keys import KeySchema
 
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "text": (pa.string(), ["a", "ü", "", "long enough for several words of the hash"]),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.epoch import plan
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import PartitionWatermark
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.epoch import plan
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import PartitionWatermark
 
 
 def test_a_column_of_too_many_source_partitions_is_refused_before_anything_is_computed(

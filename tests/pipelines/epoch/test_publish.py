@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from pipelines.epoch import publish as step
-from pipelines.epoch.publish import publish, publish_table
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest, StaleInterval
-from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest, StaleInterval
+from tidegate.pipelines.snapshots import publish as step
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import publish, publish_table
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
 def fired(by_hand: ByHand, parent: Snapshot | None = None) -> Manifest:

@@ -9,18 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.epoch.commit import commit
-from pipelines.epoch.operate import job_of, markers_of
-from pipelines.epoch.publish import publish
-from pipelines.epoch.shard import run_shard
-from pipelines.epoch.steps import CommitStep
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import Position
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, HandPlan, Row
-from windowing import Max, TumblingEventTimeWindows, Windows
-from windowing.time import to_millis
+from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.commit import commit
+from tidegate.pipelines.epoch.operate import job_of, markers_of
+from tidegate.pipelines.epoch.shard import run_shard
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.windowing import Max, TumblingEventTimeWindows, Windows
+from tidegate.windowing.time import to_millis
 
 
 def of_shards(by_hand: ByHand, minute: str, value: int = 1) -> tuple[Row, Row]:

@@ -8,22 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.binding import bind
-from pipelines.epoch.publish import publish
-from pipelines.epoch.shard import ShardOutcome
-from pipelines.reopen.plan import ReopenPlan, plan_reopen
-from pipelines.reopen.run import commit_reopened, corrected
-from pipelines.reopen.selection import Selection
-from pipelines.reopen.stretches import END, START
-from pipelines.reopen.task import ReopenJob
-from pipelines.snapshots.manifest import Manifest
-from pipelines.sources.columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
-from pipelines.tables import results
-from pipelines.testing import PipelineHarness
 from tests.lake import EVENTS
 from tests.pipelines.by_hand import ByHand, Row
-from windowing.compute import Windows
-from windowing.time import MIN_TIMESTAMP, Millis, to_millis
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.plan import ReopenPlan, plan_reopen
+from tidegate.pipelines.reopen.run import commit_reopened, corrected
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.stretches import END, START
+from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
 
 NOW = 1_800_000_000_000
 """Clock of the driver that reopens, int64 epoch milliseconds."""

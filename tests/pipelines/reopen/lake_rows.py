@@ -8,28 +8,28 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from pipelines import Pipeline
-from pipelines.driver import Driver
-from pipelines.epoch.event_times import EventTimes
-from pipelines.epoch.publish import publish
-from pipelines.epoch.read_commits import ReadCommit
-from pipelines.epoch.shard import ShardOutcome
-from pipelines.reopen.passed import judged_at
-from pipelines.reopen.plan import ReopenPlan
-from pipelines.reopen.run import commit_reopened, corrected
-from pipelines.reopen.selection import Selection
-from pipelines.reopen.stretches import END, START
-from pipelines.reopen.task import ReopenJob
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.sources.columns import OK
-from pipelines.sources.source import Source
-from pipelines.tables.pipeline_tables import PipelineTables
-from pipelines.testing.rows import event_millis, events_table, status
 from tests.lake import Lake
 from tests.recovery.without_spark import Files, NoSpark, standing_in
-from windowing.compute import Windows
-from windowing.time import Millis
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.event_columns import OK
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.passed import judged_at
+from tidegate.pipelines.reopen.plan import ReopenPlan
+from tidegate.pipelines.reopen.run import commit_reopened, corrected
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.reopen.stretches import END, START
+from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.testing.rows import event_millis, events_table, status
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from pipelines import Pipeline
-from pipelines.epoch.publish import publish
-from pipelines.errors import Refused
-from pipelines.intervals import parse_moment
-from pipelines.reopen.selection import Selection
-from pipelines.snapshots.commit import commit_snapshot
-from pipelines.snapshots.manifest import Manifest
-from pipelines.storage import arrow_schema
-from pipelines.tables import results
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import Arrivals
-from windowing import (
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.run.intervals import parse_moment
+from tidegate.pipelines.snapshots.commit import commit_snapshot
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables import results
+from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,
     SlidingEventTimeWindows,
@@ -29,10 +29,10 @@ from windowing import (
     TumblingEventTimeWindows,
     Windows,
 )
-from windowing.assigners import WindowAssigner
-from windowing.columnar.plan import OperatorChoice
-from windowing.time import MIN_TIMESTAMP, to_millis
-from windowing.triggers import EventTimeTrigger
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.columnar.plan import OperatorChoice
+from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
+from tidegate.windowing.triggers import EventTimeTrigger
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -205,7 +205,9 @@ def lasting(kind: str, minutes: int) -> Pipeline:
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The kind of windows; those that go row by row are tumbling windows in the other operator."""
     if request.param == "row by row":
-        monkeypatch.setattr("pipelines.epoch.shard.choose_operator", lambda compute: OperatorChoice(False, "a test"))
+        monkeypatch.setattr(
+            "tidegate.pipelines.epoch.shard.choose_operator", lambda compute: OperatorChoice(False, "a test")
+        )
     return str(request.param)
 
 
@@ -280,7 +282,7 @@ def test_a_lateness_that_stays_closes_nothing_more(tmp_path: Path) -> None:
 def test_the_tests_of_closed_windows_find_an_operator_that_forgets_them(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.epoch.plan.closed_by", lambda *snapshot: MIN_TIMESTAMP)
+    monkeypatch.setattr("tidegate.pipelines.epoch.plan.closed_by", lambda *snapshot: MIN_TIMESTAMP)
     arrivals = went_on(tmp_path, kind, 0, 600)
     assert not arrivals.by_hand.rows("late").num_rows
     published = arrivals.by_hand.rows("results").filter(pc.field("epoch") == 2)

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pipelines import DeltaSource, Pipeline
-from pipelines.lease import Lease
-from pipelines.reopen.selection import Selection
-from pipelines.snapshots.forget import forget
-from pipelines.tables.key_groups import key_groups
 from tests.lake import Lake, at
 from tests.pipelines.reopen.lake_rows import reopen
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
-from windowing.assigners import EventTimeSessionWindows, WindowAssigner
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.tables.key_groups import key_groups
+from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.assigners import EventTimeSessionWindows, WindowAssigner
 
 HOUR = timedelta(hours=1)
 KINDS: dict[str, tuple[pa.DataType, list[Decimal]]] = {

@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 from deltalake import DeltaTable
 
-from pipelines import Pipeline
-from pipelines.errors import Refused
-from pipelines.reopen import passed, plan
-from pipelines.tables import results
 from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import reopen
 from tests.recovery.without_spark import NoSpark, standing_in
-from windowing import (
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reopen import passed, plan
+from tidegate.pipelines.tables import results
+from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,
     EventTimeSessionWindows,
@@ -33,8 +33,8 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.assigners import WindowAssigner
-from windowing.time import to_millis
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.time import to_millis
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 USERS = ("ann", "bob", "cem")

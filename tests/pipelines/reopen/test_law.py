@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines import Pipeline
 from tests.lake import DAY0, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import Arrivals
-from windowing import (
+from tidegate.pipelines import Pipeline
+from tidegate.windowing import (
     Accumulation,
     Count,
     EventTimeTrigger,

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.epoch.publish import publish
-from pipelines.errors import Refused, UsageError
-from pipelines.reopen.run import commit_reopened
-from pipelines.reopen.selection import Selection, check_reopenable
-from pipelines.snapshots.head import read_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.tables.compaction import compact
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.reopen.arrivals import NOW, Arrivals
-from windowing import (
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.reopen.run import commit_reopened
+from tidegate.pipelines.reopen.selection import Selection, check_reopenable
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.windowing import (
     Count,
     CountTrigger,
     EventTimeSessionWindows,
@@ -27,7 +27,7 @@ from windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.time import to_millis
+from tidegate.windowing.time import to_millis
 
 HOUR = timedelta(hours=1)
 

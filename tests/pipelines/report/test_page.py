@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli import run
-from pipelines.report.page import render
-from pipelines.report.plots import show_duration
-from pipelines.report.run import read_run
-from pipelines.storage import warehouse_of
-from pipelines.tables.pipeline_tables import PipelineTables
 from tests.expectations.quality_lake import at, session_lake
-from windowing.time import to_millis
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.report.page import render
+from tidegate.pipelines.report.plots import show_duration
+from tidegate.pipelines.report.run import read_run
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import to_millis
 
 
 @pytest.fixture

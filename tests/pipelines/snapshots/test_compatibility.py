@@ -5,11 +5,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.binding import bind
-from pipelines.errors import Refused
-from pipelines.snapshots.compatibility import check_restorable
 from tests.lake import EVENTS, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.compatibility import check_restorable
 
 
 def test_the_same_code_goes_on(by_hand: ByHand) -> None:

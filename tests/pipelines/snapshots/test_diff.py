@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pipelines.snapshots.contents import checksums, state_rows
-from pipelines.snapshots.diff import Difference, compare
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.savepoint import create_savepoint
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.snapshots.contents import checksums, state_rows
+from tidegate.pipelines.snapshots.diff import Difference, compare
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.savepoint import create_savepoint
 
 
 def between(by_hand: ByHand, one: str, other: str) -> Difference:

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from pipelines.epoch.publish import publish
-from pipelines.errors import Refused, UsageError
-from pipelines.lease import Lease
-from pipelines.snapshots import forget as step
-from pipelines.snapshots import savepoint as savepoints
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import Forgotten, forget
-from pipelines.snapshots.head import list_snapshots
-from pipelines.snapshots.manifest import PartitionWatermark
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
-from pipelines.tables import quality
-from pipelines.tables.pipeline_tables import ALL
-from pipelines.tables.quality import QualityRow
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.manifest import PartitionWatermark
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots import forget as step
+from tidegate.pipelines.snapshots import savepoint as savepoints
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import Forgotten, forget
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.tables import quality
+from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.tables.quality import QualityRow
 
 NOW = 2_000_000_000_000
 

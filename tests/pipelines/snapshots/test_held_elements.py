@@ -12,22 +12,22 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from pipelines import Pipeline
-from pipelines.binding import bind
-from pipelines.cli import cli
-from pipelines.errors import Refused
-from pipelines.lease import Lease
-from pipelines.reopen.selection import check_reopenable
-from pipelines.snapshots.compatibility import check_restorable, compare, ready
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.waiting import open_windows
 from tests.lake import EVENTS, Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import quiet_pipeline
-from windowing import KeyedProcess, KeyedProcessFunction
-from windowing.state import ListStateDescriptor
-from windowing.testing import keyed_process_harness
-from windowing.time import MIN_TIMESTAMP, to_millis
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.cli import cli
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reopen.selection import check_reopenable
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.compatibility import check_restorable, compare, ready
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.waiting import open_windows
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction
+from tidegate.windowing.state import ListStateDescriptor
+from tidegate.windowing.testing import keyed_process_harness
+from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 
 
 class Silent(KeyedProcessFunction):
@@ -154,7 +154,7 @@ def test_a_source_may_gain_a_column_while_elements_wait(run: ByHand) -> None:
 
 
 def test_an_element_that_waits_has_null_for_a_younger_column_and_lacks_one_that_is_gone() -> None:
-    from windowing.operators.keyed_process import KeyedProcessOperator, state_schema
+    from tidegate.windowing.operators.keyed_process import KeyedProcessOperator, state_schema
 
     process = KeyedProcess(Told())
     harness = keyed_process_harness(Told(), time_sorted=True)

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
-from pipelines.errors import Refused
-from pipelines.snapshots.head import lineage, list_snapshots, read_snapshot
-from pipelines.snapshots.manifest import Manifest, PartitionWatermark
-from pipelines.tables.files import add_action, write_file
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest, PartitionWatermark
+from tidegate.pipelines.snapshots.head import lineage, list_snapshots, read_snapshot
+from tidegate.pipelines.tables.files import add_action, write_file
 
 
 def two_epochs(by_hand: ByHand) -> Manifest:

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines import Pipeline
-from pipelines.binding import bind
-from pipelines.errors import Refused
-from pipelines.snapshots.compatibility import check_restorable, compare, ready
-from pipelines.snapshots.restore import restore
 from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing import Aggregate, Count, Max, Min, Sum, Windows
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.compatibility import check_restorable, compare, ready
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.windowing import Aggregate, Count, Max, Min, Sum, Windows
 
 HOUR = timedelta(hours=1)
 OLD: dict[str, Aggregate] = {"events": Count(), "total": Sum("value")}

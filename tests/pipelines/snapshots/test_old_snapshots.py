@@ -16,23 +16,23 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from expectations.commits import follow
-from pipelines.errors import LeaseHeld, Refused, UsageError
-from pipelines.lease import Lease
-from pipelines.snapshots import retention
-from pipelines.snapshots.diff import compare
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import list_snapshots, require_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import Clearing, vacuum
-from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
-from pipelines.storage import Warehouse, active_files, read_table
-from pipelines.tables.pipeline_tables import ALL, PipelineTables
-from pipelines.tables.table_log import TableLog
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
-from windowing.time import to_millis
+from tidegate.expectations.commits import follow
+from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots import retention
+from tidegate.pipelines.snapshots.diff import compare
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots, require_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import Clearing, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.storage import Warehouse, active_files, read_table
+from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.tables.table_log import TableLog
+from tidegate.windowing.time import to_millis
 
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 AN_HOUR_EACH = Retention(2, timedelta(days=7))

@@ -3,15 +3,15 @@ from __future__ import annotations
 import pyarrow.compute as pc
 import pytest
 
-from pipelines.epoch.publish import publish
-from pipelines.errors import Refused
-from pipelines.snapshots import prune as step
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.prune import prune
-from pipelines.snapshots.restore import restore
-from pipelines.tables.pinned import pin_tables
 from tests.lake import at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots import prune as step
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.pinned import pin_tables
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.restore import restore
 
 NOW = 2_000_000_000_000
 MINUTE = 60_000

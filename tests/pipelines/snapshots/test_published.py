@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.epoch.publish import publish, publish_table
-from pipelines.errors import Refused
-from pipelines.snapshots.head import Snapshot
-from pipelines.snapshots.manifest import StaleInterval
-from pipelines.snapshots.published import newest_published, require_published
-from pipelines.standing import Standing, read_standing
-from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import at
 from tests.pipelines.cli.project import Project
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.inspect.standing import Standing, read_standing
+from tidegate.pipelines.manifest import StaleInterval
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import publish, publish_table
+from tidegate.pipelines.snapshots.published import newest_published, require_published
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
 @pytest.fixture

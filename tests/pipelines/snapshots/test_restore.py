@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.epoch.commit import commit
-from pipelines.epoch.publish import publish, publish_table
-from pipelines.errors import FilesMissing, Refused, UsageError
-from pipelines.snapshots import line
-from pipelines.snapshots import restore as step
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import Snapshot, read_snapshot
-from pipelines.snapshots.manifest import Manifest, Publish, fork_of, line_after
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.savepoint import create_savepoint
-from pipelines.tables.pipeline_tables import PUBLISHED
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing import Max, Sum, TumblingEventTimeWindows, Windows
+from tidegate.pipelines.epoch.commit import commit
+from tidegate.pipelines.errors import FilesMissing, Refused, UsageError
+from tidegate.pipelines.manifest import Manifest, Publish, fork_of, line_after
+from tidegate.pipelines.snapshots import line
+from tidegate.pipelines.snapshots import restore as step
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.snapshots.publish import publish, publish_table
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.savepoint import create_savepoint
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.windowing import Max, Sum, TumblingEventTimeWindows, Windows
 
 NOW = 1_800_000_000_000
 

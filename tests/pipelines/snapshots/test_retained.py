@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.errors import UsageError
-from pipelines.snapshots.head import SnapshotEntry
-from pipelines.snapshots.retained import HOUR, Retention, retained
-from windowing.errors import IllegalArgument
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.snapshots.head import SnapshotEntry
+from tidegate.pipelines.snapshots.retained import HOUR, Retention, retained
+from tidegate.windowing.errors import IllegalArgument
 
 NOW = 1000 * HOUR
 

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.epoch.commit import commit
-from pipelines.epoch.publish import publish
-from pipelines.errors import Refused, UsageError
-from pipelines.lease import Lease
-from pipelines.snapshots import commit as commit_of_snapshots
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.head import list_snapshots, read_snapshot
-from pipelines.snapshots.manifest import DataFile
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import Clearing, vacuum
-from pipelines.snapshots.savepoint import create_savepoint, read_savepoint
-from pipelines.storage import Warehouse, read_table
-from pipelines.tables.files import check_written
-from pipelines.tables.pipeline_tables import ALL
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.epoch.commit import commit
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.manifest import DataFile
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots import commit as commit_of_snapshots
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import Clearing, vacuum
+from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
+from tidegate.pipelines.storage import Warehouse, read_table
+from tidegate.pipelines.tables.files import check_written
+from tidegate.pipelines.tables.pipeline_tables import ALL
 
 LONG_AFTER = (time.time_ns() // 1_000_000) + 365 * 86_400_000
 

@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.errors import Refused, UsageError
-from pipelines.snapshots import savepoint as step
-from pipelines.snapshots.contents import state_rows
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.forget import forget
-from pipelines.snapshots.savepoint import (
+from tests.lake import at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.snapshots import savepoint as step
+from tidegate.pipelines.snapshots.contents import state_rows
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.savepoint import (
     broken_savepoints,
     create_savepoint,
     delete_savepoint,
     list_savepoints,
     read_savepoint,
 )
-from pipelines.storage import Warehouse
-from tests.lake import at, session_pipeline
-from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.storage import Warehouse
 
 NOW = 1_800_000_000_000
 

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.epoch.exchange import Placing, unpacked
-from pipelines.errors import Refused
-from pipelines.shards import cut_shards
-from pipelines.sources.columns import COMMIT, FILE, OK, PACK, PLACE, TIME
-from pipelines.sources.file_measure import measure_files
-from pipelines.sources.file_slice import FilePart, FileSlice
-from pipelines.sources.source_columns import SourceColumns
-from pipelines.storage import Warehouse
-from pipelines.tables import rejects
-from windowing.keys import KeySchema
-from windowing.time import to_millis
+from tidegate.pipelines.definition.event_columns import COMMIT, FILE, OK, PACK, PLACE, TIME
+from tidegate.pipelines.epoch.exchange import Placing, unpacked
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import rejects
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import to_millis
 
 SCHEMA = pa.schema(
     [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64()), ("part", pa.string())]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.sources.interleave import interleaved
+from tidegate.pipelines.sources.interleave import interleaved
 
 
 @dataclass(frozen=True)

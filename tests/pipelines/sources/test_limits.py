@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import DeltaSource, Pipeline
-from pipelines.sources.columns import OK, TIME
-from pipelines.sources.file_measure import measure_files
-from pipelines.sources.file_slice import FilePart, FileSlice
-from pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
-from pipelines.sources.source_columns import SourceColumns
-from pipelines.storage import Warehouse
-from pipelines.tables import rejects
-from pipelines.testing import PipelineHarness
-from windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows
-from windowing.time import to_millis
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.definition.event_columns import OK, TIME
+from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
+from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows
+from tidegate.windowing.time import to_millis
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 MOMENT = pa.timestamp("us", tz="UTC")

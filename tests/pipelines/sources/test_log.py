@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.errors import Refused
-from pipelines.snapshots.manifest import Position
-from pipelines.sources.log import SourceLog
-from pipelines.storage import Warehouse
 from tests.lake import EVENTS, at
-from windowing.time import to_millis
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.time import to_millis
 
 
 def append(folder: Path, *values: int) -> None:

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.errors import Refused
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.restore import restore
-from pipelines.storage import active_files
-from pipelines.tables import compaction
-from pipelines.tables.compaction import compact
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import compaction
+from tidegate.pipelines.tables.compaction import compact
 
 
 def hours(by_hand: ByHand, *numbers: int) -> None:

@@ -6,21 +6,21 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.lease import Lease
-from pipelines.reopen.passed import JudgedAt
-from pipelines.snapshots.find import find_snapshot
-from pipelines.snapshots.prune import prune
-from pipelines.snapshots.restore import restore
-from pipelines.snapshots.retained import Retention
-from pipelines.snapshots.retention import vacuum
-from pipelines.storage import Warehouse, active_files, arrow_schema
-from pipelines.tables import epochs
-from pipelines.tables.compaction import compact
-from pipelines.tables.files import add_action, remove_action, write_file
-from pipelines.tables.pinned import pin_tables
-from pipelines.work_folder import DAY
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
+from tidegate.pipelines.reopen.passed import JudgedAt
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.work_folder import DAY
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.pinned import pin_tables
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema
+from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 
 
 def run(by_hand: ByHand, first: int, last: int) -> None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipelines.tables import epochs, late, rejects
 from tests.lake import EVENTS, at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.tables import epochs, late, rejects
 
 
 def test_a_late_row_keeps_its_input_and_says_why(by_hand: ByHand) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.epoch.publish import publish, publish_table
-from pipelines.errors import OTHER, Refused, TidegateError
-from pipelines.snapshots.manifest import StaleInterval
-from pipelines.tables import results
-from pipelines.tables.pinned import pin_tables
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import OTHER, Refused, TidegateError
+from tidegate.pipelines.manifest import StaleInterval
+from tidegate.pipelines.snapshots.pinned import pin_tables
+from tidegate.pipelines.snapshots.publish import publish, publish_table
+from tidegate.pipelines.tables import results
 
 
 def test_between_commit_and_publish_the_newest_is_the_epoch_before(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
-from pipelines.errors import Refused
-from pipelines.storage import Warehouse
-from pipelines.tables.pipeline_tables import ALL
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.pipeline_tables import ALL
 
 
 def test_a_first_epoch_makes_every_table_under_the_pipelines_folder(by_hand: ByHand) -> None:

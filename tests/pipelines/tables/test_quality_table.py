@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.storage import Warehouse, active_files
-from pipelines.tables import quality
-from pipelines.tables.quality import QualityRow
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from windowing.time import to_millis
+from tidegate.pipelines.storage import Warehouse, active_files
+from tidegate.pipelines.tables import quality
+from tidegate.pipelines.tables.quality import QualityRow
+from tidegate.windowing.time import to_millis
 
 FIRST = at("00:00")
 

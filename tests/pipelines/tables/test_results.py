@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.tables import results
-from pipelines.tables.columns import TIMESTAMP
-from pipelines.tables.queries import ResultQueries
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from windowing.keys import KeySchema
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, to_millis
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.queries import ResultQueries
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, to_millis
 
 SCHEMA = results.schema(KeySchema.of(user=pa.string()), pa.struct([("events", pa.int64())]))
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.pipeline import DeltaSource, Input, Pipeline
-from pipelines.testing import PipelineHarness, SourceColumns
-from windowing import (
+from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.testing import PipelineHarness, SourceColumns
+from tidegate.windowing import (
     Accumulation,
     EventTimeSessionWindows,
     IntervalJoin,
@@ -23,9 +23,9 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.errors import IllegalArgument
-from windowing.functions import AggregateFunction, ProcessWindowFunction
-from windowing.state import ValueStateDescriptor
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions import AggregateFunction, ProcessWindowFunction
+from tidegate.windowing.state import ValueStateDescriptor
 
 MS = pa.timestamp("ms", tz="UTC")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

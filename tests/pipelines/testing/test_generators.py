@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.pipeline import DeltaSource, Pipeline
-from pipelines.testing import PipelineHarness
-from windowing import Count, EventTimeSessionWindows, TumblingEventTimeWindows, WatermarkStrategy, Windows
-from windowing.time import MAX_TIMESTAMP, to_millis
-from windowing.watermarks import WatermarkGenerator
+from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing import Count, EventTimeSessionWindows, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
+from tidegate.windowing.watermarks import WatermarkGenerator
 
 SOURCE = pa.schema(
     [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("kind", pa.string()), ("shop", pa.string())]

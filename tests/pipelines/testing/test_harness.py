@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import pipelines.testing.harness
-from pipelines.errors import Refused
-from pipelines.pipeline import DeltaSource, Pipeline
-from pipelines.tables import rejects
-from pipelines.testing import PipelineHarness
-from windowing import (
+import tidegate.pipelines.testing.harness
+from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing import (
     AfterCount,
     AfterWatermark,
     Count,
@@ -28,7 +28,7 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.errors import IllegalArgument
+from tidegate.windowing.errors import IllegalArgument
 
 SOURCE = pa.schema(
     [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("amount", pa.int64()), ("shop", pa.string())]
@@ -233,9 +233,9 @@ def test_a_pipeline_that_does_not_fit_its_source_is_refused_as_before_a_run() ->
 
 
 def test_the_example_of_the_module_holds() -> None:
-    assert doctest.testmod(pipelines.testing.harness).failed == 0
+    assert doctest.testmod(tidegate.pipelines.testing.harness).failed == 0
 
 
 def test_the_harness_starts_no_jvm_and_loads_no_spark() -> None:
-    code = "import sys, pipelines.testing; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, tidegate.pipelines.testing; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,22 +10,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.binding import bind
-from pipelines.pipeline import DeltaSource, Pipeline
-from pipelines.testing import PipelineHarness
-from windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
-from windowing.errors import IllegalArgument
-from windowing.functions.keyed_process import TimeDomain
-from windowing.keys import KeySchema
-from windowing.state import (
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.testing import PipelineHarness
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions.keyed_process import TimeDomain
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from windowing.testing import keyed_process_harness
-from windowing.time import from_millis, to_millis
+from tidegate.windowing.testing import keyed_process_harness
+from tidegate.windowing.time import from_millis, to_millis
 
 SOURCE = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("amount", pa.int64())])
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.binding import bind
-from pipelines.epoch.publish import key_columns
-from pipelines.errors import Refused
-from pipelines.pipeline import DeltaSource, Input, Pipeline
-from pipelines.testing import PipelineHarness, SourceColumns
-from windowing import (
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.publish import key_columns
+from tidegate.pipelines.testing import PipelineHarness, SourceColumns
+from tidegate.windowing import (
     CoProcess,
     Count,
     IntervalJoin,
@@ -25,12 +25,12 @@ from windowing import (
     WatermarkStrategy,
     Windows,
 )
-from windowing.errors import IllegalArgument
-from windowing.keys import KeySchema
-from windowing.operators.records import ElementResult, LateElement, SideOutput
-from windowing.state import ListStateDescriptor, ValueStateDescriptor
-from windowing.testing import OperatorHarness, co_process_harness, interval_join_harness
-from windowing.time import MIN_TIMESTAMP, to_millis
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput
+from tidegate.windowing.state import ListStateDescriptor, ValueStateDescriptor
+from tidegate.windowing.testing import OperatorHarness, co_process_harness, interval_join_harness
+from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 
 TIME = pa.timestamp("us", tz="UTC")
 ORDERS = pa.schema([("customer", pa.string()), ("ordered_at", TIME), ("order", pa.int64())])

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windowing.aggregates import (
+from tidegate.windowing.aggregates import (
     Aggregate,
     AllTrue,
     AnyTrue,
@@ -33,8 +33,8 @@ from windowing.aggregates import (
     Variance,
     VectorisedAggregate,
 )
-from windowing.errors import IllegalArgument
-from windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions.timed import TimedAggregateFunction
 
 INPUT = pa.schema(
     [

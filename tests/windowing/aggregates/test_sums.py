@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import Mean, Sum, TumblingEventTimeWindows, Variance, Windows
-from windowing.aggregates import Aggregate, AggregateColumns, Groups
-from windowing.aggregates.doubles import Total, added, sums
-from windowing.aggregates.exact import SumOutOfRange, unwrapped, wrapped
-from windowing.keys import DECIMALS, KeySchema
-from windowing.state.rows import REST
-from windowing.testing import OperatorHarness, window_harness
-from windowing.testing.columnar import columnar_harness
+from tidegate.windowing import Mean, Sum, TumblingEventTimeWindows, Variance, Windows
+from tidegate.windowing.aggregates import Aggregate, AggregateColumns, Groups
+from tidegate.windowing.aggregates.doubles import Total, added, sums
+from tidegate.windowing.aggregates.exact import SumOutOfRange, unwrapped, wrapped
+from tidegate.windowing.keys import DECIMALS, KeySchema
+from tidegate.windowing.state.rows import REST
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.testing.columnar import columnar_harness
 
 INPUT = pa.schema([("x", pa.float64()), ("n", pa.int64()), ("d", pa.decimal128(38, 2)), ("wide", pa.decimal128(38, 0))])
 KEY = KeySchema.of(key=pa.string())

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import CalendarEventTimeWindows, CalendarProcessingTimeWindows, Sum, Windows
-from windowing.assigners import Calendar, CalendarUnit, WindowAssigner
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.testing import window_harness
-from windowing.time import Millis, from_millis, to_millis
-from windowing.windows import TimeWindow
+from tidegate.windowing import CalendarEventTimeWindows, CalendarProcessingTimeWindows, Sum, Windows
+from tidegate.windowing.assigners import Calendar, CalendarUnit, WindowAssigner
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.testing import window_harness
+from tidegate.windowing.time import Millis, from_millis, to_millis
+from tidegate.windowing.windows import TimeWindow
 
 HOUR = 3_600_000
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from windowing import (
+from tidegate.windowing import (
     IngestionTimeSessionWindows,
     SlidingIngestionTimeWindows,
     TumblingIngestionTimeWindows,
     Windows,
 )
-from windowing.assigners import DynamicIngestionTimeSessionWindows, WindowAssigner
-from windowing.testing import window_harness
+from tidegate.windowing.assigners import DynamicIngestionTimeSessionWindows, WindowAssigner
+from tidegate.windowing.testing import window_harness
 
 COMMITS = [(1_000, [7, 3]), (1_004, [1]), (1_030, [900])]
 """Commit times, and the event times of each commit's elements, which must not matter."""

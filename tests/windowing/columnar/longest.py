@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windowing.aggregates import Groups, VectorisedAggregate
+from tidegate.windowing.aggregates import Groups, VectorisedAggregate
 
 
 class Longest(VectorisedAggregate):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing.columnar.hashing import hash_keys, key_groups, window_ids
-from windowing.keys import KeySchema, window_identity
+from tidegate.windowing.columnar.hashing import hash_keys, key_groups, window_ids
+from tidegate.windowing.keys import KeySchema, window_identity
 
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
     pa.string(): st.text(max_size=70),

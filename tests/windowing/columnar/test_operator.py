@@ -10,16 +10,16 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.windowing.columnar.longest import Longest
-from windowing.aggregates import AggregateColumns, Count, Sum
-from windowing.assigners import EventTimeSessionWindows, GapColumn, TumblingEventTimeWindows
-from windowing.assigners.base import WindowAssigner
-from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, choose_operator
-from windowing.compute import Windows
-from windowing.errors import IllegalArgument, UnsupportedOperation
-from windowing.keys import KeySchema
-from windowing.operators.window.snapshot import state_schema
-from windowing.panes import PanePolicy
-from windowing.triggers import CountTrigger
+from tidegate.windowing.aggregates import AggregateColumns, Count, Sum
+from tidegate.windowing.assigners import EventTimeSessionWindows, GapColumn, TumblingEventTimeWindows
+from tidegate.windowing.assigners.base import WindowAssigner
+from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, choose_operator
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.triggers import CountTrigger
 
 INPUT = pa.schema([("value", pa.int64()), ("name", pa.string())])
 KEY = KeySchema.of(key=pa.string())

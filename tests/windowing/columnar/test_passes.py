@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windowing.aggregates import AggregateColumns, Count, Sum
-from windowing.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
-from windowing.assigners.base import WindowAssigner
-from windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
-from windowing.compute import Windows
-from windowing.keys import KeySchema
-from windowing.operators.window.snapshot import state_schema
-from windowing.panes import PanePolicy
+from tidegate.windowing.aggregates import AggregateColumns, Count, Sum
+from tidegate.windowing.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from tidegate.windowing.assigners.base import WindowAssigner
+from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import PanePolicy
 
 INPUT = pa.schema([("value", pa.int64())])
 KEY = KeySchema.of(key=pa.int64())

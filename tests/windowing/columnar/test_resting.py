@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windowing import Count, EventTimeSessionWindows, TumblingEventTimeWindows, Windows
-from windowing.aggregates import AggregateColumns
-from windowing.columnar import ColumnarOperator, Elements, Timeline, operator
-from windowing.keys import KeySchema
-from windowing.operators.window.snapshot import state_schema
-from windowing.panes import Accumulation, PanePolicy
+from tidegate.windowing import Count, EventTimeSessionWindows, TumblingEventTimeWindows, Windows
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.columnar import ColumnarOperator, Elements, Timeline, operator
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import Accumulation, PanePolicy
 
 START = -(2**63)
 GROUPS = 16

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing import Windows
-from windowing.assigners import AssignerContext, MergingWindowAssigner, WindowAssigner
-from windowing.evictors import Evictor, EvictorContext, TimestampedValue
-from windowing.functions import AggregateFunction, ProcessWindowFunction
-from windowing.state import ValueStateDescriptor
-from windowing.testing import OperatorHarness, window_harness
-from windowing.time import Millis
-from windowing.triggers import OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing import Windows
+from tidegate.windowing.assigners import AssignerContext, MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.evictors import Evictor, EvictorContext, TimestampedValue
+from tidegate.windowing.functions import AggregateFunction, ProcessWindowFunction
+from tidegate.windowing.state import ValueStateDescriptor
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 CONTINUE, FIRE, PURGE, FIRE_AND_PURGE = TriggerResult
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.windowing.naming import named
-from windowing import (
+from tidegate.windowing import (
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
     EventTimeSessionWindows,
@@ -23,17 +23,17 @@ from windowing import (
     Windows,
     WindowStagger,
 )
-from windowing.assigners import (
+from tidegate.windowing.assigners import (
     DynamicEventTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
     MergingWindowAssigner,
     WindowAssigner,
 )
-from windowing.errors import MissingTimestamp
-from windowing.testing import OperatorHarness, window_harness
-from windowing.time import MAX_TIMESTAMP, Millis
-from windowing.triggers import EndOfStreamTrigger, EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
-from windowing.windows import TimeWindow
+from tidegate.windowing.errors import MissingTimestamp
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.triggers import EndOfStreamTrigger, EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
+from tidegate.windowing.windows import TimeWindow
 
 
 def gap_of_five(element: Any) -> Millis:
@@ -174,7 +174,7 @@ def test_a_window_waits_for_its_last_millisecond(assigner: WindowAssigner) -> No
     assert [result.timestamp for result in run.results()] == [first]
 
 
-@pytest.mark.filterwarnings("ignore::windowing.errors.UnboundedStateWarning")
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
 @pytest.mark.parametrize("assigner", ALL, ids=named)
 def test_a_restore_keeps_windows_where_they_are(assigner: WindowAssigner) -> None:
     run, restored = harness(assigner), harness(assigner)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.windowing.naming import named
-from windowing import (
+from tidegate.windowing import (
     CountEvictor,
     CountTrigger,
     DeltaEvictor,
@@ -19,12 +19,12 @@ from windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.assigners import WindowAssigner
-from windowing.evictors import Evictor, EvictorContext, TimestampedValue
-from windowing.functions import ProcessWindowFunction
-from windowing.testing import OperatorHarness, window_harness
-from windowing.time import MAX_TIMESTAMP
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.evictors import Evictor, EvictorContext, TimestampedValue
+from tidegate.windowing.functions import ProcessWindowFunction
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.windows import TimeWindow, Window
 
 
 def distance(element: int, last: int) -> float:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from tests.windowing.contracts.scripted import CONTINUE, FIRE, FIRE_AND_PURGE, FORMS, PURGE, Contract
-from windowing.errors import UnsupportedOperation
-from windowing.time import Millis
-from windowing.triggers import TriggerContext, TriggerResult
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import TriggerContext, TriggerResult
+from tidegate.windowing.windows import TimeWindow, Window
 
 EARLY, LATER, ELSEWHERE = TimeWindow(0, 10), TimeWindow(10, 20), TimeWindow(100, 110)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tests.windowing.naming import named
-from windowing import (
+from tidegate.windowing import (
     AfterAll,
     AfterAny,
     AfterCount,
@@ -40,13 +40,13 @@ from windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.assigners import WindowAssigner
-from windowing.errors import UnsupportedOperation
-from windowing.state import ValueStateDescriptor
-from windowing.testing import OperatorHarness, window_harness
-from windowing.time import MAX_TIMESTAMP, Millis
-from windowing.triggers import OnMergeContext, Trigger, TriggerContext, TriggerResult
-from windowing.windows import Window
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.state import ValueStateDescriptor
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.triggers import OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.windows import Window
 
 
 def difference(old: int, new: int) -> float:

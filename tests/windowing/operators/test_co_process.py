@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import CoProcess, KeyedCoProcessFunction
-from windowing.errors import IllegalArgument, UnsupportedOperation
-from windowing.functions import OnTimerContext, ProcessContext
-from windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
-from windowing.state import ValueStateDescriptor
-from windowing.state.descriptors import StateDescriptor
-from windowing.testing import OperatorHarness, co_process_harness
+from tidegate.windowing import CoProcess, KeyedCoProcessFunction
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.windowing.functions import OnTimerContext, ProcessContext
+from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
+from tidegate.windowing.state import ValueStateDescriptor
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.testing import OperatorHarness, co_process_harness
 
 LIMIT = ValueStateDescriptor("limit", pa.int64())
 

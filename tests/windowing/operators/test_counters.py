@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windowing import (
+from tidegate.windowing import (
     Accumulation,
     CountEvictor,
     CountTrigger,
@@ -21,13 +21,13 @@ from windowing import (
     TumblingEventTimeWindows,
     Windows,
 )
-from windowing.errors import UnboundedStateWarning
-from windowing.functions import ReduceElements
-from windowing.operators.interval_join import IntervalJoinOperator
-from windowing.operators.keyed_process import KeyedProcessOperator
-from windowing.operators.window import WindowOperator
-from windowing.panes import Timing
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.errors import UnboundedStateWarning
+from tidegate.windowing.functions import ReduceElements
+from tidegate.windowing.operators.interval_join import IntervalJoinOperator
+from tidegate.windowing.operators.keyed_process import KeyedProcessOperator
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.panes import Timing
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 
 def plus(a: int, b: int) -> int:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import IntervalJoin
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.operators.records import ElementResult, LateElement, WatermarkRecord
-from windowing.testing import OperatorHarness, interval_join_harness
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, millis
+from tidegate.windowing import IntervalJoin
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.operators.records import ElementResult, LateElement, WatermarkRecord
+from tidegate.windowing.testing import OperatorHarness, interval_join_harness
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, millis
 
 JOINS = st.builds(
     lambda lower, width, lower_in, upper_in: IntervalJoin(lower, lower + width, lower_in, upper_in),

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import KeyedProcess, KeyedProcessFunction, TimeDomain
-from windowing.errors import IllegalArgument, IllegalState, UnsupportedOperation
-from windowing.functions import OnTimerContext, ProcessContext
-from windowing.operators.records import ElementResult, SideOutput, WatermarkRecord
-from windowing.state import (
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction, TimeDomain
+from tidegate.windowing.errors import IllegalArgument, IllegalState, UnsupportedOperation
+from tidegate.windowing.functions import OnTimerContext, ProcessContext
+from tidegate.windowing.operators.records import ElementResult, SideOutput, WatermarkRecord
+from tidegate.windowing.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from windowing.state.descriptors import StateDescriptor
-from windowing.testing import OperatorHarness, keyed_process_harness
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.testing import OperatorHarness, keyed_process_harness
 
 COUNT = ValueStateDescriptor("count", pa.int64())
 SEEN = ListStateDescriptor("seen", pa.string())

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from windowing import (
+from tidegate.windowing import (
     Accumulation,
     AfterAny,
     AfterCount,
@@ -38,28 +38,28 @@ from windowing import (
     Windows,
     WindowStagger,
 )
-from windowing.aggregates import AggregateColumns
-from windowing.functions import ReduceElements
-from windowing.keys import KeySchema
-from windowing.operators.records import ElementResult, LateElement, WindowResult
-from windowing.panes import PanePolicy
-from windowing.state import (
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.functions import ReduceElements
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.records import ElementResult, LateElement, WindowResult
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from windowing.state.migration import StateFormat
-from windowing.state.rows import FORMAT_VERSION
-from windowing.testing import (
+from tidegate.windowing.state.migration import StateFormat
+from tidegate.windowing.state.rows import FORMAT_VERSION
+from tidegate.windowing.testing import (
     OperatorHarness,
     Snapshot,
     interval_join_harness,
     keyed_process_harness,
     window_harness,
 )
-from windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 FOLDER = Path(__file__).parent / f"version_{FORMAT_VERSION}"
 VALUES = pa.schema([("x", pa.int64()), ("y", pa.float64())])

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.windowing.state.snapshots import SCENARIOS, after, before, read
-from windowing.state.migration import StateFormat
-from windowing.state.rows import REST
+from tidegate.windowing.state.migration import StateFormat
+from tidegate.windowing.state.rows import REST
 
 FILES = sorted(Path(__file__).parent.glob("version_*/*.parquet"))
 
 
-@pytest.mark.filterwarnings("ignore::windowing.errors.UnboundedStateWarning")
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name} {path.stem}")
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_frozen_snapshot_goes_on_as_it_did(path: Path, parallelism: int) -> None:
@@ -23,7 +23,7 @@ def test_a_frozen_snapshot_goes_on_as_it_did(path: Path, parallelism: int) -> No
     assert after(run, path.stem) == path.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.filterwarnings("ignore::windowing.errors.UnboundedStateWarning")
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_same_state_is_still_written_as_the_same_rows(name: str) -> None:
     frozen = read(Path(__file__).parent / "version_1" / f"{name}.parquet")

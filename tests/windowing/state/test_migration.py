@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windowing import (
+from tidegate.windowing import (
     AfterCount,
     AfterProcessingTime,
     Count,
@@ -22,13 +22,13 @@ from windowing import (
     TumblingEventTimeWindows,
     Windows,
 )
-from windowing.aggregates import AggregateColumns
-from windowing.errors import IncompatibleSnapshot
-from windowing.keys import KeySchema
-from windowing.panes import PanePolicy
-from windowing.state import ValueStateDescriptor
-from windowing.state.migration import StateFormat, migrated
-from windowing.testing import OperatorHarness, keyed_process_harness, window_harness
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.errors import IncompatibleSnapshot
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state import ValueStateDescriptor
+from tidegate.windowing.state.migration import StateFormat, migrated
+from tidegate.windowing.testing import OperatorHarness, keyed_process_harness, window_harness
 
 VALUES = pa.schema([("x", pa.int64()), ("y", pa.float64())])
 TEXT = KeySchema.of(key=pa.string())

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tests.windowing.contracts.scripted import CONTINUE, Given, Scripted
-from windowing import KeyedProcessFunction, Sum, Windows
-from windowing.assigners import EventTimeSessionWindows
-from windowing.functions import ProcessWindowFunction
-from windowing.state import (
+from tidegate.windowing import KeyedProcessFunction, Sum, Windows
+from tidegate.windowing.assigners import EventTimeSessionWindows
+from tidegate.windowing.functions import ProcessWindowFunction
+from tidegate.windowing.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -22,8 +22,8 @@ from windowing.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from windowing.testing import OperatorHarness, keyed_process_harness, window_harness
-from windowing.windows import TimeWindow
+from tidegate.windowing.testing import OperatorHarness, keyed_process_harness, window_harness
+from tidegate.windowing.windows import TimeWindow
 
 TTL = StateTtlConfig(100)
 STATES: dict[str, tuple[StateDescriptor, Callable[[Any, Any], None]]] = {

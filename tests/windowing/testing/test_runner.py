@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from windowing.testing.transcripts.__main__ import main
-from windowing.testing.transcripts.case import Options
-from windowing.testing.transcripts.runner import KINDS, run_case
+from tidegate.windowing.testing.transcripts.__main__ import main
+from tidegate.windowing.testing.transcripts.case import Options
+from tidegate.windowing.testing.transcripts.runner import KINDS, run_case
 
 FOLDER = Path(__file__).parents[2] / "conformance"
 CASES: list[dict[str, Any]] = [

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from windowing import EventTimeSessionWindows, TumblingEventTimeWindows, Windows
-from windowing.assigners import WindowAssigner
-from windowing.errors import IllegalArgument
-from windowing.panes import Timing
-from windowing.testing import OperatorHarness, window_harness
-from windowing.triggers import (
+from tidegate.windowing import EventTimeSessionWindows, TumblingEventTimeWindows, Windows
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.panes import Timing
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.triggers import (
     AfterAll,
     AfterAny,
     AfterCount,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from windowing import (
+from tidegate.windowing import (
     AfterAll,
     AfterAny,
     AfterCount,
@@ -34,10 +34,10 @@ from windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.operators.window import WindowOperator
-from windowing.testing import OperatorHarness, window_harness
-from windowing.time import MAX_TIMESTAMP
-from windowing.triggers import EndOfStreamTrigger, NeverTrigger, Term, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.triggers import EndOfStreamTrigger, NeverTrigger, Term, Trigger, TriggerContext, TriggerResult
 
 
 def terms() -> st.SearchStrategy[Term]:
@@ -150,7 +150,7 @@ def test_what_a_trigger_says(trigger: Trigger, lateness: int, loses: bool) -> No
     assert windows.may_lose_data is loses
 
 
-@pytest.mark.filterwarnings("ignore::windowing.errors.UnboundedStateWarning")
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
 def test_the_global_window_loses_nothing_because_it_never_goes() -> None:
     assert not Windows(GlobalWindows(), CountTrigger.of(2), aggregate={"n": Count()}).may_lose_data
 

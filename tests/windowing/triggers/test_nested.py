@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windowing import (
+from tidegate.windowing import (
     ContinuousEventTimeTrigger,
     Count,
     CountTrigger,
@@ -19,11 +19,11 @@ from windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.functions import ProcessWindowFunction
-from windowing.state import ValueStateDescriptor
-from windowing.testing import window_harness
-from windowing.triggers import Trigger
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.functions import ProcessWindowFunction
+from tidegate.windowing.state import ValueStateDescriptor
+from tidegate.windowing.testing import window_harness
+from tidegate.windowing.triggers import Trigger
 
 timeout = ProcessingTimeoutTrigger.of
 
@@ -59,7 +59,7 @@ def test_a_single_timeout_keeps_the_name_that_snapshots_know() -> None:
     assert [state.name for state in nested.states()] == ["timeout_2", "timeout", "count"]
 
 
-@pytest.mark.filterwarnings("ignore::windowing.errors.UnboundedStateWarning")
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
 @pytest.mark.parametrize("assigner", [GlobalWindows(), TumblingProcessingTimeWindows.of(100)])
 def test_a_continuous_event_time_trigger_refuses_an_element_without_a_timestamp(assigner: Any) -> None:
     harness = window_harness(Windows(assigner, ContinuousEventTimeTrigger.of(100), aggregate={"n": Count()}))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing.errors import IllegalArgument, IncompatibleSnapshot
-from windowing.time import MAX_TIMESTAMP
-from windowing.watermarks import WatermarkAlignment, WatermarkAlignmentParams
+from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot
+from tidegate.windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.watermarks import WatermarkAlignment, WatermarkAlignmentParams
 
 REPORTS = st.dictionaries(st.sampled_from("abcd"), st.integers(-100, 100))
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from windowing.errors import IllegalArgument, IncompatibleSnapshot
-from windowing.testing import RecordingOutput
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from windowing.watermarks import (
+from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot
+from tidegate.windowing.testing import RecordingOutput
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.watermarks import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
     NoWatermarks,

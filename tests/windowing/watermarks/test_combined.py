@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from windowing.errors import IllegalArgument, IllegalState
-from windowing.time import MIN_TIMESTAMP
-from windowing.watermarks import CombinedWatermark
+from tidegate.windowing.errors import IllegalArgument, IllegalState
+from tidegate.windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.watermarks import CombinedWatermark
 
 
 def combined(**marks: int) -> CombinedWatermark:

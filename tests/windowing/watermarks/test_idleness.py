@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from windowing.errors import IllegalArgument, IncompatibleSnapshot
-from windowing.testing import ManualClock, RecordingOutput
-from windowing.watermarks import BoundedOutOfOrdernessWatermarks, IdlenessTimer, WatermarksWithIdleness
+from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot
+from tidegate.windowing.testing import ManualClock, RecordingOutput
+from tidegate.windowing.watermarks import BoundedOutOfOrdernessWatermarks, IdlenessTimer, WatermarksWithIdleness
 
 
 def with_idleness(clock: ManualClock) -> WatermarksWithIdleness:

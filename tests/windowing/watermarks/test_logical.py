@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing.errors import IllegalArgument
-from windowing.testing import RecordingOutput
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from windowing.watermarks import BoundedOutOfOrdernessWithIdleAdvance
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.testing import RecordingOutput
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.watermarks import BoundedOutOfOrdernessWithIdleAdvance
 
 CALL = None
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing.errors import IllegalArgument, IllegalState, IncompatibleSnapshot
-from windowing.testing import RecordingOutput
-from windowing.watermarks import WatermarkOutputMultiplexer
+from tidegate.windowing.errors import IllegalArgument, IllegalState, IncompatibleSnapshot
+from tidegate.windowing.testing import RecordingOutput
+from tidegate.windowing.watermarks import WatermarkOutputMultiplexer
 
 NAMES = ("a", "b", "c")
 UPDATES = st.lists(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from windowing.testing import RecordingOutput
-from windowing.watermarks import PunctuatedWatermarks
+from tidegate.windowing.testing import RecordingOutput
+from tidegate.windowing.watermarks import PunctuatedWatermarks
 
 
 def test_only_events_that_say_so_emit() -> None:

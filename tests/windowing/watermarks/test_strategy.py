@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from windowing.errors import IllegalArgument, MissingTimestamp
-from windowing.testing import ManualClock, RecordingOutput
-from windowing.watermarks import (
+from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.testing import ManualClock, RecordingOutput
+from tidegate.windowing.watermarks import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
     BoundedOutOfOrdernessWithIdleAdvance,

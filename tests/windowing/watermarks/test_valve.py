@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing.errors import IllegalArgument, IncompatibleSnapshot
-from windowing.testing import RecordingOutput
-from windowing.time import MIN_TIMESTAMP
-from windowing.watermarks import ChannelStatus, StatusWatermarkValve
+from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot
+from tidegate.windowing.testing import RecordingOutput
+from tidegate.windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.watermarks import ChannelStatus, StatusWatermarkValve
 
 CHANNELS = 3
 STEPS = st.lists(

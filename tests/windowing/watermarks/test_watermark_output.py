@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing.operators.records import IdleRecord, WatermarkRecord
-from windowing.watermarks import WatermarkToDataOutput
+from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
+from tidegate.windowing.watermarks import WatermarkToDataOutput
 
 STEPS = st.lists(st.integers(-5, 5) | st.sampled_from(["idle", "active"]), max_size=20)
 

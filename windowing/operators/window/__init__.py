@@ -1,5 +1,5 @@
 """The window operator: WindowOperator and its parts."""
 
-from windowing.operators.window.operator import LATE, MERGED_WINDOW_LATE, WINDOWS_PASSED, WindowOperator
+from tidegate.windowing.operators.window.operator import LATE, MERGED_WINDOW_LATE, WINDOWS_PASSED, WindowOperator
 
 __all__ = ["LATE", "MERGED_WINDOW_LATE", "WINDOWS_PASSED", "WindowOperator"]

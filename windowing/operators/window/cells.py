@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.panes import EmittedPane
-from windowing.windows import Window
+from tidegate.windowing.panes import EmittedPane
+from tidegate.windowing.windows import Window
 
 
 class WindowCell:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from windowing.compute import Windows
-from windowing.evictors import TimestampedValue
-from windowing.functions.aggregate import AggregateFunction
-from windowing.functions.timed import TimedAggregateFunction
-from windowing.time import Millis
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.evictors import TimestampedValue
+from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.functions.timed import TimedAggregateFunction
+from tidegate.windowing.time import Millis
 
 
 class Contents(Protocol):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windowing.errors import UnsupportedOperation
-from windowing.operators.records import SideOutput
-from windowing.operators.window.cells import WindowCell
-from windowing.state.descriptors import StateDescriptor
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.timers import InternalTimerService, Slot
-from windowing.windows import GLOBAL_WINDOW, Window
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.operators.records import SideOutput
+from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.state.descriptors import StateDescriptor
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.timers import InternalTimerService, Slot
+from tidegate.windowing.windows import GLOBAL_WINDOW, Window
 
 
 class WindowTriggerContext:

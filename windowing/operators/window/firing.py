@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from windowing.functions import ProcessWindowFunction
-from windowing.operators.counters import Counters
-from windowing.operators.records import WindowResult
-from windowing.operators.window.cells import WindowCell
-from windowing.operators.window.contents import Contents
-from windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
-from windowing.panes import Accumulation, EmittedPane, Timing
-from windowing.time import MAX_TIMESTAMP, Millis
-from windowing.timers import Slot
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.functions import ProcessWindowFunction
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.records import WindowResult
+from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.contents import Contents
+from tidegate.windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
+from tidegate.windowing.panes import Accumulation, EmittedPane, Timing
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.timers import Slot
+from tidegate.windowing.windows import TimeWindow, Window
 
 if TYPE_CHECKING:
-    from windowing.operators.window.operator import WindowOperator
+    from tidegate.windowing.operators.window.operator import WindowOperator
 
 _new = tuple.__new__
 

@@ -11,25 +11,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from windowing.assigners import MergingWindowAssigner, WindowAssigner
-from windowing.compute import Windows
-from windowing.errors import UnsupportedOperation
-from windowing.functions import ProcessWindowFunction
-from windowing.keys import ALL_IN_ONE, KeyGroupRange
-from windowing.merging import Addition, MergingWindowSet
-from windowing.operators.counters import Counters
-from windowing.operators.records import LateElement, Record, WatermarkRecord
-from windowing.operators.window.cells import WindowCell
-from windowing.operators.window.contents import contents_of
-from windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
-from windowing.operators.window.firing import Firing
-from windowing.operators.window.snapshot import from_rows, to_rows
-from windowing.panes import Accumulation, PanePolicy
-from windowing.state.rows import StateRow
-from windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
-from windowing.timers import InternalTimerService, KeyContext, Slot
-from windowing.triggers import EventTimeTrigger, TriggerResult
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.assigners import MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.functions import ProcessWindowFunction
+from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange
+from tidegate.windowing.merging import Addition, MergingWindowSet
+from tidegate.windowing.operators.counters import Counters
+from tidegate.windowing.operators.records import LateElement, Record, WatermarkRecord
+from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.contents import contents_of
+from tidegate.windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
+from tidegate.windowing.operators.window.firing import Firing
+from tidegate.windowing.operators.window.snapshot import from_rows, to_rows
+from tidegate.windowing.panes import Accumulation, PanePolicy
+from tidegate.windowing.state.rows import StateRow
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
+from tidegate.windowing.triggers import EventTimeTrigger, TriggerResult
+from tidegate.windowing.windows import TimeWindow, Window
 
 CONTINUE = TriggerResult.CONTINUE
 

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windowing.aggregates.bound import AggregateColumns
-from windowing.assigners import GlobalWindows, MergingWindowAssigner
-from windowing.compute import Windows
-from windowing.evictors import TimestampedValue
-from windowing.functions import AggregateFunction
-from windowing.keys import KeySchema
-from windowing.merging import MergingWindowSet
-from windowing.operators.window.cells import WindowCell
-from windowing.panes import Accumulation, PanePolicy
-from windowing.state.descriptors import Cell, StateDescriptor, without_expired
-from windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
-from windowing.timers import Slot
-from windowing.windows import TimeWindow, Window
+from tidegate.windowing.aggregates.bound import AggregateColumns
+from tidegate.windowing.assigners import GlobalWindows, MergingWindowAssigner
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.evictors import TimestampedValue
+from tidegate.windowing.functions import AggregateFunction
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.merging import MergingWindowSet
+from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.panes import Accumulation, PanePolicy
+from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
+from tidegate.windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
+from tidegate.windowing.timers import Slot
+from tidegate.windowing.windows import TimeWindow, Window
 
 if TYPE_CHECKING:
-    from windowing.operators.window.operator import WindowOperator
+    from tidegate.windowing.operators.window.operator import WindowOperator
 
 _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from windowing.assigners import WindowAssigner, WindowStagger
-from windowing.testing.transcripts.build import DynamicGap, build_assigner, build_trigger
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.assigners import WindowAssigner, WindowStagger
+from tidegate.windowing.testing.transcripts.build import DynamicGap, build_assigner, build_trigger
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -16,10 +16,10 @@ from windowing.testing.transcripts.case import (
     only_field,
     run_expecting,
 )
-from windowing.testing.transcripts.doubles import window_text
-from windowing.testing.transcripts.steps import Clocks, built, walk
-from windowing.time import window_start
-from windowing.windows import TimeWindow
+from tidegate.windowing.testing.transcripts.doubles import window_text
+from tidegate.windowing.testing.transcripts.steps import Clocks, built, walk
+from tidegate.windowing.time import window_start
+from tidegate.windowing.windows import TimeWindow
 
 
 def run_assign(case: dict[str, Any], options: Options) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.assigners import (
+from tidegate.windowing.assigners import (
     EventTimeSessionWindows,
     GlobalWindows,
     ProcessingTimeSessionWindows,
@@ -18,18 +18,18 @@ from windowing.assigners import (
     WindowAssigner,
     WindowStagger,
 )
-from windowing.compute import Windows
-from windowing.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
-from windowing.functions import ReduceElements
-from windowing.testing.transcripts.case import Mismatch, check_fields
-from windowing.testing.transcripts.doubles import (
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
+from tidegate.windowing.functions import ReduceElements
+from tidegate.windowing.testing.transcripts.case import Mismatch, check_fields
+from tidegate.windowing.testing.transcripts.doubles import (
     HOOKS,
     CaseFunction,
     ScriptedAssigner,
     ScriptedMergingAssigner,
     ScriptedTrigger,
 )
-from windowing.triggers import (
+from tidegate.windowing.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,

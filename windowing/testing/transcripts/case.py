@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from windowing.errors import (
+from tidegate.windowing.errors import (
     IllegalArgument,
     IllegalState,
     IncompatibleSnapshot,

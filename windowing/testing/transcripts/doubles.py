@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from windowing.assigners import AssignerContext, MergingWindowAssigner, WindowAssigner
-from windowing.functions import ProcessWindowContext, ProcessWindowFunction
-from windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
-from windowing.testing.transcripts.case import Mismatch, check_fields, expect_equal
-from windowing.time import Millis
-from windowing.triggers import (
+from tidegate.windowing.assigners import AssignerContext, MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.functions import ProcessWindowContext, ProcessWindowFunction
+from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
+from tidegate.windowing.testing.transcripts.case import Mismatch, check_fields, expect_equal
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import (
     EventTimeTrigger,
     OnMergeContext,
     ProcessingTimeTrigger,
@@ -21,7 +21,7 @@ from windowing.triggers import (
     TriggerContext,
     TriggerResult,
 )
-from windowing.windows import GLOBAL_WINDOW, Merge, TimeWindow, Window, merge_time_windows
+from tidegate.windowing.windows import GLOBAL_WINDOW, Merge, TimeWindow, Window, merge_time_windows
 
 HOOKS = ("on_element", "on_event_time", "on_processing_time", "on_merge", "clear")
 _HOOK_FIELDS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.evictors import Evictor, TimestampedValue
-from windowing.testing.transcripts.build import build_evictor
-from windowing.testing.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal
-from windowing.testing.transcripts.steps import Clocks, built, walk
-from windowing.windows import GLOBAL_WINDOW
+from tidegate.windowing.evictors import Evictor, TimestampedValue
+from tidegate.windowing.testing.transcripts.build import build_evictor
+from tidegate.windowing.testing.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal
+from tidegate.windowing.testing.transcripts.steps import Clocks, built, walk
+from tidegate.windowing.windows import GLOBAL_WINDOW
 
 
 def run_evictor(case: dict[str, Any], options: Options) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.keys import (
+from tidegate.windowing.keys import (
     KeyGroupRange,
     KeySchema,
     check_max_parallelism,
@@ -18,14 +18,14 @@ from windowing.keys import (
     signed64,
     subtask_of,
 )
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
     check_fields,
     expect_equal,
 )
-from windowing.testing.transcripts.steps import walk
+from tidegate.windowing.testing.transcripts.steps import walk
 
 _ANSWERS = {
     "ranges",

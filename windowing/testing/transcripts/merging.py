@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.assigners import MergingWindowAssigner
-from windowing.merging import MergingWindowSet, PlannedMerge
-from windowing.testing.transcripts.build import DynamicGap, build_assigner
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.assigners import MergingWindowAssigner
+from tidegate.windowing.merging import MergingWindowSet, PlannedMerge
+from tidegate.windowing.testing.transcripts.build import DynamicGap, build_assigner
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -15,9 +15,9 @@ from windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from windowing.testing.transcripts.doubles import ScriptedMergingAssigner, window_text
-from windowing.testing.transcripts.steps import built, expect_same, walk
-from windowing.windows import TimeWindow, merge_time_windows
+from tidegate.windowing.testing.transcripts.doubles import ScriptedMergingAssigner, window_text
+from tidegate.windowing.testing.transcripts.steps import built, expect_same, walk
+from tidegate.windowing.windows import TimeWindow, merge_time_windows
 
 _STEPS = {
     "add": {"result", "merged"},

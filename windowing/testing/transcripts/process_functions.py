@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from windowing.functions import (
+from tidegate.windowing.functions import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     OnTimerContext,
     ProcessContext,
     TimeDomain,
 )
-from windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
-from windowing.testing.transcripts.case import Mismatch, check_fields
-from windowing.time import Millis
+from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
+from tidegate.windowing.testing.transcripts.case import Mismatch, check_fields
+from tidegate.windowing.time import Millis
 
 _FIELDS: dict[str, set[str]] = {
     "emit_key": set(),

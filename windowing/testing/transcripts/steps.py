@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from windowing.testing.transcripts.case import Mismatch, run_expecting
-from windowing.time import Millis
+from tidegate.windowing.testing.transcripts.case import Mismatch, run_expecting
+from tidegate.windowing.time import Millis
 
 T = TypeVar("T")
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.keys import DEFAULT_MAX_PARALLELISM, key_group_range, subtask_of
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, key_group_range, subtask_of
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Options,
     check_fields,
     expect_equal,
     only_field,
 )
-from windowing.testing.transcripts.keygroups import flink_group
-from windowing.testing.transcripts.steps import expect_same, expect_subsequence, walk
-from windowing.time import Millis
-from windowing.timers import (
+from tidegate.windowing.testing.transcripts.keygroups import flink_group
+from tidegate.windowing.testing.transcripts.steps import expect_same, expect_subsequence, walk
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timers import (
     VOID_NAMESPACE,
     InternalTimerService,
     KeyContext,

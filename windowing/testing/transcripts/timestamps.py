@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -13,10 +13,10 @@ from windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from windowing.testing.transcripts.steps import walk
-from windowing.testing.transcripts.watermarks import STATUS, record_text, stored
-from windowing.time import Millis
-from windowing.watermarks import (
+from tidegate.windowing.testing.transcripts.steps import walk
+from tidegate.windowing.testing.transcripts.watermarks import STATUS, record_text, stored
+from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks import (
     NoWatermarks,
     PunctuatedWatermarks,
     TimestampsAndWatermarksOperator,

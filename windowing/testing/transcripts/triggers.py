@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from windowing.keys import ALL_IN_ONE
-from windowing.operators.window.cells import WindowCell
-from windowing.operators.window.contexts import WindowTriggerContext
-from windowing.testing.transcripts.build import build_trigger
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.keys import ALL_IN_ONE
+from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.contexts import WindowTriggerContext
+from tidegate.windowing.testing.transcripts.build import build_trigger
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -16,12 +16,12 @@ from windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from windowing.testing.transcripts.doubles import ScriptedTrigger, window_of, window_text
-from windowing.testing.transcripts.steps import built, expect_same, walk
-from windowing.time import MIN_TIMESTAMP, Millis
-from windowing.timers import InternalTimerService, KeyContext, Slot, TimerQueue
-from windowing.triggers import Trigger
-from windowing.windows import Window
+from tidegate.windowing.testing.transcripts.doubles import ScriptedTrigger, window_of, window_text
+from tidegate.windowing.testing.transcripts.steps import built, expect_same, walk
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot, TimerQueue
+from tidegate.windowing.triggers import Trigger
+from tidegate.windowing.windows import Window
 
 _KEY = 1
 _STEPS = {

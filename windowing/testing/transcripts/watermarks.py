@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from windowing.operators.records import IdleRecord, WatermarkRecord
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -15,9 +15,9 @@ from windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from windowing.testing.transcripts.steps import built, walk
-from windowing.testing.watermarks import ManualClock, RecordingOutput
-from windowing.watermarks import (
+from tidegate.windowing.testing.transcripts.steps import built, walk
+from tidegate.windowing.testing.watermarks import ManualClock, RecordingOutput
+from tidegate.windowing.watermarks import (
     IdlenessTimer,
     StatusWatermarkValve,
     WatermarkGenerator,

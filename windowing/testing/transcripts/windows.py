@@ -6,12 +6,12 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from windowing.keys import KeySchema
-from windowing.operators.records import LateElement, SideOutput, WindowResult
-from windowing.state.rows import WINDOW
-from windowing.testing import OperatorHarness, window_harness
-from windowing.testing.transcripts.build import DynamicGap, build_windows
-from windowing.testing.transcripts.case import (
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.records import LateElement, SideOutput, WindowResult
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.testing import OperatorHarness, window_harness
+from tidegate.windowing.testing.transcripts.build import DynamicGap, build_windows
+from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -20,8 +20,8 @@ from windowing.testing.transcripts.case import (
     only_field,
     run_expecting,
 )
-from windowing.testing.transcripts.columnar import GAP, VALUE, build_columnar
-from windowing.testing.transcripts.doubles import (
+from tidegate.windowing.testing.transcripts.columnar import GAP, VALUE, build_columnar
+from tidegate.windowing.testing.transcripts.doubles import (
     CaseFunction,
     ScriptedAssigner,
     ScriptedMergingAssigner,
@@ -29,7 +29,7 @@ from windowing.testing.transcripts.doubles import (
     window_of,
     window_text,
 )
-from windowing.testing.transcripts.steps import by_step, expect_same
+from tidegate.windowing.testing.transcripts.steps import by_step, expect_same
 
 _STEPS = {
     "element",

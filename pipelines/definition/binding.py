@@ -1,0 +1,280 @@
+"""A pipeline bound to the columns of its source: types of key, state and results, all checked.
+
+Everything that can be wrong about columns and types is found here, before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition.bound_input import BoundInput, bound_input, require
+from tidegate.pipelines.definition.column_names import check_names
+from tidegate.pipelines.definition.fingerprint import fingerprint
+from tidegate.pipelines.definition.joint import joint_events, joint_key, joint_rows
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.result_types import result_columns
+from tidegate.pipelines.definition.user_code import is_own
+from tidegate.pipelines.manifest import Schemas
+from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables.columns import to_delta
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.assigners import GapColumn, MergingWindowAssigner
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.functions import AggregateFunction
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators import co_process, interval_join, keyed_process
+from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
+from tidegate.windowing.operators.window.snapshot import state_schema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state.migration import StateFormat
+from tidegate.windowing.state.rows import REST, StateSchema
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import EventTimeTrigger
+
+
+@dataclass(frozen=True)
+class BoundPipeline:
+    """A pipeline and the types that follow from its source.
+
+    Args:
+        pipeline: the value.
+        source: columns of a source row, as tables late and rejects keep them.
+        derived: columns of an event.
+        used: columns of an event that the computation reads, in order.
+        compute: what to compute, with bound aggregates.
+        key: names and types of the key columns.
+        results: type of one result row.
+        state: columns of the state rows.
+        inputs: each with its own columns; those above are of the events of all inputs together.
+        renamed: what tables late and rejects call a column of the source whose type changed since they have it.
+    """
+
+    pipeline: Pipeline
+    source: pa.Schema
+    derived: pa.Schema
+    used: tuple[str, ...]
+    compute: Compute
+    key: KeySchema
+    results: pa.StructType
+    state: StateSchema
+    inputs: tuple[BoundInput, ...]
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def lateness(self) -> Millis | None:
+        """An element is late if its time and this lie not above the watermark; None where none ever is.
+
+        A join lets out those before the watermark; a process function those that the watermark has reached, or,
+        where it gets elements as they come, none.
+        """
+        if isinstance(self.compute, Windows):
+            return self.compute.lateness
+        if isinstance(self.compute, KeyedProcess | CoProcess):
+            return 0 if self.compute.time_sorted else None
+        return 1
+
+    @property
+    def panes(self) -> PanePolicy:
+        """Panes as pipelines have them; what is no window has none, and the default says nothing."""
+        return panes_of(self.compute) if isinstance(self.compute, Windows) else PanePolicy()
+
+    @property
+    def may_split_commits(self) -> bool:
+        """Whether an epoch may end inside a source commit, because the order within one can't show.
+
+        It shows in sessions: an element that is too late by itself may join a session that an element
+        of the same commit extended before. It shows to process functions, and to generators that see every event.
+        """
+        windows = self.compute
+        return (
+            not any(one.reads_events for one in self.inputs)
+            and isinstance(windows, Windows)
+            and windows.assigner.is_event_time
+            and not isinstance(windows.assigner, MergingWindowAssigner)
+            and isinstance(windows.trigger, EventTimeTrigger | None)
+            and windows.evictor is None
+            and isinstance(windows.aggregate, Mapping | AggregateColumns)
+        )
+
+    @property
+    def table_schemas(self) -> dict[str, pa.Schema]:
+        """The schema of each of the pipeline's tables."""
+        return {
+            state.NAME: state.schema(self.state),
+            results.NAME: results.schema(
+                self.key,
+                self.results,
+                results.LEADING if isinstance(self.compute, Windows) else results.ELEMENT_LEADING,
+            ),
+            late.NAME: late.schema(self.source, self.renamed.get(late.NAME)),
+            rejects.NAME: rejects.schema(self.source, self.renamed.get(rejects.NAME)),
+            epochs.NAME: epochs.SCHEMA,
+        }
+
+    @property
+    def schemas(self) -> Schemas:
+        """What a later restore is checked against."""
+        return Schemas(
+            key=_texts(zip(self.key.names, self.key.types, strict=True)),
+            namespace="time_window" if isinstance(self.compute, Windows) else self.state.namespace,
+            contents=_texts(self.state.contents),
+            trigger_state=_texts(self.state.trigger_state),
+            user_state=_texts(self.state.user_state),
+            result={name: kind or "" for name, kind in StateFormat.of(self.state).result.items()},
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with anything that could change a result; made once, for each epoch of a stream has it."""
+        pipeline = self.pipeline
+        return fingerprint(
+            pipeline.key,
+            pipeline.compute,
+            pipeline.where,
+            pipeline.columns,
+            pipeline.null_keys,
+            pipeline.source.timestamp,
+            pipeline.source.zone,
+            pipeline.source.unit,
+            pipeline.max_ahead_millis,
+            self._format,
+            *pipeline.inputs[1:],
+            *self._own_aggregates,
+        )
+
+    @property
+    def _format(self) -> dict[str, Any]:
+        """The columns of the state as a fingerprint has them: rests follow from the aggregates, and came later."""
+        told = self.schemas.model_dump(exclude={"result", "version"})
+        contents = {name: kind for name, kind in told["contents"].items() if not name.startswith(REST)}
+        return {**told, "contents": contents}
+
+    @property
+    def _own_aggregates(self) -> list[AggregateFunction]:
+        """Functions of the user's own aggregates, as they are bound to the columns: a value need not show its code."""
+        given, windows = getattr(self.pipeline.compute, "aggregate", None), self.compute
+        if not isinstance(given, Mapping) or not isinstance(windows, Windows):
+            return []
+        bound = windows.aggregate.functions if isinstance(windows.aggregate, AggregateColumns) else ()
+        return [
+            function
+            for value, function in zip(given.values(), bound, strict=False)
+            if is_own(type(value).__module__) or is_own(type(function).__module__)
+        ]
+
+
+def panes_of(windows: Windows) -> PanePolicy:
+    """Panes as pipelines have them: withdrawn when merged, late ones coalesced per source commit."""
+    return PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+
+
+def bind(
+    pipeline: Pipeline, source: pa.Schema, derived: pa.Schema, right: tuple[pa.Schema, pa.Schema] | None = None
+) -> BoundPipeline:
+    """Check a pipeline against the columns of its source.
+
+    Args:
+        pipeline: the value.
+        source: columns of the source table.
+        derived: columns after `columns=`.
+        right: both of the second input, where there is one.
+
+    Raises:
+        Refused: a column is missing, or has a type that can't serve; the message names it.
+        IllegalArgument, UnsupportedOperation: a type that an aggregate or key can't take.
+    """
+    compute = pipeline.compute
+    if not isinstance(compute, Windows):
+        return _bind_elements(pipeline, compute, source, derived, right)
+    only = pipeline.inputs[0]
+    bound_input(pipeline, only, None, source, derived, ())
+    windows, used = _bind_windows(pipeline, compute, derived)
+    bound = bound_input(pipeline, only, None, source, derived, used)
+    result = windows.result_type if windows.reduce is None or windows.process is not None else bound.value_type
+    if not isinstance(result, pa.StructType) or any(result.field(i).type is None for i in range(result.num_fields)):
+        field = next(name for name in ("process", "reduce", "aggregate") if getattr(windows, name) is not None)
+        raise IllegalArgument(
+            f"compute.{field}.result_type" if field != "reduce" else "compute.reduce",
+            result,
+            "declare the Arrow struct type of a result row, so that results can go to a table",
+        )
+    rows = state_schema(windows, bound.key, bound.value_type, panes_of(windows))
+    check_names(pipeline, source, result, rows, results.LEADING, "compute.aggregate")
+    return BoundPipeline(pipeline, source, derived, used, windows, bound.key, result, rows, (bound,))
+
+
+def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]]) -> BoundPipeline:
+    """As `bind`, of the columns of all inputs in order: those of the source, and those after `columns=`."""
+    source, derived = schemas[0]
+    return bind(pipeline, source, derived, schemas[1] if len(schemas) > 1 else None)
+
+
+def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> tuple[Windows, tuple[str, ...]]:
+    if isinstance(windows.aggregate, Mapping) and windows.process is None:
+        needed = {column for aggregate in windows.aggregate.values() for column in aggregate.columns}
+        for column in needed:
+            require(pipeline, derived, column, "compute.aggregate", pipeline.source)
+        gap = getattr(windows.assigner, "gap_of", None)
+        if isinstance(gap, GapColumn):
+            require(pipeline, derived, gap.column, "compute.assigner.gap_of", pipeline.source)
+            needed.add(gap.column)
+        schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
+        bound = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
+        return bound, tuple(name for name in derived.names if name in needed)
+    used = derived.names if pipeline.uses is None else pipeline.uses
+    for column in used:
+        require(pipeline, derived, column, "uses", pipeline.source)
+    if isinstance(windows.aggregate, Mapping):
+        schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
+        windows = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
+    return windows, tuple(used)
+
+
+def _bind_elements(
+    pipeline: Pipeline,
+    compute: KeyedProcess | CoProcess | IntervalJoin,
+    source: pa.Schema,
+    derived: pa.Schema,
+    right: tuple[pa.Schema, pa.Schema] | None,
+) -> BoundPipeline:
+    """Bind a process function or a join, which see whole elements."""
+    if isinstance(compute, KeyedProcess):
+        only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
+        result = result_columns(compute, {})
+        rows = keyed_process.state_schema(compute, only.key, only.value_type)
+        check_names(
+            pipeline, source, result, rows, results.ELEMENT_LEADING, "compute.function.result_type", _names(result)
+        )
+        return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
+    if right is None:
+        raise IllegalArgument("right", None, "give the columns of the second input's source, too")
+    inputs = tuple(
+        bound_input(pipeline, one, side, *schemas)
+        for one, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)
+    )
+    key = joint_key(pipeline, inputs)
+    sides = {side: one.value_type for side, one in zip(SIDES, inputs, strict=True)}
+    result = result_columns(compute, sides)
+    if isinstance(compute, CoProcess):
+        rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])
+    else:
+        rows = interval_join.state_schema(compute, key, sides[LEFT], sides[RIGHT])
+    events, joined = joint_events(key, inputs), joint_rows(key, inputs)
+    field = "compute.result_type" if isinstance(compute, IntervalJoin) else "compute.function.result_type"
+    check_names(pipeline, joined, result, rows, results.ELEMENT_LEADING, field, ("side", *SIDES, *_names(result)))
+    used = tuple(name for name in events.names if name not in key.names)
+    return BoundPipeline(pipeline, joined, events, used, compute, key, result, rows, inputs)
+
+
+def _names(result: pa.StructType) -> list[str]:
+    return [result.field(number).name for number in range(result.num_fields)]
+
+
+def _texts(fields: object) -> dict[str, str]:
+    return {name: str(kind) for name, kind in fields}  # type: ignore[attr-defined]

@@ -1,0 +1,134 @@
+"""One input of a pipeline bound to the columns of its source: what it reads, and the types of its key and elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition.column_names import check_in_flight
+from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.tables.columns import to_delta
+from tidegate.windowing.keys import KeySchema
+
+
+@dataclass(frozen=True)
+class BoundInput:
+    """An input and the columns of its source.
+
+    Args:
+        input: with every field filled.
+        side: `left` or `right`; None where there is only one.
+        source: columns of the source table.
+        derived: columns after `columns=`.
+        used: columns that the computation reads, in order.
+    """
+
+    input: Input
+    side: str | None
+    source: pa.Schema
+    derived: pa.Schema
+    used: tuple[str, ...]
+
+    @property
+    def key(self) -> KeySchema:
+        """Names and types of its key columns."""
+        return KeySchema(self.input.key, tuple(to_delta(self.derived.field(name).type) for name in self.input.key))
+
+    @property
+    def reads_events(self) -> bool:
+        """Whether its watermark generators must see every event."""
+        return self.input.watermark is not None and self.input.watermark.reads_events
+
+    @property
+    def value_type(self) -> pa.StructType:
+        """Type of an element, as the computation sees it."""
+        return row_type(self.derived, self.used)
+
+
+def bound_input(
+    pipeline: Pipeline,
+    input: Input,  # noqa: A002 - that is what it is
+    side: str | None,
+    source: pa.Schema,
+    derived: pa.Schema,
+    used: Iterable[str] | None = None,
+) -> BoundInput:
+    """Check an input against the columns of its source.
+
+    Args:
+        pipeline: whose input it is.
+        input: with every field filled.
+        side: `left` or `right`; None where there is only one.
+        source: columns of the source table.
+        derived: columns after `columns=`.
+        used: columns that the computation reads; None for those that `uses` names, or all.
+
+    Raises:
+        Refused: a column is missing, or has a type that can't serve; the message names it.
+    """
+    prefix = "right." if side == "right" else ""
+    check_in_flight(input.source.table, derived.names)
+    check_timestamp(input.source, derived, prefix)
+    by = [] if input.watermark_by is None else [input.watermark_by]
+    for field, names in (("key", input.key), ("watermark_by", by)):
+        for name in names:
+            require(pipeline, derived, name, prefix + field, input.source)
+    if used is None:
+        used = derived.names if input.uses is None else input.uses
+        for name in used:
+            require(pipeline, derived, name, f"{prefix}uses", input.source)
+    return BoundInput(input, side, source, derived, tuple(used))
+
+
+def row_type(schema: pa.Schema, names: Iterable[str]) -> pa.StructType:
+    """Some columns as one struct, in Delta's types."""
+    return pa.struct([pa.field(name, to_delta(schema.field(name).type)) for name in names])
+
+
+def require(pipeline: Pipeline, schema: pa.Schema, column: str, field: str, source: DeltaSource) -> None:
+    """Refuse a column that is not there.
+
+    Raises:
+        Refused: naming the field that asks for it.
+    """
+    if column not in schema.names:
+        raise Refused(
+            f"{field} of pipeline {pipeline.name!r}: table {source.table!r} has no column {column!r}; "
+            f"{_instead(schema, column)}"
+        )
+
+
+def _instead(schema: pa.Schema, column: str) -> str:
+    """Say which columns there are instead of a missing one: first the one that may be meant."""
+    struct, _, field = column.partition(".")
+    if field and struct in schema.names and pa.types.is_struct(schema.field(struct).type):
+        return f"give the field of the struct a name, columns={{'{field}': '{column}'}}, and use that"
+    by_lower = {name.lower(): name for name in schema.names}
+    close = get_close_matches(column.lower(), by_lower, 1)
+    return f"{f'did you mean {by_lower[close[0]]!r}? It' if close else 'it'} has {schema.names}"
+
+
+def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") -> None:
+    """Refuse a timestamp column that is missing or can't be read as a time without guessing."""
+    field = f"{prefix}source.timestamp = {source.timestamp!r}"
+    if source.timestamp not in schema.names:
+        raise Refused(f"{field}: table {source.table!r} has no such column; {_instead(schema, source.timestamp)}")
+    kind = schema.field(source.timestamp).type
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None and source.zone is None:
+            raise Refused(
+                f"{field} is TIMESTAMP_NTZ, a wall-clock time: name its zone, DeltaSource(..., zone='America/New_York')"
+            )
+        return
+    if pa.types.is_integer(kind):
+        if source.unit is None:
+            raise Refused(f"{field} has type {kind}: say what it counts, DeltaSource(..., unit='ms')")
+        return
+    raise Refused(
+        f"{field} has type {kind}, not a time: derive one, for example "
+        f"columns={{'event_time': 'try_to_timestamp({source.timestamp})'}} and timestamp='event_time'"
+    )

@@ -1,0 +1,111 @@
+"""Names of columns that stand beside each other in one of our tables: no two may be one name to Delta.
+
+Delta and Spark don't tell names apart that differ in case only, so neither do the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition import event_columns as sources
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.tables import late, rejects, state
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.state.rows import StateSchema
+
+_RENAME = "rename it in columns="
+
+_IN_FLIGHT = frozenset(
+    {
+        sources.TIME,
+        sources.STATUS,
+        sources.COMMIT,
+        sources.ROW,
+        sources.PACK,
+        sources.MARKER,
+        sources.SIDE,
+        sources.SHARD,
+        "__path",
+        "__origin",
+        "__committed",
+    }
+)
+"""Columns that rows have on their way through Spark, beside those of the source."""
+
+
+def check_names(
+    pipeline: Pipeline,
+    source: pa.Schema,
+    result: pa.StructType,
+    rows: StateSchema,
+    leading: Sequence[pa.Field],
+    field: str,
+    reserved: Iterable[str] = (),
+) -> None:
+    """Refuse names of keys and results that a table of ours can't hold beside its other columns.
+
+    Args:
+        pipeline: whose key it is.
+        source: columns of a source row, as tables late and rejects keep them.
+        result: of one result row.
+        rows: columns of the state.
+        leading: columns of table results that are ours.
+        field: what declares the results, for messages.
+        reserved: further names that no key column can have.
+
+    Raises:
+        IllegalArgument: a key or a result has the name of another column.
+    """
+    results = [result.field(number).name for number in range(result.num_fields)]
+    ours = [column.name for column in leading]
+    held = state.schema(replace(rows, key=KeySchema((), ()))).names
+    for name in twice(results):
+        raise IllegalArgument(field, name, "two results have that name, but for capitals: give one another")
+    for name in shared(results, ours):
+        raise IllegalArgument(field, name, "that is the name of a column of table results: give the result another")
+    for name in shared(pipeline.key, [*ours, *held, *reserved]):
+        raise IllegalArgument("key", name, f"that is the name of another column of our tables: {_RENAME}")
+    for name in shared(results, pipeline.key):
+        raise IllegalArgument(field, name, "that is the name of a key column: give the result another")
+    for trailing in (late.TRAILING, rejects.TRAILING):
+        for name in shared(pipeline.key, [column.name for column in trailing]):
+            before = source.names[: source.names.index(name)] if name in source.names else []
+            if shared([f"input_{name}"], before):
+                raise IllegalArgument(
+                    "key", name, f"tables late and rejects call it input_{name}, as another column: {_RENAME}"
+                )
+
+
+def check_in_flight(table: str, names: Iterable[str]) -> None:
+    """Refuse a source with a column that is named like one of those that its rows get in Spark.
+
+    Raises:
+        Refused: naming the column.
+    """
+    for name in shared(names, _IN_FLIGHT):
+        raise Refused(
+            f"source table {table!r} has a column {name!r}, and rows on their way have one of that name: rename it in "
+            "the table, or read a table without it"
+        )
+
+
+def twice(names: Sequence[str]) -> list[str]:
+    """The names that came before, but for capitals."""
+    seen: set[str] = set()
+    found = []
+    for name in names:
+        if name.casefold() in seen:
+            found.append(name)
+        seen.add(name.casefold())
+    return found
+
+
+def shared(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """The names that are among others, but for capitals; in order."""
+    taken = {other.casefold() for other in others}
+    return [name for name in names if name.casefold() in taken]

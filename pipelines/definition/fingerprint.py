@@ -1,0 +1,201 @@
+"""A fingerprint of what a pipeline computes: the same for the same code, another after a change.
+
+Values of the libraries are described by type and fields, code of one's own by what it does and by what it
+calls, so a changed lambda or helper changes the fingerprint and a moved file does not. A pipeline without code of
+its own has the fingerprint that it always had (docs/decisions/0038).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition.user_code import (
+    bytecode,
+    code_of,
+    fields_of,
+    globals_of,
+    is_opaque,
+    is_own,
+    members_of,
+    package_of,
+    plain_text,
+)
+
+LEFT_OUT_AT_DEFAULT = "left_out_at_default"
+"""Key of a dataclass field's metadata: at its default the field is not described, so that adding it changes nothing."""
+
+_PLAINEST = frozenset({type(None), bool, int, float, str, bytes})
+
+_LONGEST = 4096
+"""Characters of a description within another one."""
+
+_DEEPEST = 100
+"""Values within each other that are told whole, such as links of a chain; Python can't go much deeper."""
+
+
+def fingerprint(*values: Any) -> str:
+    """16 hexadecimal digits over the description of values."""
+    describer = _Describer()
+    return hashlib.sha256(repr([describer.describe(value) for value in values]).encode()).hexdigest()[:16]
+
+
+def describe(value: Any) -> Any:
+    """A value as nested tuples of plain ones, in an order that does not depend on the run."""
+    return _Describer().describe(value)
+
+
+class _Describer:
+    """Describes values, each function, class and object of one's own only once: they may name each other."""
+
+    def __init__(self) -> None:
+        self._at_work: set[int] = set()
+        self._reached: dict[int, tuple[Any, int]] = {}
+        """By id, what was reached and as the how many-th."""
+        self._from: str | None = None
+        """Package of the code whose names are followed; None for what the pipeline itself holds."""
+
+    def describe(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float | str | bytes):
+            return value
+        if isinstance(value, enum.Enum):
+            return (type(value).__qualname__, value.name)
+        if isinstance(value, pa.DataType | pa.Schema | pa.Field):
+            return str(value)
+        if (text := plain_text(value)) is not None:
+            return (type(value).__qualname__, text)
+        if len(self._at_work) == _DEEPEST:
+            return ("deep", type(value).__qualname__)
+        if self._is_followed(type(value)) and not self._is_first(value):
+            return ("again", self._reached[id(value)][1])
+        if id(value) in self._at_work:
+            return ("again", getattr(value, "__qualname__", type(value).__qualname__))
+        self._at_work.add(id(value))
+        try:
+            return self._described(value)
+        finally:
+            self._at_work.discard(id(value))
+
+    def _described(self, value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = tuple(
+                (field.name, self.describe(getattr(value, field.name)))
+                for field in dataclasses.fields(value)
+                if not (field.metadata.get(LEFT_OUT_AT_DEFAULT) and getattr(value, field.name) == field.default)
+            )
+            return (type(value).__qualname__, fields, *self._classes(type(value)))
+        if isinstance(value, Mapping):
+            pairs = zip(self._each(value.keys()), self._each(value.values()), strict=True)
+            return tuple(pairs)
+        if isinstance(value, list | tuple | deque):
+            return tuple(self._each(value))
+        if isinstance(value, set | frozenset):
+            return tuple(sorted(map(self._apart, value)))
+        if code_of(value) is not None:
+            return self._function(value)
+        if isinstance(value, type):
+            return (value.__module__, value.__qualname__, *self._classes(value))
+        if callable(value) and hasattr(value, "__qualname__"):
+            wrapped = getattr(value, "__wrapped__", None)
+            beneath = [] if wrapped is None else [self._reach(wrapped)]
+            return (getattr(value, "__module__", ""), value.__qualname__, *beneath)
+        if is_opaque(type(value)) or (self._from is not None and not self._is_followed(type(value))):
+            return (type(value).__qualname__,)
+        fields = tuple((name, _text(self.describe(item))) for name, item in _by_name(fields_of(value).items()))
+        own = self._classes(type(value))
+        methods = [(name, item) for name, item in vars(type(value)).items() if code_of(item) is not None]
+        told = () if own else tuple((name, _text(self.describe(item))) for name, item in _by_name(methods))
+        return (type(value).__qualname__, fields, told, *own)
+
+    def _each(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Each of many values: a module may hold a million of plain ones."""
+        return (item if type(item) in _PLAINEST else self.describe(item) for item in items)
+
+    def _function(self, function: Any) -> Any:
+        """A function by its code, its defaults, what it closes over, and the globals that it names."""
+        bound = [_content(cell) for cell in getattr(function, "__closure__", None) or ()]
+        told = [function.__qualname__, bytecode(function.__code__), self.describe(function.__defaults__)]
+        told.append(self.describe(bound))
+        if keywords := getattr(function, "__kwdefaults__", None):
+            told.append(self.describe(keywords))
+        if self._is_followed(function):
+            with self._following(function):
+                if (owner := getattr(function, "__self__", None)) is not None:
+                    told.append(self.describe(owner))
+                if named := tuple((name, self._reach(value)) for name, value in globals_of(function)):
+                    told.append(named)
+        return tuple(told)
+
+    def _classes(self, kind: type) -> tuple[Any, ...]:
+        """The members of a class of one's own and of its bases, up to those of a library; nothing of a library's."""
+        own = [base for base in kind.__mro__ if self._is_followed(base)]
+        return (tuple(self._class(base) for base in own),) if own else ()
+
+    def _class(self, kind: type) -> Any:
+        if not self._is_first(kind):
+            return ("again", kind.__qualname__)
+        with self._following(kind):
+            return (kind.__qualname__, tuple((name, self._reach(member)) for name, member in members_of(kind)))
+
+    def _reach(self, value: Any) -> Any:
+        """Something that code names: a function or class of one's own in full the first time, a library's by name."""
+        if isinstance(value, type):
+            return self._classes(value) if self._is_followed(value) else (value.__module__, value.__qualname__)
+        if code_of(value) is None:
+            return self.describe(value)
+        if not self._is_followed(value):
+            return (value.__module__, value.__qualname__)
+        return self.describe(value) if self._is_first(value) else ("again", value.__qualname__)
+
+    def _is_first(self, value: Any) -> bool:
+        """Whether a function or class is reached for the first time."""
+        if id(value) in self._reached:
+            return False
+        # The value itself is kept, so that no other gets its id meanwhile.
+        self._reached[id(value)] = value, len(self._reached)
+        return True
+
+    def _apart(self, value: Any) -> str:
+        """A member of a set, as if it was its only one: each process has another order of them."""
+        before = self._reached
+        self._reached = dict(before)
+        try:
+            return _text(self.describe(value))
+        finally:
+            self._reached = before
+
+    def _is_followed(self, value: Any) -> bool:
+        return is_own(value.__module__ or "", self._from)
+
+    @contextmanager
+    def _following(self, code: Any) -> Iterator[None]:
+        """Within it names are those of a function or class."""
+        before, self._from = self._from, package_of(code.__module__)
+        try:
+            yield
+        finally:
+            self._from = before
+
+
+def _by_name(items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return sorted(items, key=lambda item: item[0])
+
+
+def _text(described: Any) -> str:
+    """A description as text within another one. A text in a text doubles its quotes, so long ones are summed up."""
+    text = repr(described)
+    return text if len(text) < _LONGEST else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ("empty",)

@@ -1,0 +1,321 @@
+"""A pipeline is a value: what to read, how to key it, and what to compute. Importing it costs no Spark.
+
+It is checked when it is made (names, sizes, combinations); columns and types are checked against
+the source before anything is written. Each error names the field, the value and the way out.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
+from tidegate.pipelines.definition.result_types import check_result_types
+from tidegate.pipelines.names import NAME_RULE, check_name
+from tidegate.windowing.compute import TWO_INPUTS, Compute, Windows
+from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
+from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
+from tidegate.windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
+from tidegate.windowing.watermarks import WatermarkStrategy
+
+TimeUnit = Literal["s", "ms"]
+Reader = Literal["auto", "spark"]
+WatermarkRows = Literal["kept", "all"]
+
+_COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
+_GIVE_SOURCE = "give a DeltaSource, such as DeltaSource('events', timestamp='at')"
+_GIVE_STRATEGY = (
+    "give a WatermarkStrategy, such as WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))"
+)
+_GIVE_COLUMNS = "give SQL expressions by the names of the columns that they make, such as {'day': 'to_date(at)'}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSource:
+    """An append-only Delta table of events.
+
+    Args:
+        table: name below the warehouse, or an absolute path or URI.
+        timestamp: column of the event time: TIMESTAMP, TIMESTAMP_NTZ with `zone`, or an integer with `unit`.
+        zone: time zone of a TIMESTAMP_NTZ column, such as "America/New_York".
+        unit: what an integer column counts since the epoch: "s" or "ms".
+        reader: "auto" lets the tasks read the files of a plain table by Arrow, "spark" has Spark read every table.
+
+    Raises:
+        IllegalArgument: an empty name, an unknown zone, unit or reader.
+    """
+
+    table: str
+    timestamp: str
+    zone: str | None = None
+    unit: TimeUnit | None = None
+    reader: Reader = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("table", "timestamp"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise IllegalArgument(f"source.{name}", value, "give a name")
+        if self.zone is not None:
+            try:
+                ZoneInfo(self.zone)
+            except (ZoneInfoNotFoundError, ValueError, TypeError) as error:
+                raise IllegalArgument("source.zone", self.zone, "give a zone such as 'Europe/Berlin'") from error
+        if self.unit not in (None, "s", "ms"):
+            raise IllegalArgument("source.unit", self.unit, "give 's' or 'ms'")
+        if self.reader not in ("auto", "spark"):
+            raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input of a pipeline: its rows, their keys and how their event time advances.
+
+    A pipeline's own fields are its first input, or its only one. A process function over two inputs and
+    a join get the second as `right=Input(...)`; what is left out there is as in the first.
+
+    Args:
+        source: where events come from.
+        key: its key columns, one for each of the pipeline's and of the same type; empty for the same names.
+        watermark: how event time advances in a stream; None for the pipeline's strategy.
+        watermark_by: column of source partitions that have watermarks of their own.
+        where: SQL condition; rows for which it is not true are dropped and counted.
+        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
+        columns: derived columns by name, as SQL expressions over the source's.
+        uses: columns that the function reads; None for all.
+
+    Raises:
+        IllegalArgument: a value that can't be; the error names the field.
+    """
+
+    source: DeltaSource
+    key: tuple[str, ...] = ()
+    watermark: WatermarkStrategy | None = None
+    watermark_by: str | None = None
+    where: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    uses: tuple[str, ...] | None = None
+    watermark_from: WatermarkRows = field(default="kept", metadata={LEFT_OUT_AT_DEFAULT: True})
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, DeltaSource):
+            raise IllegalArgument("right.source", self.source, _GIVE_SOURCE)
+        if self.watermark is not None and not isinstance(self.watermark, WatermarkStrategy):
+            raise IllegalArgument("right.watermark", self.watermark, _GIVE_STRATEGY)
+        _check_texts("right.", self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What to read, how to key it, what to compute.
+
+    Args:
+        name: letters, digits, `_` and `-`; it names the folder of the pipeline's tables.
+        source: where events come from.
+        key: columns by which elements belong together; empty for all in one.
+        compute: windows and what becomes of their contents, a process function, or a join.
+        watermark: how event time advances in a stream.
+        right: the second input, where `compute` takes two; this one is then `left`.
+        watermark_by: column of source partitions that have watermarks of their own.
+        where: SQL condition; rows for which it is not true are dropped and counted.
+        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
+        columns: derived columns by name, as SQL expressions over the source's.
+        uses: columns that `process`, `reduce` or a user's aggregate reads; None for all.
+        null_keys: what happens to a row with a null in its key.
+        max_ahead: how far a timestamp may lie ahead of its commit time before it is rejected.
+        max_parallelism: number of key groups, fixed for the pipeline's life.
+        parallelism: number of shards; None takes one for each core.
+        checkpoint_interval: the longest time between snapshots while only clocks move.
+        dropped: aggregates and states that older snapshots have and this code has not: they are left behind.
+
+    Raises:
+        IllegalArgument: a value that can't be; the error names the field.
+    """
+
+    name: str
+    source: DeltaSource
+    key: tuple[str, ...]
+    compute: Compute
+    watermark: WatermarkStrategy
+    right: Input | None = None
+    watermark_by: str | None = None
+    where: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    uses: tuple[str, ...] | None = None
+    null_keys: Literal["reject", "keep"] = "reject"
+    max_ahead: Duration = timedelta(hours=1)
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    parallelism: int | None = None
+    checkpoint_interval: Duration = timedelta(minutes=1)
+    dropped: tuple[str, ...] = ()
+    watermark_from: WatermarkRows = "kept"
+
+    def __post_init__(self) -> None:
+        try:
+            check_name(self.name)
+        except (ValueError, TypeError) as error:
+            raise IllegalArgument("name", self.name, NAME_RULE) from error
+        if not isinstance(self.source, DeltaSource):
+            raise IllegalArgument("source", self.source, _GIVE_SOURCE)
+        if not isinstance(self.watermark, WatermarkStrategy):
+            raise IllegalArgument("watermark", self.watermark, _GIVE_STRATEGY)
+        if not isinstance(self.compute, Compute):
+            raise IllegalArgument(
+                "compute", self.compute, f"give one of {', '.join(_COMPUTES)}{_wrapped(self.compute)}"
+            )
+        _check_texts("", self)
+        if isinstance(self.dropped, str):  # type: ignore[unreachable]
+            raise IllegalArgument("dropped", self.dropped, f"give a tuple of names: ({self.dropped!r},)")
+        object.__setattr__(self, "dropped", tuple(self.dropped))
+        self._check_inputs()
+        for prefix, one in (("", self), ("right.", self.right)):
+            if one is not None and one.watermark is not None:
+                _check_strategy(f"{prefix}watermark", one.watermark)
+        self._check_places()
+        if not isinstance(self.compute, Windows):
+            check_result_types(self.compute)
+        elif self.compute.may_lose_data:
+            _warn_of_lost_elements(self.name, self.compute)
+        if self.null_keys not in ("reject", "keep"):
+            raise IllegalArgument("null_keys", self.null_keys, "give 'reject' or 'keep'")
+        non_negative_millis(self.max_ahead, "max_ahead")
+        positive_millis(self.checkpoint_interval, "checkpoint_interval")
+        check_max_parallelism(self.max_parallelism)
+        if self.parallelism is not None and not (
+            type(self.parallelism) is int and 1 <= self.parallelism <= self.max_parallelism
+        ):
+            raise IllegalArgument(
+                "parallelism",
+                self.parallelism,
+                f"give a whole number from 1 to max_parallelism ({self.max_parallelism})",
+            )
+
+    def _check_places(self) -> None:
+        """Refuse a folder of tables that meets a source below the warehouse; `tidegate.pipelines.sources.places` compares paths."""
+        for number, one in enumerate(self.inputs):
+            table = _normal(one.source.table)
+            if table == "." or table.split("/")[0] == self.name:
+                raise IllegalArgument(
+                    "name",
+                    self.name,
+                    f"{'right.' if number else ''}source.table = {one.source.table!r} would share a folder with the "
+                    "pipeline's tables, which a VACUUM of the source removes: give the pipeline another name",
+                )
+
+    def _check_inputs(self) -> None:
+        kind, right = type(self.compute).__name__, self.right
+        if not isinstance(self.compute, TWO_INPUTS):
+            if right is not None:
+                raise IllegalArgument(
+                    "right", right, f"{kind} has one input: leave it out, or give a CoProcess or a join"
+                )
+            return
+        if not isinstance(right, Input):
+            raise IllegalArgument("right", right, f"{kind} has two inputs: give the second, right=Input(source=...)")
+        if _normal(right.source.table) == _normal(self.source.table):
+            raise IllegalArgument(
+                "right.source.table",
+                right.source.table,
+                "both inputs are the same table, in which a pipeline has one position: a KeyedProcess over it sees all "
+                "its rows, or give the second input a table of its own",
+            )
+        if right.key and len(right.key) != len(self.key):
+            raise IllegalArgument("right.key", right.key, f"give one column for each of key = {self.key}")
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs with every field that is of one input: one, or `left` and `right`."""
+        first = Input(
+            source=self.source,
+            key=self.key,
+            watermark=self.watermark,
+            watermark_by=self.watermark_by,
+            where=self.where,
+            columns=self.columns,
+            uses=self.uses,
+            watermark_from=self.watermark_from,
+        )
+        if self.right is None:
+            return (first,)
+        right = self.right
+        return first, replace(right, key=right.key or self.key, watermark=right.watermark or self.watermark)
+
+    @property
+    def max_ahead_millis(self) -> Millis:
+        """`max_ahead` in milliseconds."""
+        return millis(self.max_ahead, "max_ahead")
+
+
+def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
+    """Refuse what a pipeline has no place for: its times are a column, and its sources are read commit by commit."""
+    if strategy.timestamp_assigner is not None:
+        raise IllegalArgument(
+            field,
+            strategy,
+            "with_timestamp_assigner has no effect in a pipeline, whose times are the column source.timestamp: name "
+            "another column there, or derive one, columns={'at': 'SQL expression'} and timestamp='at'",
+        )
+    if strategy.alignment is not None:
+        raise IllegalArgument(
+            field,
+            strategy,
+            "with_watermark_alignment has no effect in a pipeline, which reads each source commit by commit: leave it "
+            "out; the inputs of a join or co-process are held together by the smaller watermark anyway",
+        )
+
+
+def _warn_of_lost_elements(name: str, windows: Windows) -> None:
+    warnings.warn(
+        f"pipeline {name!r}: windows with {windows.trigger!r} may take elements and go away before a pane shows them. "
+        "They are counted as never_emitted in table epochs. Give a trigger that fires at the end, such as "
+        "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If losing them "
+        "is meant, say so: warnings.filterwarnings('ignore', category=LostElementsWarning)",
+        LostElementsWarning,
+        stacklevel=4,
+    )
+
+
+def _normal(table: str) -> str:
+    """The name of a table below the warehouse without dots and doubled slashes; a path or URI in its own spelling."""
+    return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
+
+
+def _check_texts(prefix: str, one: Input | Pipeline) -> None:
+    """Check the fields of an input that are names of columns or SQL, and make a tuple of its key."""
+    if one.watermark_from not in get_args(WatermarkRows):
+        raise IllegalArgument(f"{prefix}watermark_from", one.watermark_from, "give 'kept' or 'all'")
+    key = _checked_columns(f"{prefix}key", one.key)
+    if len(set(key)) != len(key):
+        raise IllegalArgument(f"{prefix}key", one.key, "name each key column once")
+    object.__setattr__(one, "key", key)
+    if one.uses is not None:
+        _checked_columns(f"{prefix}uses", one.uses)
+    for name, what in (("watermark_by", "the name of one column"), ("where", "an SQL condition, such as 'amount > 0'")):
+        value = getattr(one, name)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise IllegalArgument(f"{prefix}{name}", value, f"give {what}, or leave it out")
+    if not isinstance(one.columns, Mapping):
+        raise IllegalArgument(f"{prefix}columns", one.columns, _GIVE_COLUMNS)
+    for name, expression in one.columns.items():
+        if not all(isinstance(text, str) and text.strip() for text in (name, expression)):
+            raise IllegalArgument(f"{prefix}columns", {name: expression}, _GIVE_COLUMNS)
+
+
+def _checked_columns(field: str, names: object) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise IllegalArgument(field, names, f"give a tuple of columns: ({names!r},)")
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) and name for name in names):
+        raise IllegalArgument(field, names, "give a tuple of names of columns, such as ('user', 'country')")
+    return tuple(names)
+
+
+def _wrapped(compute: object) -> str:
+    """Say how a function becomes something to compute, where a function was given."""
+    kinds = ((KeyedProcessFunction, "KeyedProcess"), (KeyedCoProcessFunction, "CoProcess"))
+    return next((f": {wrapper}(...) of this function" for kind, wrapper in kinds if isinstance(compute, kind)), "")

@@ -1,0 +1,78 @@
+"""What process functions and joins put out, as columns: their declared types, checked when a pipeline is made.
+
+result_type = pa.struct([("amount", pa.int64())])         one column a field
+side_outputs = {"alerts": pa.struct([("why", ...)])}      one struct column a side output, null on other rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.columns import to_delta
+from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.operators.two_inputs import SIDES
+
+_EXAMPLE = 'pyarrow.struct([("amount", pyarrow.int64())])'
+
+
+def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None:
+    """Refuse a function or join whose results have no declared type, or one that no table can hold.
+
+    Raises:
+        IllegalArgument: the field that is missing, is no struct, or has a name that is taken.
+    """
+    if isinstance(compute, IntervalJoin):
+        if compute.join is None and compute.result_type is None:
+            return
+        _check_struct("compute.result_type", compute.result_type)
+        if compute.join is None:
+            raise IllegalArgument(
+                "compute.result_type",
+                compute.result_type,
+                "without join= a result is the pair, in columns left and right: give join=, or leave the type out",
+            )
+        return
+    _check_struct("compute.function.result_type", compute.function.result_type)
+    outputs = compute.function.side_outputs
+    if not isinstance(outputs, Mapping):
+        raise IllegalArgument("compute.function.side_outputs", outputs, f"give {{'name': {_EXAMPLE}}}")
+    for tag, kind in outputs.items():
+        if not isinstance(tag, str) or not tag.isidentifier():
+            raise IllegalArgument("compute.function.side_outputs", tag, "name a side output as a column can be named")
+        _check_struct(f"compute.function.side_outputs[{tag!r}]", kind)
+        if tag in {compute.function.result_type.field(i).name for i in range(compute.function.result_type.num_fields)}:
+            raise IllegalArgument(
+                "compute.function.side_outputs", tag, "a result has a column of that name: rename one"
+            )
+
+
+def result_columns(
+    compute: KeyedProcess | CoProcess | IntervalJoin, sides: Mapping[str, pa.StructType]
+) -> pa.StructType:
+    """The columns of a result row, in Delta's types.
+
+    Args:
+        compute: whose types were checked.
+        sides: type of the elements of each input, where there are two.
+    """
+    if isinstance(compute, IntervalJoin) and compute.join is None:
+        return pa.struct([pa.field(side, sides[side]) for side in SIDES])
+    outputs = {} if isinstance(compute, IntervalJoin) else compute.function.side_outputs
+    declared: Any = compute.result_type
+    fields = [*declared, *(pa.field(tag, kind) for tag, kind in outputs.items())]
+    return pa.struct([field.with_type(to_delta(field.type)) for field in fields])
+
+
+def _check_struct(field: str, kind: object) -> None:
+    if not isinstance(kind, pa.StructType) or not kind.num_fields:
+        raise IllegalArgument(field, kind, f"declare the Arrow struct type of a row, such as {_EXAMPLE}")
+    names = [kind.field(i).name for i in range(kind.num_fields)]
+    if len(set(names)) < len(names):
+        raise IllegalArgument(field, names, "give each column a name of its own")
+    if clash := sorted(set(names) & results.ELEMENT_RESERVED):
+        raise IllegalArgument(field, clash[0], "that is the name of a column of table results: give the result another")

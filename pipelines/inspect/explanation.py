@@ -1,0 +1,245 @@
+"""What an epoch of a pipeline does, step by step, and why; from the pipeline and its source's log, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
+from tidegate.pipelines.sources.plain import asks_for_spark
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.assigners import MergingWindowAssigner
+from tidegate.windowing.columnar import OperatorChoice, choose_operator
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.evictors import TimeEvictor
+from tidegate.windowing.time import Millis
+from tidegate.windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One physical step: where it runs and what it does."""
+
+    where: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a pipeline is run.
+
+    Args:
+        pipeline: its name.
+        operator: which operator its events go through, and why.
+        order: whether results depend on the order of arrival, in words.
+        steps: of an epoch, in order.
+    """
+
+    pipeline: str
+    operator: OperatorChoice
+    order: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLook:
+    """What a look at the source's table showed.
+
+    Args:
+        through_spark: why Spark reads its files; None where the tasks read them themselves.
+    """
+
+    through_spark: str | None = None
+
+
+def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation:
+    """How a pipeline is run.
+
+    Args:
+        pipeline: what to run.
+        source: its table as it is; None where nobody looked at it, and then both ways to read it are told.
+    """
+    choice = choose_operator(pipeline.compute)
+    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, source)))
+
+
+def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
+    """Look at the log of a pipeline's source, without Spark; None where there is no table yet.
+
+    Raises:
+        Refused: a column that the pipeline names is missing, or has a type that can't serve. Of a pipeline with
+            `columns` that is not looked at, because only Spark knows their types.
+    """
+    from tidegate.pipelines.sources.bind import bind_to_source
+    from tidegate.pipelines.sources.log import SourceLog
+    from tidegate.pipelines.sources.plain import why_through_spark
+    from tidegate.pipelines.storage import warehouse_of
+
+    asked = asks_for_spark(pipeline)
+    warehouse = warehouse_of(config)
+    paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
+    if any(one.columns for one in pipeline.inputs) or not all(map(warehouse.exists, paths)):
+        return None if asked is None else SourceLook(asked)
+    bound = bind_to_source(config, pipeline)
+    return SourceLook(asked or why_through_spark(bound, SourceLog(warehouse, paths[0])))
+
+
+def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None) -> list[Step]:
+    return [
+        Step(
+            "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
+        ),
+        *_reading(pipeline, source),
+        *(Step("driver", _pass(one)) for one in pipeline.inputs if one.watermark and one.watermark.reads_events),
+        Step(
+            "Spark",
+            f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
+            "rejects)",
+        ),
+        Step("Python task", "read the state rows of the shard's key groups"),
+        *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
+        Step("Python task", "write Parquet files of results, late and state; of state only where the shard changed"),
+        Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
+    ]
+
+
+def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
+    """How the events come to their shards."""
+    least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
+    shards = f"{least}, more where over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB would meet in one"
+    group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
+    through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
+    if through_spark is None:
+        unless = (
+            "; there is no such table yet: Spark reads it if it is partitioned, or has column mapping, deletion "
+            "vectors or types of its own"
+        )
+        read = _scan(pipeline, pipeline.inputs[0], "read the files of")
+        return [
+            Step("Python task", f"{read}{unless if source is None else ''}"),
+            Step(
+                "Python task",
+                f"few rows are read by every shard, which keeps those of its {group}; many are packed by it where "
+                f"they are read, and Spark moves the packs: {shards}",
+            ),
+            Step("Python task", "of rows that are late: fetch all columns from their file"),
+        ]
+    return [
+        *(Step("Spark", f"{_scan(pipeline, one, 'scan')} ({through_spark})") for one in pipeline.inputs),
+        Step("Spark", "take all columns along of rows that may be late"),
+        Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"),
+    ]
+
+
+def _merged(pipeline: Pipeline) -> str:
+    if pipeline.right is None:
+        return ""
+    return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
+
+
+def _scan(pipeline: Pipeline, one: Input, doing: str) -> str:
+    key = ", ".join(one.key) or "none (all in one)"
+    derived = f", derived {', '.join(one.columns)}" if one.columns else ""
+    where = f", where {one.where}" if one.where else ""
+    return f"{doing} {one.source.table}: key {key}, time {one.source.timestamp}, {_used(pipeline, one)}{derived}{where}"
+
+
+def _pass(one: Input) -> str:
+    return f"in a stream: the events of {one.source.table}, by commit and time, through your watermark generator"
+
+
+def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
+    if isinstance(compute, IntervalJoin):
+        span = " to ".join(map(_length, compute.bounds))
+        return [
+            "sort by commit and time; an element behind the watermark is late",
+            f"each other element meets those of the other input with right - left from {span}",
+            "drop what the watermark says can meet nobody any more",
+        ]
+    if isinstance(compute, KeyedProcess | CoProcess):
+        states = ", ".join(state.name for state in compute.function.states()) or "none"
+        elements = (
+            "hold elements until the watermark reaches them; then each, by event time,"
+            if compute.time_sorted
+            else "sort by commit and time; each element"
+        )
+        return [
+            f"{elements} through {type(compute.function).__name__}, with due timers",
+            f"keep state ({states}), timers{' and waiting elements' if compute.time_sorted else ''} of each key",
+        ]
+    return _operating_windows(compute, choice)
+
+
+def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
+    if not choice.columnar:
+        return ["sort by commit and time; each element through assigner, trigger and contents, then due timers"]
+    functions = ", ".join(_names(windows))
+    if isinstance(windows.assigner, MergingWindowAssigner):
+        return [
+            "sort by key and time; cut into clusters of elements and open sessions that touch",
+            f"reduce each cluster: {functions}",
+            "clusters in which a late element meets a session, or may: row by row",
+        ]
+    if isinstance(windows.trigger, ContinuousEventTimeTrigger):
+        return [
+            "sort by key and window; one group for each commit, on time or late",
+            f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
+            "of a backfill in event order: each element through assigner, trigger and contents, then due timers",
+        ]
+    return [
+        "sort by key and window; one group for each pane: on time, or late by its commit",
+        f"reduce each group: {functions}; merge the groups of a window in order",
+    ]
+
+
+def _length(bound: Millis) -> str:
+    """A bound in the largest unit that holds it whole."""
+    for name, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if bound and bound % size == 0:
+            return f"{bound // size} {name}"
+    return f"{bound} ms"
+
+
+def _names(windows: Windows) -> tuple[str, ...]:
+    bound = windows.bound_aggregate
+    return bound.names if isinstance(bound, AggregateColumns) else (type(bound).__name__,)
+
+
+def _used(pipeline: Pipeline, one: Input) -> str:
+    compute = pipeline.compute
+    if not isinstance(compute, Windows) or compute.process is not None or not isinstance(compute.aggregate, Mapping):
+        return "all columns" if one.uses is None else f"columns {', '.join(one.uses)}"
+    columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
+    gap = getattr(getattr(compute.assigner, "gap_of", None), "column", None)
+    return f"columns {', '.join(sorted(columns | ({gap} if gap else set()))) or 'none'}"
+
+
+def _order(compute: Compute) -> str:
+    """Which results a backfill makes as the stream does (docs/guide/pipelines.md)."""
+    if isinstance(compute, IntervalJoin):
+        return "the set of elements decides: a backfill gives the stream's pairs, but for late rows"
+    if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
+        return (
+            "elements wait for the watermark and come by event time: a backfill gives the stream's results, but for "
+            "late rows"
+        )
+    reason = sees_order(compute) if isinstance(compute, Windows) else "a process function with time_sorted=False"
+    if reason is None:
+        return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"
+    return f"the order of arrival shows ({reason}): runs agree that read the source's commits in order"
+
+
+def sees_order(windows: Windows) -> str | None:
+    """What of windows lets the order of arrival show in their results; None where nothing does."""
+    trigger = windows.trigger.nested if isinstance(windows.trigger, PurgingTrigger) else windows.trigger
+    if not windows.assigner.is_event_time:
+        return "windows that do not end by event time"
+    if trigger is not None and type(trigger) is not EventTimeTrigger:
+        return f"trigger {type(trigger).__name__}"
+    if windows.evictor is not None and type(windows.evictor) is not TimeEvictor:
+        return f"evictor {type(windows.evictor).__name__}"
+    if windows.process is not None or windows.reduce is not None:
+        return "a function of your own"
+    return None

@@ -1,0 +1,152 @@
+"""All pipelines of a project at a glance: for the page in Airflow and whoever else asks. Starts no JVM.
+
+Plain values, ready for JSON; times are int64 epoch milliseconds. Importing this module costs nothing of the tables.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.config import Config
+    from tidegate.pipelines.snapshots.head import SnapshotEntry
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+SNAPSHOTS = 10
+"""How many of the newest snapshots are looked at."""
+
+
+def pipeline_names(config_file: str | Path) -> list[str]:
+    """The pipelines in tidegate.toml."""
+    return sorted(load_config(Path(config_file)).pipelines)
+
+
+def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[], float] = time.time) -> dict[str, Any]:
+    """How one pipeline stands: watermark and lag, driver, snapshots and savepoints with size, open windows, quality.
+
+    Args:
+        config_file: tidegate.toml.
+        pipeline: a name in it.
+        clock: seconds since the epoch.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    now = int(clock() * 1000)
+    try:
+        return {
+            "pipeline": pipeline,
+            "error": None,
+            **_read(config, PipelineTables(warehouse_of(config), pipeline), now),
+        }
+    except TidegateError as error:
+        # One pipeline whose tables can't be trusted must not hide the others.
+        return {"pipeline": pipeline, "error": str(error)}
+
+
+def report_file(config_file: str | Path, pipeline: str, epoch: int) -> Path | None:
+    """The run report of an epoch; None where none was written.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    file = config.report_file(pipeline, epoch)
+    return file if file.is_file() else None
+
+
+def docs_file(config_file: str | Path, pipeline: str, page: str) -> Path | None:
+    """A page of a pipeline's Data Docs; None where there is none of that name.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    folder = config.quality_folder(pipeline)
+    # Nothing but what a check wrote is handed out, whatever else lies there.
+    is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
+    file = folder / page
+    return file if is_page and file.is_file() else None
+
+
+def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
+    from tidegate.pipelines.run.lease import read_lease
+    from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
+    from tidegate.pipelines.snapshots.savepoint import list_savepoints
+    from tidegate.pipelines.tables import quality
+    from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+    snapshot = read_snapshot(tables)
+    if snapshot is None:
+        return {"epoch": None, "snapshots": [], "savepoints": []}
+    manifest = snapshot.manifest
+    is_known = MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP
+    lease = read_lease(tables)
+    checks = quality.newest(tables, timeline=manifest.timeline)
+    state = quality.state_of(checks)
+    checked = checks["epoch"][0].as_py() if len(checks) else None
+    return {
+        "epoch": manifest.epoch,
+        "timeline": manifest.timeline,
+        "kind": manifest.kind,
+        "watermark": manifest.watermark if is_known else None,
+        "lag": now - manifest.watermark if is_known else None,
+        "counters": dict(manifest.counters),
+        "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
+        "snapshots": [_snapshot(config, tables, entry) for entry in list_snapshots(tables, SNAPSHOTS)],
+        "has_docs": (config.quality_folder(tables.pipeline) / "index.html").is_file(),
+        "savepoints": [
+            {
+                "name": entry.name,
+                "epoch": entry.manifest.epoch,
+                "watermark": entry.manifest.watermark,
+                "created_at": entry.created_at,
+                "size": entry.size,
+            }
+            for entry in list_savepoints(tables)
+        ],
+        "quality": {
+            "state": state,
+            "epoch": checked,
+            # A check of another timeline, or of an older epoch, says nothing of what is there now.
+            "text": f"timeline {manifest.timeline}: {state}" if checked is None else f"epoch {checked}: {state}",
+            "failed": sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]}),
+        },
+    }
+
+
+def _snapshot(config: Config, tables: PipelineTables, entry: SnapshotEntry) -> dict[str, Any]:
+    from tidegate.pipelines.snapshots.head import read_snapshot
+
+    epoch = entry.manifest["epoch"]
+    about = {
+        "version": entry.version,
+        "committed_at": entry.committed_at,
+        "epoch": epoch,
+        "timeline": entry.manifest["timeline"],
+        "watermark": entry.manifest["watermark"],
+        "has_report": config.report_file(tables.pipeline, epoch).is_file(),
+    }
+    snapshot = read_snapshot(tables, entry.version)
+    if snapshot is None:
+        return {**about, "size": None, "open_windows": None}
+    files = (*snapshot.files, *snapshot.manifest_files)
+    return {
+        **about,
+        "size": sum({file["path"]: file["size_bytes"] for file in files}.values()),
+        "open_windows": snapshot.manifest.counters["open_windows"],
+    }

@@ -1,0 +1,95 @@
+"""How a pipeline stands, read from its newest published snapshot: for sensors, watches and the page. No JVM is started.
+
+Importing this module costs nothing of the tables; reading does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tidegate.pipelines.config import load_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The newest published snapshot of a pipeline. Times: int64 epoch milliseconds; None before the first snapshot.
+
+    Args:
+        pipeline: its name.
+        timeline: it is on.
+        epoch: of the snapshot; 0 before the first.
+        kind: what the epoch was, such as `stream`, `backfill` or `restore`.
+        version: of table state.
+        watermark: up to which its results are there; None while there is none.
+        processing_time: clock of the epoch.
+        counters: what the epoch counted.
+        stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
+    """
+
+    pipeline: str
+    timeline: int = 0
+    epoch: int = 0
+    kind: str | None = None
+    version: int | None = None
+    watermark: int | None = None
+    processing_time: int | None = None
+    counters: dict[str, int] | None = None
+    stale: tuple[tuple[int, int], ...] = ()
+
+    def is_newer_than(self, epoch: int) -> bool:
+        """Whether something was computed after an epoch: a restore, which goes back, has computed nothing."""
+        return self.epoch > epoch and self.kind != "restore"
+
+    def lag(self, now: datetime) -> float | None:
+        """Seconds by which the watermark lies behind a moment; None while there is no watermark."""
+        return None if self.watermark is None else now.timestamp() - self.watermark / 1000
+
+    def is_past(self, moment: datetime) -> bool:
+        """Whether the watermark has reached a moment: no element before it is on time any more."""
+        return self.watermark is not None and self.watermark >= int(moment.timestamp() * 1000) - 1
+
+
+def read_standing(config_file: str | Path, pipeline: str) -> Standing:
+    """How a pipeline stands now.
+
+    Args:
+        config_file: tidegate.toml.
+        pipeline: a name in it.
+
+    Raises:
+        UsageError: there is no such pipeline.
+        Refused: its table can't be trusted.
+    """
+    from pathlib import Path
+
+    from tidegate.pipelines.snapshots.head import read_snapshot
+    from tidegate.pipelines.snapshots.published import newest_published, settled_watermark
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+    from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    tables = PipelineTables(warehouse_of(config), pipeline)
+    head = read_snapshot(tables)
+    snapshot = newest_published(tables, head)
+    if head is None or snapshot is None:
+        return Standing(pipeline)
+    manifest = snapshot.manifest
+    watermark = settled_watermark(snapshot, head)
+    return Standing(
+        pipeline,
+        manifest.timeline,
+        manifest.epoch,
+        manifest.kind,
+        snapshot.version,
+        watermark if watermark > MIN_TIMESTAMP else None,
+        min(manifest.processing_time, MAX_TIMESTAMP),
+        dict(manifest.counters),
+        tuple((item.start, item.end) for item in manifest.stale),
+    )

@@ -1,0 +1,171 @@
+"""Backfill in event order: one epoch for each interval, each continuing from the one before.
+
+An interval must begin where its parent's event time ends. One that ran before is left alone while
+code and rows are the same; otherwise it is run again on a new timeline, from its parent's snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tidegate.pipelines.epoch.plan_end import plan_end
+from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.run.intervals import describe
+from tidegate.pipelines.run.rerun import History, bounds
+from tidegate.pipelines.snapshots.compatibility import ready
+from tidegate.pipelines.snapshots.head import Snapshot, lineage, read_snapshot
+from tidegate.pipelines.sources.source import Source
+from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
+
+
+@dataclass(frozen=True)
+class IntervalRun:
+    """What became of one interval.
+
+    Args:
+        interval: the span of event time.
+        state: `done`, or `unchanged` where it had been run and nothing is different.
+        manifest: of the snapshot that ends there.
+    """
+
+    interval: Interval
+    state: Literal["done", "unchanged"]
+    manifest: Manifest
+
+
+def backfill(
+    driver: Driver, intervals: Iterable[Interval], and_following: bool = False, again: bool = False
+) -> Iterator[IntervalRun]:
+    """Run intervals one after the other.
+
+    Args:
+        driver: holds the lease.
+        intervals: in order, without gaps.
+        and_following: whether intervals after a re-run one, which it made stale, are run again too.
+        again: whether one that was run before is run again even though code and rows look the same.
+
+    Raises:
+        Refused: an interval does not begin where event time stands, or lies under a stream; or it was run before,
+            and the snapshot that it went on from is no longer retained.
+        Stopped: `tidegate stop` asked for the end between two intervals.
+    """
+    driver.recover()
+    for interval in intervals:
+        driver.heed_stop()
+        yield _run(driver, interval, again)
+    while and_following:
+        head = read_snapshot(driver.tables)
+        if head is None or not head.manifest.stale:
+            return
+        driver.heed_stop()
+        first = min(head.manifest.stale, key=lambda item: item.start)
+        yield _run(driver, Interval(start=first.start, end=first.end))
+
+
+def end_of_input(driver: Driver) -> Manifest | None:
+    """End event time after a backfill's last interval, so that what is open fires; None where it has ended before.
+
+    Raises:
+        Refused: nothing was run yet, a stream has taken over, or intervals are to be run again before.
+    """
+    head, name = driver.recover(), driver.pipeline.name
+    if head is None:
+        raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
+    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    head = ready(driver.tables, source.bound, head) or head
+    if head.manifest.position_in(driver.pipeline.source.table).frontier is None:
+        raise Refused(
+            f"pipeline {name!r} is a stream at epoch {head.manifest.epoch}: end its input with `tidegate stream {name} "
+            "--available-now --end-of-input`"
+        )
+    if head.manifest.stale:
+        first = min(head.manifest.stale, key=lambda item: item.start)
+        stale = bounds(Interval(start=first.start, end=first.end))
+        raise Refused(
+            f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: run them "
+            f"again before its input ends, `tidegate backfill {name} {stale} --and-following`"
+        )
+    plan = plan_end(source, driver.tables, head, driver.clock(), driver.shards)
+    if plan is None:
+        return None
+    driver.tell("planned")
+    return driver.run(plan)
+
+
+def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun:
+    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
+    frontier = _frontier(driver, head, interval)
+    parent = head
+    replaced: tuple[StaleInterval, ...] = ()
+    if head is not None and frontier is not None and frontier > interval.start:
+        history = History.of(driver.tables, head)
+        run, replaced = history.find(interval)
+        if not again:
+            snapshot = history.snapshot_of(run)
+            if snapshot is None:
+                raise history.untold(run)
+            if not _is_needed(source, snapshot, interval):
+                return IntervalRun(interval, "unchanged", snapshot.manifest)
+        parent = history.parent_of(run)
+    plan = plan_interval(source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced)
+    driver.tell("planned")
+    return IntervalRun(interval, "done", driver.run(plan))
+
+
+def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int | None:
+    """Where event time stands; None before the first run."""
+    if head is None:
+        return None
+    name = driver.pipeline.name
+    frontier = head.manifest.position_in(driver.pipeline.source.table).frontier
+    if frontier is None:
+        raise Refused(f"interval {describe(interval)} of {name}: {_streams(driver, head)}")
+    if frontier < interval.start:
+        raise Refused(
+            f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, and event time stands "
+            f"at {show_millis(frontier)}: rows between them would be lost. Start at {show_millis(frontier)}"
+        )
+    if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
+        line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
+        before = next((told["epoch"] for told in line if told["watermark"] != MAX_TIMESTAMP), "EPOCH")
+        raise Refused(
+            f"interval {describe(interval)} of {name}: its input has ended, so all of it would be late. Go back to "
+            f"before the end with `tidegate restore {name} {before}`, then run it"
+        )
+    return frontier
+
+
+def _streams(driver: Driver, head: Snapshot) -> str:
+    """Why a stream's pipeline takes no interval, and how it is backfilled after all."""
+    name = driver.pipeline.name
+    before = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch) if entry.manifest["interval"])
+    newest = next(before, None)
+    if newest is not None:
+        return (
+            f"a stream has taken over at epoch {head.manifest.epoch}. Go back to the backfill's newest epoch with "
+            f"`tidegate restore {name} {newest['epoch']}`, or backfill a pipeline of another name"
+        )
+    return (
+        f"it runs as a stream, at epoch {head.manifest.epoch}, and no snapshot of a backfill is there to go back to. "
+        f"Backfill a pipeline of another name, or compute it again from the source's first commit with `tidegate "
+        f"stream {name} --restore none`"
+    )
+
+
+def _is_needed(source: Source, snapshot: Snapshot, interval: Interval) -> bool:
+    """Whether the code, or the rows of an interval, are not what they were when it was run."""
+    manifest = snapshot.manifest
+    if manifest.fingerprint != source.bound.fingerprint:
+        return True
+    versions = []
+    for one in source.inputs:
+        position = manifest.position_in(one.table)
+        one.log.check(position)
+        versions.append(position.version)
+    return any(changed_rows(one, interval, version) > 0 for one, version in zip(source.inputs, versions, strict=True))

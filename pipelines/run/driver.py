@@ -1,0 +1,209 @@
+"""The driver of a pipeline: holds the lease, recovers what a crash left, and runs epochs.
+
+An epoch is four steps (plan, operate, commit, publish), told by name to whoever listens: progress on
+the screen, or a test that stops between any two.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
+from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.run.lease import Lease, LeaseRow
+from tidegate.pipelines.run.work_folder import clean_work
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.pipelines.epoch.plan import EpochPlan
+    from tidegate.pipelines.manifest import Manifest
+
+Tell = Callable[[str], None]
+
+_OUT_OF_MEMORY = 3
+"""Exit code of a JVM with `-XX:+ExitOnOutOfMemoryError`."""
+_HEARTBEATS_MISSED = 56
+"""Exit code of Spark's executor, which locally is the whole process, that could not tell its driver that it lives."""
+_JVM_ENDS_WITHIN = 1.0
+"""Seconds between an error that a dying JVM causes and its end."""
+
+
+def system_clock() -> Millis:
+    """Now, int64 epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Driver:
+    """One process at work on one pipeline.
+
+    Args:
+        spark: the session.
+        tables: the pipeline's tables.
+        pipeline: what to run.
+        lease: held by this process.
+        clock: int64 epoch milliseconds.
+        tell: hears the name of each step when it is done.
+    """
+
+    spark: SparkSession
+    tables: PipelineTables
+    pipeline: Pipeline
+    lease: Lease
+    clock: Callable[[], Millis] = system_clock
+    tell: Tell = lambda step: None
+
+    @property
+    def shards(self) -> int:
+        """How many shards an epoch has: the pipeline's parallelism, else one for each core."""
+        wanted = self.pipeline.parallelism or self.spark.sparkContext.defaultParallelism
+        return min(wanted, self.pipeline.max_parallelism)
+
+    def recover(self) -> Snapshot | None:
+        """Publish what the newest snapshot lists and the tables lack; that snapshot, or None if there is none.
+
+        Recovery only rolls forward, so it can be done again at any time.
+
+        Raises:
+            Refused: the tables are not as tidegate left them; see `snapshots.recovery`.
+        """
+        return recover(self.tables, self._publish)
+
+    def heed_stop(self) -> None:
+        """Between two epochs of a backfill: end where `tidegate stop` asked for it.
+
+        Raises:
+            Stopped: it did.
+        """
+        if self.lease.stop_requested:
+            raise Stopped(
+                f"{self.pipeline.name} was asked to stop: what was run is published, and the same command goes on there"
+            )
+
+    def run(self, plan: EpochPlan) -> Manifest:
+        """Run one planned epoch to its end; its manifest."""
+        from tidegate.pipelines.epoch.commit import commit
+        from tidegate.pipelines.epoch.operate import operate
+
+        began = time.perf_counter()
+        epoch = f"epoch {plan.epoch} of {self.pipeline.name}"
+        with told_as(f"{epoch} can't be computed", "Nothing of it is committed; mend that and run again"):
+            outcomes = operate(self.spark, plan)
+        self.tell("operated")
+        self.lease.check()
+        with told_as(f"{epoch} can't be committed", "Mend that and run again: it goes on from the newest snapshot"):
+            manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
+        self.tell("committed")
+        self._publish(manifest)
+        return manifest
+
+    def _publish(self, manifest: Manifest) -> None:
+        from tidegate.pipelines.snapshots.publish import publish_table
+
+        for table in PUBLISHED:
+            self.lease.check()
+            with told_as(
+                f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
+                "Its snapshot is good; mend that and run again: publishing goes on where it stopped",
+            ):
+                publish_table(self.tables, manifest, table)
+            self.tell(f"published {table}")
+
+
+@contextmanager
+def drive(
+    config: Config,
+    pipeline: Pipeline,
+    command: str,
+    spark: SparkSession | None = None,
+    clock: Callable[[], Millis] = system_clock,
+    tell: Tell = lambda step: None,
+    wait: Callable[[LeaseRow], bool] = lambda holder: False,
+) -> Iterator[Driver]:
+    """A driver with the lease, and a Spark session that ends with it unless one is given.
+
+    Args:
+        config: the project.
+        pipeline: what to run.
+        command: what the driver does, for people who look.
+        spark: a session that is there already.
+        clock: int64 epoch milliseconds.
+        tell: hears the name of each step when it is done.
+        wait: called while another driver holds the lease; True to look again.
+
+    Raises:
+        LeaseHeld: another driver is at work on the pipeline.
+        UsageError: a folder that tidegate.toml names can't be made.
+    """
+    config.make_folders()
+    clean_work(config.work_folder, config.retain_work_days, clock())
+    tables = PipelineTables(warehouse_of(config), pipeline.name)
+    with Lease(tables, command, clock, wait) as lease:
+        session = spark
+        if session is None:
+            from tidegate.pipelines.spark.session import start_session, stop_session
+
+            session = start_session(config, f"{command} {pipeline.name}")
+        try:
+            yield Driver(session, tables, pipeline, lease, clock, tell)
+        except Exception as error:
+            _check_lease(lease, error)
+            if spark is None:
+                _check_session(session, config, error)
+            raise
+        finally:
+            if spark is None:
+                stop_session(session)
+
+
+def _check_lease(lease: Lease, error: Exception) -> None:
+    """Tell an error of a driver that hung, while another one took its place and its files, as what it is."""
+    if isinstance(error, LeaseHeld):
+        return
+    # Storage may be what failed; then the error tells.
+    with suppress(OSError, DeltaError, Refused):
+        lease.renew()
+    try:
+        lease.check_lost()
+    except LeaseHeld as lost:
+        raise lost from error
+
+
+def _check_session(session: SparkSession, config: Config, error: Exception) -> None:
+    """Tell an error that came because Spark is no more as what it is."""
+    from tidegate.pipelines.spark.session import ended_with
+
+    if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, _JVM_ENDS_WITHIN)) is None:
+        return
+    raise TidegateError(f"{_end_of_spark(code, config)}. The last snapshot is good: run again") from error
+
+
+def _end_of_spark(code: int, config: Config) -> str:
+    """How Spark's process ended and what to do, by its exit code; below 0 or above 128 it is of a signal."""
+    more = f'Give it more with "spark.driver.memory" under [spark] in {config.file_name}'
+    if code == _OUT_OF_MEMORY:
+        return f"Spark's process ran out of memory (exit code {code}). {more}"
+    if code == _HEARTBEATS_MISSED:
+        return (
+            f"Spark's process had stood still for minutes and ended itself (exit code {code}): it was stopped, its "
+            "machine was suspended, or something else took the processors"
+        )
+    if (number := -code if code < 0 else code - 128) in set(signal.Signals):
+        name = signal.Signals(number).name
+        return f"Spark's process was ended by {name}: by hand, or by a system that is short of memory"
+    return f"Spark's process ended with exit code {code}: out of memory, or killed? {more}"

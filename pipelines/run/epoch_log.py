@@ -1,0 +1,112 @@
+"""The log of epochs: one line of JSON for each that a stream made, for whoever ships logs to where they are looked at.
+
+What table epochs has is here at once, and with it the seconds of each phase, the publishing included.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.tables import epochs
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
+
+LARGEST = 16 * 1024 * 1024
+"""Bytes of a file, after which another is begun."""
+KEPT = 4
+"""How many older files stay."""
+
+_PHASES = {"operated": "operate", "committed": "commit"}
+
+
+@dataclass
+class EpochLog:
+    """The lines of one run of a pipeline.
+
+    Args:
+        file: that they are appended to.
+        seconds: a clock that only measures.
+        wall: now, in UTC.
+    """
+
+    file: Path
+    seconds: Callable[[], float] = perf_counter
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    _phases: dict[str, float] = field(default_factory=dict, init=False)
+    _since: float = field(default=0.0, init=False)
+    _handler: RotatingFileHandler | None = field(default=None, init=False)
+
+    def hear(self, step: str) -> None:
+        """A step of an epoch is done, as the driver tells it."""
+        now = self.seconds()
+        if step == "planned":
+            self._phases = {}
+        else:
+            phase = _PHASES.get(step, "publish")
+            self._phases[phase] = self._phases.get(phase, 0.0) + now - self._since
+        self._since = now
+
+    def write(self, manifest: Manifest, plan: float) -> dict[str, Any]:
+        """Add the line of an epoch; what it says.
+
+        Args:
+            manifest: of the epoch.
+            plan: seconds that the plan took.
+        """
+        phases = {"plan": plan, **self._phases}
+        told = line_of(manifest, phases) | {"at": self.wall().isoformat(timespec="milliseconds")}
+        if self._handler is None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self._handler = RotatingFileHandler(self.file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
+        self._handler.emit(logging.LogRecord("tidegate", logging.INFO, "", 0, json.dumps(told), None, None))
+        return told
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handler is not None:
+            self._handler.close()
+
+
+def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
+    """What is said of an epoch. Times are ISO text in UTC, null where there is none.
+
+    Args:
+        manifest: of the epoch.
+        phases: seconds by phase: plan, operate, commit, publish.
+    """
+    counters = manifest.counters
+    return {
+        "pipeline": manifest.pipeline,
+        "epoch": manifest.epoch,
+        "timeline": manifest.timeline,
+        "kind": manifest.kind,
+        "events": counters["events_in"],
+        "on_time": counters["on_time"],
+        "late": counters["late"],
+        "filtered": counters["no_window"] + counters["rejected"] + counters["dropped"],
+        "fired": sum(counters[f"fired_{timing}"] for timing in ("early", "on_time", "late")),
+        "withdrawn": counters["withdrawn"],
+        "rows_out": counters.get(epochs.ROWS_OUT),
+        "open_windows": counters["open_windows"],
+        "watermark": _iso(manifest.watermark),
+        "watermark_lag_ms": manifest.watermark_lag,
+        "clock": _iso(manifest.processing_time),
+        "source_versions": {table: position.version for table, position in manifest.positions.items()},
+        "seconds": round(sum(phases.values()), 3),
+        "phases": {name: round(seconds, 3) for name, seconds in phases.items()},
+        "run_id": manifest.run_id,
+    }
+
+
+def _iso(time: Millis) -> str | None:
+    if not MIN_TIMESTAMP < time < MAX_TIMESTAMP:
+        return None
+    return from_millis(time).isoformat(timespec="milliseconds")

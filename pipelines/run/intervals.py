@@ -1,0 +1,88 @@
+"""Intervals of event time: how a backfill is cut into slices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from dateutil.relativedelta import relativedelta
+
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.manifest import Interval
+from tidegate.windowing.time import from_millis, show_millis, to_millis
+
+_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks", "mo": "months"}
+_SLICE = re.compile(r"(\d+)(s|min|h|d|w|mo)")
+_DURATION = re.compile(r"(\d+)(ms|s|min|h|d|w)")
+
+
+def parse_slice(text: str) -> relativedelta:
+    """The length of a slice: a number and a unit, such as `1d`, `6h` or `1mo` (a calendar month).
+
+    Raises:
+        UsageError: it is something else, or zero.
+    """
+    match = _SLICE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"--slice {text!r}: give a number and a unit of {', '.join(_UNITS)}, such as 1d or 1mo")
+    return relativedelta(**{_UNITS[match[2]]: int(match[1])})  # type: ignore[arg-type]
+
+
+def parse_duration(text: str, field: str) -> timedelta:
+    """A length of time such as `200ms`, `5s` or `1min`; months have none.
+
+    Raises:
+        UsageError: it is something else, or zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"{field} {text!r}: give a number and a unit of ms, s, min, h, d, w, such as 5s")
+    return timedelta(**{(_UNITS | {"ms": "milliseconds"})[match[2]]: int(match[1])})
+
+
+def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:
+    """Slices of `[start, end)`, the last one cut short; the whole where no length is given.
+
+    Raises:
+        UsageError: start is not before end.
+    """
+    if start >= end:
+        raise UsageError(
+            f"--start {show(start)} is not before --end {show(end)}: an interval holds its start, not its end"
+        )
+    begin, number = start, 0
+    while begin < end:
+        number += 1
+        stop = end if length is None else min(end, start + length * number)
+        yield Interval(start=to_millis(begin), end=to_millis(stop))
+        begin = stop
+
+
+def show(moment: datetime) -> str:
+    """A time as people write it, in UTC."""
+    return show_millis(to_millis(moment))
+
+
+def describe(interval: Interval) -> str:
+    """An interval as people write it."""
+    length = from_millis(interval.end) - from_millis(interval.start)
+    start, end = from_millis(interval.start), from_millis(interval.end)
+    if length % timedelta(days=1) == timedelta(0) and start.hour == start.minute == 0:
+        return f"{start:%Y-%m-%d}" if length == timedelta(days=1) else f"{start:%Y-%m-%d} to {end:%Y-%m-%d}"
+    return f"{show(start)} to {show(end)}"
+
+
+def parse_moment(text: str, field: str) -> datetime:
+    """A date or date-time in ISO form; without a zone it is UTC.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{field} {text!r}: give a date or date-time such as 2013-01-31 or 2013-01-31T06:00"
+        ) from error
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -1,0 +1,314 @@
+"""The lease: one driver at a time for a pipeline, and a second one is told who the first is.
+
+A row in a small Delta table names host, process and start time, so a driver that died on this host
+is taken over at once; elsewhere its lease runs out. Where the clock of its host was wrong that may take long, so
+a lease can be taken away. Correctness does not rest on it: the state commit is the fence.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+
+import psutil
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.storage import active_files, read_table
+from tidegate.pipelines.tables.files import add_action, remove_action, write_file
+from tidegate.pipelines.tables.pipeline_tables import LEASE, PipelineTables
+from tidegate.windowing.time import Millis, show_millis
+
+TIME_TO_LIVE: Millis = 60_000
+_COMMITS_PER_CLEANING = 100
+
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The namespace of process ids that every Linux host has, outside of containers (PROC_PID_INIT_INO)."""
+
+_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("command", pa.string()),
+        ("host", pa.string()),
+        ("process", pa.int64()),
+        ("process_started", pa.float64()),
+        ("acquired_at", pa.int64()),
+        ("expires_at", pa.int64()),
+        ("stop_requested", pa.bool_()),
+    ]
+)
+_PROPERTIES = {
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.checkpointInterval": "20",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """Who drives a pipeline. Times: int64 epoch milliseconds; `process_started`: seconds, of the system."""
+
+    run: str
+    command: str
+    host: str
+    process: int
+    process_started: float
+    acquired_at: Millis
+    expires_at: Millis
+    stop_requested: bool = False
+
+    def is_alive(self, now: Millis) -> bool:
+        """Whether its driver may still be at work."""
+        if self.expires_at <= now:
+            return False
+        return self.host != this_host() or self.is_running_here
+
+    @property
+    def is_running_here(self) -> bool:
+        """Whether a process of this host is the driver; the row must be of this host."""
+        try:
+            process = psutil.Process(self.process)
+            # A process that was killed and that its parent has not yet collected is dead as well.
+            same = abs(process.create_time() - self.process_started) < 1
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def __str__(self) -> str:
+        return (
+            f"process {self.process} on {self.host} ({self.command}), since {show_millis(self.acquired_at)}, "
+            f"lease until {show_millis(self.expires_at)} UTC"
+        )
+
+
+def this_host() -> str:
+    """The name of this host; of a container, together with its namespace of process ids.
+
+    Containers may share the name of their host, and a process id of another namespace says nothing here.
+    """
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        # Not Linux: there is one namespace.
+        return socket.gethostname()
+    return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
+
+
+class Lease:
+    """Held while a driver works; renewed in the background.
+
+    Args:
+        tables: the pipeline's tables.
+        command: what the driver does, for people who look.
+        clock: int64 epoch milliseconds.
+        wait: called with who holds it; True to look again, False to give up.
+
+    Raises:
+        LeaseHeld: another driver holds it; on entering, and from `check` once it was lost.
+    """
+
+    def __init__(
+        self,
+        tables: PipelineTables,
+        command: str,
+        clock: Callable[[], Millis],
+        wait: Callable[[LeaseRow], bool] = lambda holder: False,
+    ) -> None:
+        self._tables = tables
+        self._wait = wait
+        self._clock = clock
+        self._lost: LeaseRow | None = None
+        self._until: Millis = 0
+        self._was_held = False
+        self._ended = threading.Event()
+        self._writing = threading.Lock()
+        started = psutil.Process().create_time()
+        now = clock()
+        self.row = LeaseRow(uuid.uuid4().hex, command, this_host(), os.getpid(), started, now, now + TIME_TO_LIVE)
+
+    def __enter__(self) -> Lease:
+        path = self._tables.path(LEASE)
+        with told_as(
+            f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
+        ):
+            while (holder := self._hold()) is not None and self._wait(holder):
+                pass
+        if holder is not None:
+            raise LeaseHeld(
+                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "
+                f"(`tidegate stop {self._tables.pipeline}`); if it is dead, its lease runs out by itself, or `tidegate "
+                f"unlock {self._tables.pipeline}` takes it away"
+            )
+        self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
+        self._renewal.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._renewal.join()
+        if self._lost is None:
+            # What can't be given back runs out by itself, and must not hide why the driver ends.
+            with suppress(OSError, DeltaError, Refused):
+                self._write(replace(self.row, expires_at=self._clock()))
+
+    def check(self) -> None:
+        """Stop before a commit if the lease went to another driver; one that only ran out is renewed."""
+        if self._lost is None and self._clock() >= self._until:
+            self.renew()
+        self.check_lost()
+
+    def check_lost(self) -> None:
+        """Stop if it is known that the lease went to another driver.
+
+        Raises:
+            LeaseHeld: it did, be it that the other one has ended since.
+        """
+        if self._lost is not None:
+            raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: the lease went to {self._lost}; this driver stops")
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody asked this driver to end after its present epoch; looked up each time."""
+        row = read_lease(self._tables)
+        return row is not None and row.run == self.row.run and row.stop_requested
+
+    def renew(self) -> None:
+        """Hold the lease for another while, unless it went to another driver."""
+        self._lost = self._hold()
+
+    def _renew_until_ended(self) -> None:
+        while self._lost is None and not self._ended.wait(TIME_TO_LIVE / 3000):
+            # Storage that fails now may answer at the next beat, and `check` renews what ran out until then.
+            with suppress(OSError, DeltaError, Refused):
+                self.renew()
+
+    def _hold(self) -> LeaseRow | None:
+        until = self._clock() + TIME_TO_LIVE
+        holder = self._write(replace(self.row, expires_at=until))
+        if holder is None:
+            self._until, self._was_held = until, True
+        return holder
+
+    def _write(self, row: LeaseRow) -> LeaseRow | None:
+        """Put a row in place unless another driver is alive; that driver's row, or None when it is done."""
+        with self._writing:
+            while True:
+                handle = _open(self._tables)
+                holder = _read(self._tables, handle)
+                is_other = holder is not None and holder.run != row.run
+                # Whoever had it meanwhile may have changed everything that this driver rests on.
+                if is_other and holder is not None and (self._was_held or holder.is_alive(self._clock())):
+                    return holder
+                if holder is not None and holder.run == row.run:
+                    row = replace(row, stop_requested=holder.stop_requested)
+                if _replace(self._tables, handle, row):
+                    return None
+
+
+def read_lease(tables: PipelineTables) -> LeaseRow | None:
+    """The lease as it stands, held or not; None if nobody ever took it."""
+    if not tables.warehouse.exists(tables.path(LEASE)):
+        return None
+    return _read(tables, _open(tables))
+
+
+def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
+    """Ask the driver at work, on whatever host, to end after its present epoch; None if there is none.
+
+    Args:
+        tables: the pipeline's tables.
+        now: int64 epoch milliseconds.
+    """
+    while (row := read_lease(tables)) is not None and row.is_alive(now):
+        handle = _open(tables)
+        if _read(tables, handle) == row and _replace(tables, handle, replace(row, stop_requested=True)):
+            return row
+    return None
+
+
+def unlock(tables: PipelineTables, now: Millis) -> str | None:
+    """Take the lease away from a driver that is dead; who that was, None if nobody has it. A damaged one is removed.
+
+    One that is alive after all takes it back at its next beat, within 20 seconds, unless another driver has it by
+    then. Of two drivers that go on from one snapshot the state commit stops the second.
+
+    Args:
+        tables: the pipeline's tables.
+        now: int64 epoch milliseconds.
+
+    Raises:
+        Refused: its process is at work on this host.
+    """
+    try:
+        read_lease(tables)
+    except Refused:
+        tables.warehouse.delete_folder(tables.path(LEASE))
+        return "a driver whose lease could not be read any more"
+    while (row := read_lease(tables)) is not None and row.is_alive(now):
+        if row.host == this_host():
+            raise Refused(
+                f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: end it with "
+                f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free at once"
+            )
+        handle = _open(tables)
+        if _read(tables, handle) == row and _replace(tables, handle, replace(row, expires_at=0)):
+            return str(row)
+    return None
+
+
+def _open(tables: PipelineTables) -> DeltaTable:
+    path = tables.path(LEASE)
+    if not tables.warehouse.exists(path):
+        DeltaTable.create(
+            path,
+            Schema.from_arrow(_SCHEMA),
+            mode="ignore",
+            name=f"{tables.pipeline}.{LEASE}",
+            configuration=_PROPERTIES,
+            storage_options=tables.warehouse.options or None,
+        )
+    try:
+        return tables.warehouse.open(path)
+    except DeltaError as error:
+        reason = str(error).partition("\n")[0]
+        raise Refused(
+            f"the lease of pipeline {tables.pipeline!r}, {path}, can't be read: {reason}. If no driver is at work, "
+            f"`tidegate unlock {tables.pipeline}` removes it"
+        ) from error
+
+
+def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
+    rows = read_table(tables.warehouse, handle).to_pylist()
+    return LeaseRow(**rows[0]) if rows else None
+
+
+def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
+    """Whether the row could be committed on top of what the handle saw."""
+    rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
+    file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
+    actions: list[AddAction | RemoveAction] = [
+        *([] if file is None else [add_action(file)]),
+        *(remove_action(old) for old in active_files(handle)),
+    ]
+    try:
+        handle.create_write_transaction(
+            actions, "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
+        )
+    except CommitFailedError:
+        return False
+    if handle.version() % _COMMITS_PER_CLEANING == 0:
+        # A stream renews its lease for months: without this its folder would grow by a file each time.
+        handle.vacuum(retention_hours=1, dry_run=False, enforce_retention_duration=False)
+    return True

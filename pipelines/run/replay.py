@@ -1,0 +1,71 @@
+"""Backfill in arrival order: the source's commits, one after the other, with their commit times as the clock.
+
+What it gives is what a stream that ran all along would have given, late rows and windows in
+processing time included; the commits of two sources are interleaved by their times. Only clocks beyond
+the newest commit were the stream's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.pipelines.epoch.plan_commits import plan_commits
+from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.snapshots.compatibility import ready
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.sources.interleave import interleaved
+from tidegate.pipelines.sources.source import Source
+
+
+def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:
+    """Run epochs over every source commit that the pipeline has not read; the manifest of each.
+
+    Args:
+        driver: holds the lease.
+        commits_per_epoch: how many source commits one epoch takes; None for all of them. It changes no result.
+
+    Raises:
+        Refused: the pipeline stands in a backfill in event order, or the log of a commit is gone.
+        Stopped: `tidegate stop` asked for the end between two epochs.
+    """
+    driver.recover()
+    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    ready(driver.tables, source.bound, read_snapshot(driver.tables))
+    positions = [_position(driver, one.table) for one in source.inputs]
+    logs = [one.log.commits(position.version) for one, position in zip(source.inputs, positions, strict=True)]
+    commits = interleaved(logs)
+    size = commits_per_epoch or max(1, len(commits))
+    for first in range(0, len(commits), size):
+        driver.heed_stop()
+        taken = [
+            ReadCommit(
+                commit, commit.files[_read(positions[number], commit.version) :], len(commit.files), True, number
+            )
+            for number, commit in commits[first : first + size]
+        ]
+        head = read_snapshot(driver.tables)
+        plan = plan_commits(source, driver.tables, taken, head, driver.clock(), driver.shards)
+        driver.tell("planned")
+        yield driver.run(plan)
+
+
+def _read(position: Position, version: int) -> int:
+    """How many files of a version were read before."""
+    return position.files if version == position.version + 1 else 0
+
+
+def _position(driver: Driver, table: str) -> Position:
+    head = read_snapshot(driver.tables)
+    if head is None:
+        return Position(version=-1)
+    position = head.manifest.position_in(table)
+    if position.frontier is not None:
+        raise Refused(
+            f"pipeline {driver.pipeline.name!r} stands in a backfill in event order, at epoch {head.manifest.epoch}: "
+            "arrival order begins with an empty pipeline. Give the replay a pipeline of its own name, or go on with "
+            "`tidegate stream`, which takes over from the backfill"
+        )
+    return position

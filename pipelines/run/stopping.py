@@ -1,0 +1,52 @@
+"""End the driver that is at work on a pipeline, on whatever host, after its present epoch. Starts no JVM.
+
+Importing this module costs nothing of the tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.errors import LeaseHeld
+
+_POLL_SECONDS = 1.0
+
+
+def stop_driver(
+    config_file: str | Path, pipeline: str, patience: float, tell: Callable[[str], None] = lambda text: None
+) -> str | None:
+    """Ask the driver that holds the lease to stop, and wait until it has; who that was, None if nobody.
+
+    Args:
+        config_file: tidegate.toml.
+        pipeline: a name in it.
+        patience: seconds to wait for its present epoch.
+        tell: hears whom it was asked.
+
+    Raises:
+        LeaseHeld: it did not end in time.
+    """
+    from tidegate.pipelines.run.driver import system_clock
+    from tidegate.pipelines.run.lease import read_lease, request_stop
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+    config = load_config(Path(config_file))
+    config.entry(pipeline)
+    tables = PipelineTables(warehouse_of(config), pipeline)
+    stopped = request_stop(tables, system_clock())
+    if stopped is None:
+        return None
+    tell(f"asked {stopped} to stop")
+    deadline = time.monotonic() + patience
+    while (row := read_lease(tables)) is not None and row.run == stopped.run and row.is_alive(system_clock()):
+        if time.monotonic() > deadline:
+            raise LeaseHeld(
+                f"{stopped} was asked to stop and has not ended its epoch within {patience:.0f} s: ask "
+                "again with more patience"
+            )
+        time.sleep(_POLL_SECONDS)
+    return str(stopped)

@@ -1,0 +1,88 @@
+"""Delta's jars for Spark: resolved once, by Spark's own resolver, and kept in a folder by version."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark.java import check_java
+
+JARS_ENVIRONMENT = "TIDEGATE_JARS"
+
+
+def jars_folder() -> Path:
+    """Where the jars are kept once they were resolved, by version: TIDEGATE_JARS, else the user's cache."""
+    if named := os.environ.get(JARS_ENVIRONMENT):
+        return Path(named).absolute()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "tidegate" / f"jars-spark-{version('pyspark')}-delta-{version('delta-spark')}"
+
+
+def find_jars() -> list[Path]:
+    """The jars that a session needs besides Spark's own.
+
+    Raises:
+        UsageError: they were never resolved.
+    """
+    jars = sorted(jars_folder().glob("*.jar"))
+    if not jars:
+        raise UsageError(f"no Delta jars in {jars_folder()}: run `tidegate setup` once, with access to Maven Central")
+    return jars
+
+
+def resolve_jars() -> list[Path]:
+    """Resolve Delta's jars by Spark's own resolver, once; those that Spark brings itself stay out.
+
+    Raises:
+        UsageError: they can't be had; the message has the resolver's last words.
+    """
+    folder = jars_folder()
+    if jars := sorted(folder.glob("*.jar")):
+        return jars
+    check_java()
+    import pyspark
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    home = Path(pyspark.__file__).parent
+    asked = configure_spark_with_delta_pip(SparkSession.Builder())._options
+    coordinates = str(asked["spark.jars.packages"])
+    ivy = folder.with_name(f"{folder.name}.resolving")
+    shutil.rmtree(ivy, ignore_errors=True)
+    command = [
+        str(home / "bin" / "spark-submit"),
+        *("--master", "local", "--packages", coordinates, "--conf", f"spark.jars.ivy={ivy}"),
+        *("--class", "org.apache.spark.api.python.PythonGatewayServer", "spark-internal"),
+    ]
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(ivy / "connection")
+    ivy.mkdir(parents=True)
+    told = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    own = {_artifact(jar.name) for jar in (home / "jars").glob("*.jar")}
+    resolved = [jar for jar in (ivy / "jars").glob("*.jar") if _artifact(jar.name.split("_", 1)[1]) not in own]
+    if not resolved:
+        lines = [line.strip() for line in told.stderr.splitlines() if line.strip()]
+        reason = next((line for line in lines if "unresolved" in line.lower() or "exception" in line.lower()), "")
+        raise UsageError(
+            f"Delta's jars ({coordinates}) can't be resolved: {reason or lines[-1:]}. Setting up needs access to Maven "
+            f"Central once; or put the jars into {folder} yourself"
+        )
+    ours = ivy / "ours"
+    ours.mkdir()
+    for jar in resolved:
+        jar.rename(ours / jar.name)
+    # All of them or none: a folder with half the jars would pass for a whole one.
+    ours.rename(folder)
+    shutil.rmtree(ivy, ignore_errors=True)
+    return sorted(folder.glob("*.jar"))
+
+
+def _artifact(name: str) -> str:
+    return name.rsplit("-", 1)[0]

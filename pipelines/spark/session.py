@@ -1,0 +1,209 @@
+"""The Spark session: one factory, with the settings that Tidegate's exactness rests on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark.class_archive import java_options
+from tidegate.pipelines.spark.jars import find_jars
+from tidegate.pipelines.spark.java import check_java
+from tidegate.pipelines.spark.shipping import ship
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TIME_ZONE = "spark.sql.session.timeZone"
+_SUBMIT = "PYSPARK_SUBMIT_ARGS"
+
+_WORKER_MEMORY: dict[str, str | int] = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": 32 << 20,
+    "MALLOC_TRIM_THRESHOLD_": 512 << 20,
+}
+"""Environment of Python workers: Arrow and NumPy take turns with the same memory, and up to 512 MiB of it are kept.
+
+With an allocator each, and given back between any two arrays, a quarter of a task was page faults.
+"""
+
+
+def start_session(config: Config, name: str) -> SparkSession:
+    """A Spark session for a run, with Delta; executors of a cluster have the code of this process.
+
+    Args:
+        config: its `spark` settings go on top of ours.
+        name: what the session is for, for people who look at Spark.
+
+    Raises:
+        UsageError: there is no Java, or too old a one; the jars were never resolved; or `spark` sets another time zone.
+    """
+    zone = config.spark.get(_TIME_ZONE, "UTC")
+    if zone != "UTC":
+        raise UsageError(
+            f"spark.{_TIME_ZONE!r} = {zone!r} in {config.file}: event times are read in UTC. Remove it, and name the "
+            "zone of a wall-clock column in DeltaSource(..., zone=)"
+        )
+    java = check_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    ours = {key: _text(value) for key, value in _settings(config, java).items() if key not in config.spark}
+    given = {key: _text(value) for key, value in config.spark.items()}
+    if SparkContext._gateway is not None:
+        # The JVM of an earlier session runs on, and reads no file any more.
+        ours, given = ours | given, {}
+    builder = SparkSession.builder.appName(f"tidegate {name}")
+    for key, text in ours.items():
+        builder = builder.config(key, text)
+    log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
+    with _errors_to(log), _properties(given):
+        session = builder.getOrCreate()
+    _log_py4j_to(log)
+    _log_updates_to_py4j()
+    ship(session, config.root, config.work_folder / "shipped")
+    return session
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def _properties(settings: Mapping[str, str]) -> Iterator[None]:
+    """Give settings to a JVM that is started meanwhile by a file of this user's alone.
+
+    On its command line everyone on the machine could read them, and keys of an object store may be among them.
+    """
+    if not settings:
+        yield
+        return
+    before = os.environ.get(_SUBMIT)
+    descriptor, file = tempfile.mkstemp(prefix="tidegate-spark-", suffix=".properties")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as lines:
+            lines.write(properties_text(settings))
+        given = f"--properties-file {shlex.quote(file)} --load-spark-defaults"
+        os.environ[_SUBMIT] = f"{given} {before or 'pyspark-shell'}"
+        yield
+    finally:
+        Path(file).unlink()
+        if before is None:
+            os.environ.pop(_SUBMIT, None)
+        else:
+            os.environ[_SUBMIT] = before
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Write settings as Java's Properties reads them."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    special = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", **{sign: f"\\{sign}" for sign in "\\ :=#!"}}
+    return "".join(special.get(sign, sign) for sign in text)
+
+
+def _log_py4j_to(file: Path) -> None:
+    """Keep the tracebacks that py4j logs of errors in a stream's epoch, which the command itself tells in one line."""
+    handler = logging.FileHandler(file, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("py4j")
+    for old in [old for old in logger.handlers if isinstance(old, logging.FileHandler)]:
+        logger.removeHandler(old)
+        old.close()
+    logger.addHandler(handler)
+
+
+def _log_updates_to_py4j() -> None:
+    """Keep what Spark's server of accumulators prints when the JVM goes away: that it did is told in one line."""
+    from pyspark import accumulators
+
+    def handle_error(self: object, request: object, client_address: object) -> None:
+        logging.getLogger("py4j.accumulators").warning("an update of accumulators ended", exc_info=True)
+
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = handle_error  # type: ignore[method-assign]
+
+
+@contextmanager
+def _errors_to(file: Path) -> Iterator[None]:
+    """Processes that are started meanwhile keep writing their stderr to a file: the JVM chats a lot."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"work folder {file.parent} can't be made: {error.strerror}. Set `work` in tidegate.toml"
+        ) from error
+    own = os.dup(2)
+    with file.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+
+
+def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
+    logging = Path(__file__).parent / "log4j2.properties"
+    jars = [str(jar) for jar in find_jars()]
+    return {
+        "spark.master": "local[*]",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.jars": ",".join(jars),
+        # The driver has them on its class path as well: only what lies there can be in its archive of classes.
+        "spark.driver.extraClassPath": os.pathsep.join(jars),
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        "spark.log.level": "ERROR",
+        # Out of memory it ends, and the run with it: a JVM that limps on may hang.
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+ExitOnOutOfMemoryError "
+        f"{java_options(java)}",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.warehouse.dir": str(config.work_folder / "spark-warehouse"),
+        # Times cross to Python as the session's zone, and ours is UTC.
+        _TIME_ZONE: "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
+        "spark.sql.shuffle.partitions": 8,
+        # It writes a batch's two files in a third of the time of the one for file contexts, 80 ms less an epoch. It may
+        # leave half a file where it is killed; but of a checkpoint nothing is ever trusted.
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager",
+        "spark.databricks.delta.snapshotPartitions": 2,
+        "spark.python.worker.faulthandler.enabled": True,
+        **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
+    }
+
+
+def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
+    """The exit code of a session's JVM, which this process started; None while it runs.
+
+    Args:
+        session: started here.
+        within: seconds that it is given to end.
+    """
+    started: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    try:
+        return None if started is None else started.wait(within)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def stop_session(session: SparkSession) -> None:
+    """End a session; one whose JVM is gone has ended."""
+    if ended_with(session) is None:
+        session.stop()

@@ -1,0 +1,41 @@
+"""Exact, Flink-grade windows for Spark and Delta Lake.
+
+The names that a pipeline is written with can be imported from here:
+
+>>> from tidegate import Count, EventTimeSessionWindows, Pipeline
+
+The parts of the package are folders of the repository, linked into this one: `windowing`, `pipelines`, `expectations`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate import windowing
+    from tidegate.pipelines import DeltaSource, Input, Pipeline
+    from tidegate.windowing import *
+
+    __all__ = ["DeltaSource", "Input", "Pipeline"]
+    __all__ += windowing.__all__
+
+_OF_PIPELINES = ("DeltaSource", "Input", "Pipeline")
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: Airflow parses DAG files that import parts of this package, and needs no window.
+    if name in _OF_PIPELINES:
+        from tidegate import pipelines
+
+        return getattr(pipelines, name)
+    from tidegate import windowing
+
+    if name == "__all__":
+        return [*_OF_PIPELINES, *windowing.__all__]
+    if name in windowing.__all__:
+        return getattr(windowing, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})
