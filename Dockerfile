@@ -22,6 +22,7 @@ RUN python -m venv /opt/venv \
     && uv pip sync --python /opt/venv/bin/python --require-hashes --compile-bytecode --no-cache requirements.lock
 
 COPY pyproject.toml README.md LICENSE tidegate.toml ./
+COPY tidegate tidegate
 COPY windowing windowing
 COPY pipelines pipelines
 COPY expectations expectations

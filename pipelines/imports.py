@@ -15,11 +15,12 @@ from types import ModuleType
 
 from tidegate.pipelines.errors import UsageError
 
-_PACKAGES = ("expectations", "pipelines", "windowing")
+_FOLDERS = ("expectations", "pipelines", "windowing")
+"""Parts of `tidegate`, which a checkout links into it. Before 0.2 each was a package of its own."""
 _UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _VALUES = (
     "tidegate.pipelines.definition.pipeline",
-    "windowing",
+    "tidegate.windowing",
     "tidegate.windowing.compute",
     "tidegate.windowing.state",
 )
@@ -53,7 +54,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
     # An error of windowing says all in its message; that of Python needs its name.
-    ours = type(error).__module__.partition(".")[0] in _PACKAGES
+    ours = type(error).__module__.partition(".")[0] == "tidegate"
     told = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
     line = _line_of_project(error, root)
     return f"{line}: {told}" if line else told
@@ -89,11 +90,6 @@ def _fields_of(name: str) -> list[str]:
 
 def _way_to(module: str, missing: str, root: Path) -> str:
     package = module.partition(".")[0]
-    if package in _PACKAGES and missing != package:
-        return (
-            f". {package} is a package of Tidegate: give the folder of your project another name, and write "
-            "`object` with it"
-        )
     if PathFinder.find_spec(package, [str(root)]) is not None:
         return f", looked for below {root}"
     close = get_close_matches(package, list(_modules_in(root)), 1)
@@ -110,7 +106,7 @@ def _modules_in(root: Path) -> Iterator[str]:
 
 def _line_of_project(error: BaseException, root: Path) -> str | None:
     """File and line of the innermost frame that lies in the project's folder and not among installed packages."""
-    others = [Path(sys.prefix).resolve(), *(Path(__file__).resolve().parent.parent / name for name in _PACKAGES)]
+    others = [Path(sys.prefix).resolve(), *(Path(__file__).resolve().parent.parent / name for name in _FOLDERS)]
     found = None
     for frame in traceback.extract_tb(error.__traceback__):
         file = Path(frame.filename)

@@ -7,7 +7,8 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -17,36 +18,45 @@ ROOT = Path(__file__).parent.parent
 
 LIBRARY = frozenset({"numpy", "pyarrow", "xxhash"})
 ALLOWED = {
+    "tidegate": frozenset[str](),
     "windowing": LIBRARY,
     "windowing/aggregates": LIBRARY | {"datasketches"},
     "pipelines": LIBRARY
-    | {"windowing", "pyspark", "delta", "deltalake", "click", "dateutil", "pandas", "psutil", "pydantic", "rich"},
-    "pipelines/examples/flights": {"windowing", "pandas", "pyarrow", "deltalake"},
+    | {"tidegate.windowing", "pyspark", "delta", "deltalake", "click", "dateutil", "pandas", "psutil", "pydantic"}
+    | {"rich"},
+    "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
-    "pipelines/report": LIBRARY | {"windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
-    "expectations": {"windowing", "pipelines", "great_expectations", "click", "deltalake", "jinja2"}
+    "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
+    "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "click", "deltalake", "jinja2"}
     | {"pandas", "pyarrow", "numpy"},
-    "dags": {"pipelines"},
+    "dags": {"tidegate.pipelines"},
 }
 """What the files of a folder may import beside the standard library; the longest folder that fits counts."""
 
 NEEDS_NO = {
+    "tidegate": {"pyspark", "great_expectations", "airflow", "deltalake", "pyarrow", "tidegate.windowing"},
     "tidegate.pipelines.definition.pipeline": {"pyspark", "great_expectations", "airflow", "deltalake"},
-    "tidegate.pipelines.config": {"pyspark", "great_expectations", "airflow", "windowing", "deltalake", "pyarrow"},
-    "tidegate.pipelines.cli": {"pyspark", "great_expectations", "airflow", "windowing", "deltalake", "pandas"},
+    "tidegate.pipelines.config": {"pyspark", "great_expectations", "airflow", "tidegate.windowing", "deltalake"}
+    | {"pyarrow"},
+    "tidegate.pipelines.cli": {"pyspark", "great_expectations", "airflow", "tidegate.windowing", "deltalake", "pandas"},
     "tidegate.pipelines.cli.snapshot": {"pyspark", "great_expectations", "airflow", "pandas"},
     "tidegate.pipelines.cli.results": {"pyspark", "great_expectations", "airflow"},
     "tidegate.pipelines.examples.flights.duty": {"pyspark", "great_expectations", "airflow", "pandas"},
-    "tidegate.pipelines.airflow": {"pyspark", "great_expectations", "windowing"},
-    "tidegate.pipelines.airflow.factory": {"pyspark", "great_expectations", "windowing", "deltalake"},
-    "tidegate.pipelines.airflow.process": {"pyspark", "great_expectations", "windowing", "airflow"},
-    "tidegate.pipelines.airflow.supervisor": {"pyspark", "great_expectations", "windowing", "airflow"},
-    "tidegate.pipelines.inspect.overview": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
-    "tidegate.pipelines.inspect.standing": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
-    "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "windowing", "airflow", "deltalake"},
-    "windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
+    "tidegate.pipelines.airflow": {"pyspark", "great_expectations", "tidegate.windowing"},
+    "tidegate.pipelines.airflow.factory": {"pyspark", "great_expectations", "tidegate.windowing", "deltalake"},
+    "tidegate.pipelines.airflow.process": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
+    "tidegate.pipelines.airflow.supervisor": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
+    "tidegate.pipelines.inspect.overview": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
+    | {"deltalake"},
+    "tidegate.pipelines.inspect.standing": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
+    | {"deltalake"},
+    "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
+    "tidegate.windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
 }
 """What must not be loaded when a module has been imported: Airflow parses DAGs, and people wait for help."""
+
+LOOSE = 8
+"""So many files at most stand in `pipelines` itself; all others are in rooms."""
 
 
 def files(folder: str) -> Iterator[Path]:
@@ -59,7 +69,8 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.lineno, node.module
+            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((node.lineno, name if is_module(name) else node.module) for name in submodules)
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name | ast.Attribute)
@@ -70,10 +81,22 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, str(node.args[0].value)
 
 
+def is_module(name: str) -> bool:
+    """Whether a name below `tidegate` is a file or a folder of ours."""
+    path = ROOT.joinpath(*name.split(".")[1:])
+    return name.startswith("tidegate.") and (path.with_suffix(".py").is_file() or path.is_dir())
+
+
 def allowed(file: Path) -> frozenset[str] | set[str]:
     path = file.relative_to(ROOT).as_posix()
     folder = max((folder for folder in ALLOWED if path.startswith(f"{folder}/")), key=len)
     return ALLOWED[folder]
+
+
+def top_of(name: str) -> str:
+    """The package that a module belongs to: of ours, its part of `tidegate`."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if parts[0] == "tidegate" else parts[0]
 
 
 @pytest.mark.parametrize("package", ["windowing", "pipelines", "expectations", "dags"])
@@ -82,11 +105,61 @@ def test_a_package_imports_only_what_its_arrows_allow(package: str) -> None:
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in files(package)
         for line, name in imports(file)
-        if (top := name.partition(".")[0]) != package
+        if (top := top_of(name)) not in (f"tidegate.{package}", "tidegate")
         and top not in sys.stdlib_module_names
         and top not in allowed(file)
     ]
     assert broken == []
+
+
+def arrows(package: Path, room_of: Callable[[Path], str]) -> dict[str, set[str]]:
+    """Which rooms each room of a package imports, itself left out."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(package.rglob("*.py")):
+        for _, name in imports(file):
+            path = ROOT.joinpath(*name.split(".")[1:])
+            target = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            if name.startswith("tidegate.") and target.is_relative_to(package):
+                found.setdefault(room_of(file), set()).add(room_of(target))
+    return {room: others - {room} for room, others in found.items()}
+
+
+def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """A way through the graph that comes back to where it began; empty if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def room_in_pipelines(file: Path) -> str:
+    """The folder in which a file of `pipelines` stands; a loose file is a room of its own."""
+    return file.relative_to(ROOT / "pipelines").parts[0]
+
+
+def test_no_two_rooms_of_pipelines_import_each_other() -> None:
+    assert circle(arrows(ROOT / "pipelines", room_in_pipelines)) == []
+
+
+@pytest.mark.parametrize("package", ["windowing", "pipelines", "expectations"])
+def test_no_two_files_import_each_other(package: str) -> None:
+    assert circle(arrows(ROOT / package, lambda file: file.relative_to(ROOT).as_posix())) == []
+
+
+def test_a_circle_is_found_within_a_function_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    for room, other in (("run", "epoch"), ("epoch", "run")):
+        (tmp_path / "pipelines" / room).mkdir(parents=True)
+        lines = ("def later():", f"    from tidegate.pipelines.{other} import work")
+        (tmp_path / "pipelines" / room / "work.py").write_text("\n".join(lines))
+    assert set(circle(arrows(tmp_path / "pipelines", room_in_pipelines))) == {"run", "epoch"}
+    assert circle(arrows(tmp_path / "pipelines", lambda file: file.relative_to(tmp_path).as_posix())) != []
+
+
+def test_few_files_of_pipelines_stand_in_no_room() -> None:
+    loose = {file.name for file in (ROOT / "pipelines").glob("*.py")} - {"__init__.py"}
+    assert len(loose) <= LOOSE, loose
 
 
 def test_dag_files_import_nothing_but_the_factory() -> None:
@@ -97,7 +170,7 @@ def test_dag_files_import_nothing_but_the_factory() -> None:
 def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
     """Names alone are not enough: a room of ours may itself import Spark."""
     light = {
-        "pipelines",
+        "tidegate.pipelines",
         "tidegate.pipelines.airflow",
         "tidegate.pipelines.config",
         "tidegate.pipelines.errors",
@@ -110,7 +183,9 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in files("pipelines/airflow")
         for line, name in imports(file)
-        if name.startswith("pipelines") and not name.startswith("tidegate.pipelines.airflow") and name not in light
+        if name.startswith("tidegate.pipelines")
+        and not name.startswith("tidegate.pipelines.airflow")
+        and name not in light
     ]
     assert broken == []
 
@@ -119,9 +194,9 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
 def test_importing_a_module_loads_nothing_that_it_does_not_need(module: str) -> None:
     if module.startswith("tidegate.pipelines.airflow"):
         pytest.importorskip("airflow")
-    code = f"import sys, json, {module}; print(json.dumps(sorted({{n.partition('.')[0] for n in sys.modules}})))"
+    code = f"import sys, json, {module}; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    loaded = {top_of(name) for name in json.loads(done.stdout.splitlines()[-1])}
     assert loaded & NEEDS_NO[module] == set()
 
 
@@ -134,13 +209,11 @@ def test_every_import_is_a_declared_dependency() -> None:
     declared = {_distribution(requirement) for requirement in requirements}
     # The package `airflow` comes in parts, of which apache-airflow brings all.
     distributions = packages_distributions() | {"airflow": ["apache-airflow"]}
-    ours = {"windowing", "pipelines", "expectations"}
-    tops = {
-        name.partition(".")[0] for package in (*ours, "dags") for file in files(package) for _, name in imports(file)
-    }
+    folders = ("windowing", "pipelines", "expectations", "dags")
+    tops = {name.partition(".")[0] for folder in folders for file in files(folder) for _, name in imports(file)}
     undeclared = {
         top
-        for top in tops - ours - set(sys.stdlib_module_names)
+        for top in tops - {"tidegate"} - set(sys.stdlib_module_names)
         if not {_distribution(name) for name in distributions.get(top, [top])} & declared
     }
     assert undeclared == set()

@@ -9,6 +9,7 @@ The parts of the package are folders of the repository, linked into this one: `w
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,21 +20,20 @@ if TYPE_CHECKING:
     __all__ = ["DeltaSource", "Input", "Pipeline"]
     __all__ += windowing.__all__
 
+_PARTS = ("expectations", "pipelines", "windowing")
 _OF_PIPELINES = ("DeltaSource", "Input", "Pipeline")
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: Airflow parses DAG files that import parts of this package, and needs no window.
     if name in _OF_PIPELINES:
-        from tidegate import pipelines
-
-        return getattr(pipelines, name)
-    from tidegate import windowing
-
-    if name == "__all__":
-        return [*_OF_PIPELINES, *windowing.__all__]
-    if name in windowing.__all__:
-        return getattr(windowing, name)
+        return getattr(import_module("tidegate.pipelines"), name)
+    if name not in _PARTS:
+        windowing = import_module("tidegate.windowing")
+        if name == "__all__":
+            return [*_OF_PIPELINES, *windowing.__all__]
+        if name in windowing.__all__:
+            return getattr(windowing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

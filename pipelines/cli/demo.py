@@ -121,8 +121,9 @@ class _Project:
 
 def _template() -> Path:
     """tidegate.toml of the example: in an installed package beside the flights, else in the checkout."""
-    packaged = Path(__file__).parent.parent / "flights" / FILE_NAME
-    return packaged if packaged.exists() else Path(__file__).parent.parent.parent / FILE_NAME
+    rooms = Path(__file__).resolve().parent.parent
+    packaged = rooms / "examples" / "flights" / FILE_NAME
+    return packaged if packaged.exists() else rooms.parent / FILE_NAME
 
 
 def _set_up(screen: Screen) -> None:

@@ -197,7 +197,7 @@ class Pipeline:
             )
 
     def _check_places(self) -> None:
-        """Refuse a folder of tables that meets a source below the warehouse; `tidegate.pipelines.sources.places` compares paths."""
+        """Refuse a folder of tables that meets a source below the warehouse; `sources.places` compares paths."""
         for number, one in enumerate(self.inputs):
             table = _normal(one.source.table)
             if table == "." or table.split("/")[0] == self.name:

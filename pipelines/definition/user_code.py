@@ -27,7 +27,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-_LIBRARIES = frozenset({"windowing", "pipelines", "expectations", "pyarrow", "numpy", "pandas", "pyspark", "airflow"})
+_LIBRARIES = frozenset({"tidegate", "pyarrow", "numpy", "pandas", "pyspark", "airflow"})
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = PurePath(os.__file__).parts[:-1]
 _PLAIN = (date, datetime, time, timedelta, tzinfo, Decimal, Fraction, UUID, PurePath, complex, range, pa.Scalar)

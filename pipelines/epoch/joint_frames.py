@@ -1,4 +1,4 @@
-"""The rows of two inputs as one frame, in the columns that their events have together (`tidegate.pipelines.definition.joint`)."""
+"""The rows of two inputs as one frame, in the columns that their events have together (`definition.joint`)."""
 
 from __future__ import annotations
 

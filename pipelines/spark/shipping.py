@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import sys
 import zipfile
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OURS = ("pipelines", "windowing")
 _LOCAL = re.compile(r"local(\[.*\])?")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
@@ -48,7 +48,7 @@ def own_modules(imported: Mapping[str, ModuleType], root: Path) -> list[Path]:
         # Unresolved: a link into the project is part of it.
         top = _top_level(name, file.absolute())
         is_of_project = top.is_relative_to(root.absolute()) and not any(map(top.resolve().is_relative_to, environment))
-        if is_of_project or name in OURS:
+        if is_of_project or name == "tidegate":
             found.add(top)
     return sorted(found)
 
@@ -58,9 +58,7 @@ def pack(modules: Iterable[Path], folder: Path) -> Path:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
         for top in modules:
-            for path in sorted((top, *top.rglob("*"))):
-                if "__pycache__" in path.parts:
-                    continue
+            for path in _below(top):
                 # A folder without __init__.py is only found by an entry of its own.
                 name = f"{path.relative_to(top.parent).as_posix()}{'/' if path.is_dir() else ''}"
                 # The same code gives the same bytes, whenever it was written.
@@ -72,6 +70,15 @@ def pack(modules: Iterable[Path], folder: Path) -> Path:
         part.write_bytes(content.getvalue())
         part.replace(file)
     return file
+
+
+def _below(top: Path) -> list[Path]:
+    """A file, or a folder with what is below it, through links too: those of `tidegate` in a checkout are its parts."""
+    paths = [top]
+    for folder, folders, files in os.walk(top, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        paths += [Path(folder, name) for name in (*folders, *files)]
+    return sorted(paths)
 
 
 def _top_level(name: str, file: Path) -> Path:

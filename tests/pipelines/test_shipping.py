@@ -19,7 +19,7 @@ def project(folder: Path) -> dict[str, ModuleType]:
         "shop.orders.daily": "shop/orders/daily.py",
         "numpy": ".venv/lib/site-packages/numpy/__init__.py",
     }
-    imported = {"builtin": ModuleType("builtin"), "pipelines": sys.modules["pipelines"]}
+    imported = {"builtin": ModuleType("builtin"), "tidegate": sys.modules["tidegate"]}
     for name, path in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def test_what_the_project_imported_goes_along_with_tidegate_and_its_environment_
 ) -> None:
     imported = project(tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))  # type: ignore[attr-defined]
-    ours = Path(str(sys.modules["pipelines"].__file__)).parent
+    ours = Path(str(sys.modules["tidegate"].__file__)).parent
     assert set(own_modules(imported, tmp_path)) == {
         ours,
         tmp_path / "visits.py",

@@ -321,7 +321,7 @@ def test_a_field_that_says_so_is_left_out_at_its_default() -> None:
         class Mine:
             size: int = 1
             FIELD
-        Mine.__module__ = "windowing.mine"
+        Mine.__module__ = "tidegate.mine"
         made = lambda *given: Mine(*given)
     """
 
@@ -332,6 +332,8 @@ def test_a_field_that_says_so_is_left_out_at_its_default() -> None:
     assert described("") == described(added) != described(added, 1, True)
     assert described("") != described("sorted: bool = False")
 
+
+FINGERPRINT = "from tidegate.pipelines.definition.fingerprint import fingerprint"
 
 PIPES = """
 from dataclasses import dataclass
@@ -357,7 +359,7 @@ def told_by_a_process(folder: Path, seed: str, helpers: str = HELPERS) -> str:
     folder.mkdir()
     (folder / "pipes.py").write_text(PIPES)
     (folder / "helpers.py").write_text(helpers)
-    code = "import pipes\nfrom tidegate.pipelines.definition.fingerprint import fingerprint\nprint(fingerprint(pipes.made))"
+    code = f"import pipes\n{FINGERPRINT}\nprint(fingerprint(pipes.made))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONHASHSEED": seed, "PYTHONPATH": f".:{folder}"},
@@ -389,7 +391,7 @@ def test_a_package_that_is_installed_is_followed_only_from_within_itself(tmp_pat
         (site / name).write_text(text)
 
     def told() -> str:
-        code = "import ours.pipes\nfrom tidegate.pipelines.definition.fingerprint import fingerprint\nprint(fingerprint(ours.pipes.made))"
+        code = f"import ours.pipes\n{FINGERPRINT}\nprint(fingerprint(ours.pipes.made))"
         environment = {"PYTHONPATH": f".:{site}", "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         return done.stdout
