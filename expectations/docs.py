@@ -19,8 +19,8 @@ from jinja2 import Environment, FileSystemLoader
 from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
+    from tidegate.expectations.outcome import Outcome
     from tidegate.expectations.pinned import Pinned
-    from tidegate.expectations.run import Outcome
     from tidegate.expectations.suites import TableSuite
 
 INDEX = "index.html"

@@ -25,6 +25,7 @@ from tidegate.pipelines.definition.user_code import (
     is_opaque,
     is_own,
     members_of,
+    module_of,
     package_of,
     plain_text,
 )
@@ -101,11 +102,11 @@ class _Describer:
         if code_of(value) is not None:
             return self._function(value)
         if isinstance(value, type):
-            return (value.__module__, value.__qualname__, *self._classes(value))
+            return (module_of(value), value.__qualname__, *self._classes(value))
         if callable(value) and hasattr(value, "__qualname__"):
             wrapped = getattr(value, "__wrapped__", None)
             beneath = [] if wrapped is None else [self._reach(wrapped)]
-            return (getattr(value, "__module__", ""), value.__qualname__, *beneath)
+            return (module_of(value), value.__qualname__, *beneath)
         if is_opaque(type(value)) or (self._from is not None and not self._is_followed(type(value))):
             return (type(value).__qualname__,)
         fields = tuple((name, _text(self.describe(item))) for name, item in _by_name(fields_of(value).items()))
@@ -147,11 +148,11 @@ class _Describer:
     def _reach(self, value: Any) -> Any:
         """Something that code names: a function or class of one's own in full the first time, a library's by name."""
         if isinstance(value, type):
-            return self._classes(value) if self._is_followed(value) else (value.__module__, value.__qualname__)
+            return self._classes(value) if self._is_followed(value) else (module_of(value), value.__qualname__)
         if code_of(value) is None:
             return self.describe(value)
         if not self._is_followed(value):
-            return (value.__module__, value.__qualname__)
+            return (module_of(value), value.__qualname__)
         return self.describe(value) if self._is_first(value) else ("again", value.__qualname__)
 
     def _is_first(self, value: Any) -> bool:

@@ -63,6 +63,12 @@ def package_of(module: str) -> str:
     return module.partition(".")[0]
 
 
+def module_of(value: Any) -> str:
+    """Return the module of a class or function; of ours only the package, since its files may move."""
+    module = getattr(value, "__module__", "") or ""
+    return "tidegate" if package_of(module) == "tidegate" else module
+
+
 @functools.cache
 def is_own(module: str, named_in: str | None = None) -> bool:
     """Whether code of a module is code of one's own.

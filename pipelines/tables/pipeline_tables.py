@@ -17,7 +17,6 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, Vari
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.table_log import TableLog
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
@@ -128,12 +127,6 @@ class PipelineTables:
                     configuration=_PROPERTIES,
                     storage_options=self.warehouse.options or None,
                 )
-
-    def shorten_log(self, table: str, oldest: int) -> None:
-        """Let the log of a table begin with a version: a checkpoint there, and no entry before it."""
-        log = TableLog(self, table)
-        if any(version < oldest for version in log.versions):
-            log.keep((), oldest)
 
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
         """Give the tables the columns that they lack; whether there were any.

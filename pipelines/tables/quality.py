@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.table_log import shorten_log
 from tidegate.windowing.time import Millis, from_millis
 
 NAME = "quality"
@@ -138,7 +139,7 @@ def forget_examples(tables: PipelineTables, texts: Sequence[str]) -> None:
         write_deltalake(handle, rows.set_column(place, rows.schema.field(place), pa.array(kept)), mode="overwrite")
     tables.open(NAME).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     # Statistics in its entries name the smallest and the largest text of a file.
-    tables.shorten_log(NAME, tables.open(NAME).version())
+    shorten_log(tables, NAME, tables.open(NAME).version())
 
 
 def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:

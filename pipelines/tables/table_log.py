@@ -10,17 +10,15 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from pyarrow import fs
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 FOLDER = "_delta_log"
 
@@ -270,3 +268,10 @@ def _entry(version: int, actions: list[dict[str, Any]]) -> LogEntry:
 
 def _checkpoint(version: int) -> str:
     return f"{version:020d}{_CHECKPOINT}"
+
+
+def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
+    """Let the log of a table begin with a version: a checkpoint there, and no entry before it."""
+    log = TableLog(tables, table)
+    if any(version < oldest for version in log.versions):
+        log.keep((), oldest)

@@ -11,6 +11,7 @@ import pytest
 from tidegate.pipelines.config import ENVIRONMENT, Config, find_config, load_config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.imports import explain_import
 from tidegate.pipelines.storage import warehouse_of
 
 ENTRY = '[pipelines.hours]\nobject = "tidegate.pipelines.examples.flights.hours:airport_hours"\nstart = 2013-01-01\n'
@@ -193,6 +194,13 @@ def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
     assert f"pipelines.hours.object = 'broken_project:airport_hours': {expected}" in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["windowing", "windowing.triggers", "pipelines"])
+def test_a_module_written_before_0_2_is_told_the_name_to_import(tmp_path: Path, name: str) -> None:
+    missing = ModuleNotFoundError(f"No module named {name!r}", name=name)
+    told = explain_import(missing, "visits", tmp_path)
+    assert told == f"visits: {missing}: since 0.2 the package is named tidegate: from tidegate import Windows"
+
+
 def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "reading_project", raising=False)
@@ -211,7 +219,6 @@ def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, m
         ("visits.deep:visits", "'visits' is not a package"),
         ("visits:vists", "module visits has no 'vists'; it has visits"),
         ("visits:other", "it is a int, no Pipeline; it has visits"),
-        ("pipelines.clicks:clicks", "pipelines is a package of Tidegate: give the folder of your project another name"),
     ],
 )
 def test_a_typo_in_object_is_told_with_what_there_is(

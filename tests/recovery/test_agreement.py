@@ -26,6 +26,7 @@ from tidegate.pipelines.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.tables.table_log import shorten_log
 
 pytestmark = pytest.mark.recovery
 
@@ -144,7 +145,7 @@ def test_a_published_table_whose_log_lost_epochs_gets_them_again(
 
 def test_epochs_that_a_log_lost_and_nothing_retains_are_told_and_given_up_on_request(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
-    by_hand.tables.shorten_log("state", by_hand.head().version)
+    shorten_log(by_hand.tables, "state", by_hand.head().version)
     for entry in entries(by_hand, "results")[-2:]:
         entry.write_bytes(b"")
     with pytest.raises(Refused, match=r"results ends at epoch.*no longer retained.*latest --give-up-results"):
@@ -276,7 +277,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_ha
 
 def test_a_log_that_nothing_can_mend_counts_as_gone_once_it_is_moved_away(by_hand: ByHand) -> None:
     hours(by_hand, *range(8, 19))
-    by_hand.tables.shorten_log("results", by_hand.tables.open("results").version())
+    shorten_log(by_hand.tables, "results", by_hand.tables.open("results").version())
     (checkpoint,) = Path(by_hand.tables.path("results"), "_delta_log").glob(f"{11:020d}.checkpoint.parquet")
     checkpoint.write_bytes(b"")
     with pytest.raises(Refused, match="move it away: then the table counts as gone"):

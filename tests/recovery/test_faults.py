@@ -31,6 +31,7 @@ from tidegate.pipelines.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.tables.table_log import shorten_log
 
 pytestmark = pytest.mark.recovery
 
@@ -281,7 +282,7 @@ def test_where_the_log_does_not_tell_how_a_snapshot_is_related_to_one_that_rotte
     create_savepoint(tables, lake.snapshot(PIPELINE), "good", lake.clock())
     run(NoSpark(), lake)
     before, head = outcome(lake), lake.snapshot(PIPELINE)
-    tables.shorten_log(state.NAME, head.version)
+    shorten_log(tables, state.NAME, head.version)
     (told,) = head.manifest_files
     manifest = Path(tables.path(state.NAME), told["path"])
     whole = manifest.read_bytes()

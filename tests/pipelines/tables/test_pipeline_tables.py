@@ -14,6 +14,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.pipeline_tables import ALL
+from tidegate.pipelines.tables.table_log import shorten_log
 
 
 def test_a_first_epoch_makes_every_table_under_the_pipelines_folder(by_hand: ByHand) -> None:
@@ -118,6 +119,6 @@ def test_a_log_is_shortened_only_once_its_checkpoint_would_outlive_a_power_loss(
 
     monkeypatch.setattr(Warehouse, "make_durable", make_durable)
     monkeypatch.setattr(Warehouse, "delete_file", delete_file)
-    by_hand.tables.shorten_log("epochs", oldest)
+    shorten_log(by_hand.tables, "epochs", oldest)
     assert did.index(f"{oldest:020d}.checkpoint.parquet") < did.index("deleted")
     assert by_hand.tables.open("epochs").version() == oldest
