@@ -52,8 +52,8 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
     if missing is not None and (module == missing or module.startswith(f"{missing}.")):
         return f"{error}{_way_to(module, missing, root)}"
     if missing is not None and missing.partition(".")[0] in _FOLDERS:
-        line = _line_of_project(error, root) or module
-        return f"{line}: {error}: since 0.2 the package is named tidegate: from tidegate import Windows"
+        place = _line_of_project(error, root) or module
+        return f"{place}: {error}: since 0.2 the package is named tidegate: from tidegate import Windows"
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
     # An error of windowing says all in its message; that of Python needs its name.
