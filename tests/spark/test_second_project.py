@@ -1,4 +1,7 @@
-"""A project of somebody else's, outside this repository, uses the command line and the DAGs as they are."""
+"""A project of somebody else's uses the command line and the DAGs of the installed package.
+
+Its own folders have the names of parts of Tidegate, as the folder of an Airflow may: the wheel owns one name only.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +21,21 @@ from tests.lake import Lake, at
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parent.parent.parent
+
 PIPELINE = '''"""Clicks per user, by the hour."""
 
 from datetime import timedelta
 
-from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate import Count, DeltaSource, Pipeline, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from windowing import HOUR
 
 clicks = Pipeline(
     name="clicks",
     source=DeltaSource("events", timestamp="at"),
     key=("user",),
     watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=5)),
-    compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"clicks": Count()}),
+    compute=Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"clicks": Count()}),
 )
 '''
 
@@ -38,7 +46,7 @@ TOML = """
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 
 [pipelines.clicks]
-object = "clickstream.hourly:clicks"
+object = "pipelines.hourly:clicks"
 start = 2024-03-01
 """
 
@@ -50,21 +58,40 @@ globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 """
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of an environment that has the wheel, and no checkout; other packages are those of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "wheels")]
+    subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True)
+    (wheel,) = (folder / "wheels").iterdir()
+    venv.create(folder / "env")
+    (site,) = (folder / "env" / "lib").glob("python*/site-packages")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    # A path in a .pth file is searched, but no .pth file in it is read: the editable install stays out.
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return str(folder / "env" / "bin" / "python")
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "clickstream").mkdir()
-    (tmp_path / "clickstream" / "__init__.py").touch()
-    (tmp_path / "clickstream" / "hourly.py").write_text(PIPELINE)
-    (tmp_path / "dags").mkdir()
+    for folder in ("pipelines", "windowing", "expectations", "dags"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    (tmp_path / "windowing" / "__init__.py").write_text("from datetime import timedelta\n\nHOUR = timedelta(hours=1)\n")
+    (tmp_path / "pipelines" / "hourly.py").write_text(PIPELINE)
     (tmp_path / "dags" / "all.py").write_text(DAG)
     (tmp_path / "tidegate.toml").write_text(TOML)
     return tmp_path
 
 
-def tidegate(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(python: str, project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        [sys.executable, "-m", "tidegate.pipelines.cli", *arguments],
+        [python, *arguments],
         cwd=project,
+        env={**environment, "AIRFLOW_HOME": str(project / "airflow")},
         capture_output=True,
         text=True,
         timeout=240,
@@ -77,31 +104,41 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def test_it_runs_a_backfill_of_its_own_and_reads_it(project: Path) -> None:
+def test_the_wheel_owns_one_name(python: str, project: Path) -> None:
+    parts = "import tidegate, tidegate.windowing, pipelines; print(tidegate.__file__, pipelines.__file__)"
+    ours, theirs = run(python, project, "-c", parts).stdout.split()
+    assert Path(ours).is_relative_to(Path(python).parent.parent)
+    assert Path(theirs).is_relative_to(project)
+    installed = {folder.name for folder in Path(ours).parent.parent.iterdir() if folder.is_dir()}
+    assert {name for name in installed if not name.endswith(".dist-info")} == {"tidegate"}
+    assert {file.parent.name for file in Path(ours).parent.rglob("py.typed")} >= {
+        "tidegate",
+        "windowing",
+        "pipelines",
+        "expectations",
+    }
+
+
+def test_it_runs_a_backfill_of_its_own_and_reads_it(python: str, project: Path) -> None:
     lake = Lake(project)
     lake.append(("ann", at("10:05"), 1), ("ann", at("10:55"), 1), ("bob", at("23:59"), 1), (None, at("11:00"), 1))
-    days = ("--start", "2024-03-01", "--end", "2024-03-02")
-    (run,) = answer(tidegate(project, "backfill", "clicks", *days, "--json"))["runs"]
-    assert run["counters"] | {"events_in": 4, "on_time": 3, "rejected": 1} == run["counters"]
-    (snapshot,) = answer(tidegate(project, "snapshot", "list", "clicks", "--json"))
+
+    def tidegate(*arguments: str) -> Any:
+        return answer(run(python, project, "-m", "tidegate.pipelines.cli", *arguments, "--json"))
+
+    (backfilled,) = tidegate("backfill", "clicks", "--start", "2024-03-01", "--end", "2024-03-02")["runs"]
+    assert backfilled["counters"] | {"events_in": 4, "on_time": 3, "rejected": 1} == backfilled["counters"]
+    (snapshot,) = tidegate("snapshot", "list", "clicks")
     assert snapshot["epoch"] == 1
-    rows = answer(tidegate(project, "results", "clicks", "--json"))
-    assert sorted((row["user"], row["clicks"]) for row in rows) == [("ann", 2), ("bob", 1)]
+    assert sorted((row["user"], row["clicks"]) for row in tidegate("results", "clicks")) == [("ann", 2), ("bob", 1)]
 
 
-def test_its_dags_load_from_its_own_folder(project: Path) -> None:
-    listed = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import runpy, sys; print(sorted(k for k in runpy.run_path('dags/all.py') if '__' in k[1:-2]))",
-        ],
-        cwd=project,
-        env={**os.environ, "AIRFLOW_HOME": str(project / "airflow")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "clicks__backfill" in listed.stdout, listed.stderr
-    assert "clicks__stream" in listed.stdout
+def test_airflow_loads_its_dags_from_its_own_folder(python: str, project: Path) -> None:
+    load = """
+from airflow.dag_processing.dagbag import DagBag
+dags = DagBag("dags", include_examples=False, bundle_name="dags")
+print(dags.import_errors, sorted(dags.dags))
+"""
+    loaded = run(python, project, "-c", load)
+    assert loaded.stdout.splitlines()[-1].startswith("{} ['clicks__backfill'"), loaded.stdout + loaded.stderr
+    assert "'clicks__stream'" in loaded.stdout
