@@ -120,10 +120,8 @@ class _Project:
 
 
 def _template() -> Path:
-    """tidegate.toml of the example: in an installed package beside the flights, else in the checkout."""
-    rooms = Path(__file__).resolve().parent.parent
-    packaged = rooms / "examples" / "flights" / FILE_NAME
-    return packaged if packaged.exists() else rooms.parent / FILE_NAME
+    """Return tidegate.toml of the example, which stands beside its pipelines; in a checkout it is a link."""
+    return Path(__file__).parent.parent / "examples" / "flights" / FILE_NAME
 
 
 def _set_up(screen: Screen) -> None:
