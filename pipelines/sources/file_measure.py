@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
 from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
-from tidegate.pipelines.sources.limits import MICROS
 from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.source_columns import null_flags
 from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
 
 
@@ -88,9 +88,9 @@ def _measure(
 
 
 def _is_within(file: SourceParquet, group: int, name: str) -> bool:
-    """Whether statistics show that all times of a column can be used."""
-    bounds = file.bounds(group, name)
-    return bounds is not None and bounds[0] >= MICROS[0] and bounds[1] < MICROS[1]
+    """Whether statistics show that all times of a column, or in its values, can be used."""
+    bounds = file.bounds_of_times(group, name)
+    return bounds is not None and all(first >= MICROS[0] and last < MICROS[1] for first, last in bounds)
 
 
 def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group: int) -> _Counted | None:

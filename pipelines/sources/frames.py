@@ -7,7 +7,8 @@ deletion vectors, partitions and SQL; the files to read come from the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,13 +17,23 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
 from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS, columns_read, gap_column
+from tidegate.pipelines.sources.limits import LONGEST_GAP, columns_read, gap_column
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.tables.far_times import DAYS, MICROS
 from tidegate.windowing.time import Millis
 
 _PATH = "__path"
@@ -167,17 +178,11 @@ class SourceFrames:
         return status
 
     def _far(self, frame: DataFrame) -> Column:
-        """Whether a column that is read holds a time that Python's datetime can't."""
+        """Whether a column that is read holds a time that Python's datetime can't, itself or in its value."""
         far = F.lit(False)
         for name in columns_read(self._pipeline, self._input, frame.columns):
-            column, kind = F.col(quoted(name)), frame.schema[name].dataType.typeName()
-            if kind in ("timestamp", "timestamp_ntz"):
-                first, end = MICROS
-                micros = F.unix_micros(column.cast("timestamp"))
-                far = far | F.coalesce((micros < first) | (micros >= end), F.lit(False))
-            elif kind == "date":
-                first, end = DAYS
-                far = far | F.coalesce((F.unix_date(column) < first) | (F.unix_date(column) >= end), F.lit(False))
+            part = _far(F.col(quoted(name)), frame.schema[name].dataType)
+            far = far if part is None else far | part
         return far
 
     def derived(self, frame: DataFrame) -> DataFrame:
@@ -214,6 +219,44 @@ def map_in_arrow(
         return run(batch.rename_columns(names) for batch in batches)
 
     return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
+
+
+def _far(column: Column, kind: DataType) -> Column | None:
+    """Whether a value is or has a time that Python can't hold, never null; None if its type has no times."""
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return _outside(F.unix_micros(column.cast("timestamp")), *MICROS)
+    if isinstance(kind, DateType):
+        return _outside(F.unix_date(column), *DAYS)
+    if isinstance(kind, StructType):
+        return _any([_far(column.getField(field.name), field.dataType) for field in kind.fields])
+    if isinstance(kind, ArrayType):
+        return _any_element(column, kind.elementType)
+    if isinstance(kind, MapType):
+        of_keys = _any_element(F.map_keys(column), kind.keyType)
+        return _any([of_keys, _any_element(F.map_values(column), kind.valueType)])
+    return None
+
+
+def _any_element(column: Column, kind: DataType) -> Column | None:
+    """Whether an element of an array is or has such a time; None if its type has no times."""
+    if _far(F.lit(None), kind) is None:
+        return None
+
+    def is_far(element: Column) -> Column:
+        far = _far(element, kind)
+        return F.lit(False) if far is None else far
+
+    return F.coalesce(F.exists(column, is_far), F.lit(False))
+
+
+def _any(parts: Sequence[Column | None]) -> Column | None:
+    """Whether one of some conditions holds; None if there is none."""
+    conditions = [part for part in parts if part is not None]
+    return reduce(or_, conditions) if conditions else None
+
+
+def _outside(number: Column, first: int, end: int) -> Column:
+    return F.coalesce((number < first) | (number >= end), F.lit(False))
 
 
 def event_millis(source: DeltaSource, frame: DataFrame) -> Column:

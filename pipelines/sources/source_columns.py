@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
-from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
+from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.far_times import far_rows, holds_times, within
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ class SourceColumns:
 
     @cached_property
     def limited(self) -> list[str]:
-        """The columns of events whose values have limits: gaps, times and dates."""
+        """The columns of events whose values have limits: gaps, times and dates, and values that have such in them."""
         return [
             name
             for name in dict.fromkeys((*self.key, *self.used))
-            if name == self.gap or pa.types.is_timestamp(kind := self.schema.field(name).type) or pa.types.is_date(kind)
+            if name == self.gap or holds_times(self.schema.field(name).type)
         ]
 
     def unusable(
@@ -115,13 +115,10 @@ class SourceColumns:
             gaps = table[self.gap].cast(pa.int64())
             if gaps.null_count:
                 judge(rejects.NULL_GAP, _flags(gaps.is_null()))
-            judge(rejects.GAP_OUT_OF_RANGE, ~_within(gaps, 1, LONGEST_GAP + 1))
+            judge(rejects.GAP_OUT_OF_RANGE, ~within(gaps, 1, LONGEST_GAP + 1))
         for name in limited:
-            if pa.types.is_timestamp(table.schema.field(name).type):
-                micros = table[name].cast(pa.timestamp("us", tz=table.schema.field(name).type.tz)).cast(pa.int64())
-                judge(rejects.VALUE_OUT_OF_RANGE, ~_within(micros, *MICROS))
-            elif pa.types.is_date(table.schema.field(name).type):
-                judge(rejects.VALUE_OUT_OF_RANGE, ~_within(table[name].cast(pa.int32()), *DAYS))
+            if holds_times(table.schema.field(name).type):
+                judge(rejects.VALUE_OUT_OF_RANGE, far_rows(table[name]))
         return found
 
 
@@ -133,14 +130,6 @@ def null_flags(columns: Sequence[pa.ChunkedArray]) -> Bools | None:
             missing = _flags(column.is_null())
             flags = missing if flags is None else flags | missing
     return flags
-
-
-def _within(column: pa.ChunkedArray, first: int, end: int) -> Bools:
-    """Which values lie in `[first, end)`; nulls do."""
-    bounds = pc.min_max(column).as_py()
-    if bounds["min"] is None or (bounds["min"] >= first and bounds["max"] < end):
-        return np.ones(len(column), np.bool_)
-    return _flags(pc.and_(pc.greater_equal(column, first), pc.less(column, end)).fill_null(True))
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:
