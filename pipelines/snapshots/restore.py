@@ -180,7 +180,9 @@ def _manifest(
     prunes = pruned_by(tables)
     pruned = {table: max((max(gone.get(table, (0,))) for gone in prunes.values()), default=0) for table in PUBLISHED}
     files = {
-        table: losses.readable(table, [file for file in files_of(left, table, parted) if is_kept(file, pruned[table])])
+        table: losses.readable(
+            table, [file for file in files_of(left, table, parted) if is_kept(tables, table, file, pruned[table])]
+        )
         for table in PUBLISHED
     }
     removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}
