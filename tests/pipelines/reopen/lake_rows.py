@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from tests.lake import Lake
-from tests.recovery.without_spark import Files, NoSpark, standing_in
+from tests.recovery.without_spark import Files, NoSpark, is_kept, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.event_times import EventTimes
@@ -49,7 +49,8 @@ class LakeRows:
             read = ReadCommit(commit, commit.files, len(commit.files), True)
             for row in cast("Files", self.source.frames).rows(read):
                 time = event_millis(bound.pipeline.source, row[bound.pipeline.source.timestamp])
-                if status(bound, row, time, commit.time) == OK and time is not None:
+                kept = row if is_kept(bound.pipeline.where, row) else None
+                if status(bound, kept, time, commit.time) == OK and time is not None:
                     found.append((commit.version, time, row))
         return found
 
