@@ -15,7 +15,7 @@ from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.reopen.passed import judged_at
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.reopen.run import commit_reopened, corrected
@@ -59,13 +59,14 @@ class LakeRows:
         assert "user" in late_rows.column_names
         return late_rows
 
-    def passed(self, windows: Windows) -> pa.Table:
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Windows that had passed by the watermark that their row's version was judged against."""
         by_clock = EventTimes.of(self.source.bound.pipeline, self.head.manifest).move_by_clock
         judged = judged_at(self.tables, self.head.manifest.watermark, by_clock)
         found = {
             (row["user"], *window)
             for version, time, row in self.rows
+            if within.start <= time < within.end
             for window in windows.assigner.assign_windows(row, time, None)  # type: ignore[arg-type]
             if window.max_timestamp + windows.lateness <= judged(version)
         }
