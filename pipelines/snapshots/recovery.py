@@ -2,7 +2,8 @@
 
 Every commit to one of the five tables names its epoch, in the log. So a table that somebody set back, that lost
 the end of its log, or whose folder is gone, is seen before anything goes on from it: state that is behind what is
-published is refused, and a published table that is behind gets what the retained manifests list.
+published is refused, and so is a published table that was set back; one that lost the end of its log gets what the
+retained manifests list.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tidegate.pipelines.snapshots.head import (
 from tidegate.pipelines.snapshots.publish import GIVE_UP, publish
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.damaged_log import cut_entry
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.pipelines.tables.table_log import TableLog
 
 
@@ -106,7 +108,7 @@ def check_logs(tables: PipelineTables) -> None:
 
 
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
-    """Refuse a head that is behind a table, and a pipeline that has lost a table.
+    """Refuse a head that is behind a table, a pipeline that has lost a table, and a published table that was set back.
 
     Raises:
         Refused: with the way on.
@@ -135,6 +137,9 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
             f"from there, since new epochs would be taken for published ones: {way}or restore a savepoint (`tidegate "
             f"savepoint list {name}`), then run again"
         )
+    for table in PUBLISHED:
+        if table in newest:
+            check_not_set_back(tables, table)
 
 
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:

@@ -19,6 +19,7 @@ from tidegate.pipelines.snapshots import recovery
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
@@ -79,6 +80,7 @@ def gone(by_hand: ByHand, table: str) -> None:
 
 def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> None:
     set_aside_damaged(by_hand.tables)
+    put_back(by_hand.tables, give_up is not None)
     restore(
         by_hand.tables,
         find_snapshot(by_hand.tables, target),
