@@ -17,7 +17,7 @@ from tidegate.pipelines.reopen.task import BEYOND
 from tidegate.pipelines.run.driver import Driver, Tell
 from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, remaining
 from tidegate.pipelines.snapshots.compatibility import migration_of, ready
-from tidegate.pipelines.snapshots.head import Snapshot, no_snapshot_yet
+from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.storage import arrow_schema
@@ -43,9 +43,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     """
     pipeline, tables = driver.pipeline, driver.tables
     check_reopenable(pipeline)
-    head = driver.recover()
-    if head is None:
-        raise no_snapshot_yet(driver.tables)
+    head = required(tables, driver.recover())
     source = Source.open(driver.spark, tables, pipeline)
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:

@@ -19,11 +19,11 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.snapshots.key_traces import KeyTraces, partitions_of
 from tidegate.pipelines.snapshots.publish import key_columns, publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
-from tidegate.pipelines.snapshots.recovery import require_recovered, require_trusted
+from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
@@ -63,7 +63,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         UsageError: that is no key of this pipeline.
         Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
     """
-    head = require_trusted(tables)
+    head = required(tables, trusted_head(tables))
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     hash_ = hash_of_texts(key_, key)
     _check_told(tables, pipeline, head)
@@ -72,7 +72,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
             f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or mend it; nothing was erased"
         )
-    head = require_recovered(tables)
+    head = required(tables, recover(tables))
     rows = _published_rows(tables, head, hash_)
     if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, key, hash_).are_left:
         quality.forget_examples(tables, key, only_if_named=True)

@@ -7,9 +7,10 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.manifest import Manifest, Publish, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot, remaining
+from tidegate.pipelines.snapshots.head import required
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
-from tidegate.pipelines.snapshots.recovery import require_recovered
+from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import epochs, late, rejects
 from tidegate.pipelines.tables.columns import TIMESTAMP
@@ -34,7 +35,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = require_recovered(tables)
+    head = required(tables, recover(tables))
     old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)
     gone, counts = {}, {}
     for table in PRUNED:

@@ -17,7 +17,6 @@ from tidegate.pipelines.snapshots.head import (
     Snapshot,
     list_snapshots,
     newest_epochs,
-    no_snapshot_yet,
     published_by,
     read_snapshot,
 )
@@ -48,30 +47,6 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
                 publish(tables, manifest)
             else:
                 publish_epoch(manifest)
-    return head
-
-
-def require_recovered(tables: PipelineTables) -> Snapshot:
-    """The newest snapshot, published, for what can do nothing without one.
-
-    Raises:
-        Refused: there is none yet, or as `recover` does.
-    """
-    head = recover(tables)
-    if head is None:
-        raise no_snapshot_yet(tables)
-    return head
-
-
-def require_trusted(tables: PipelineTables) -> Snapshot:
-    """The newest snapshot, which no table is ahead of, for what can do nothing without one. Changes nothing.
-
-    Raises:
-        Refused: there is none yet, or as `trusted_head` does.
-    """
-    head = trusted_head(tables)
-    if head is None:
-        raise no_snapshot_yet(tables)
     return head
 
 

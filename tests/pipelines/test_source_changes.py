@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 
 from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
-from tests.recovery.without_spark import NoSpark, operate, standing_in
+from tests.pipelines.counting import HOURS, counting
+from tests.recovery.without_spark import NoSpark, operate
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import BoundPipeline, bind, bind_all
 from tidegate.pipelines.definition.fingerprint import describe
@@ -42,35 +43,10 @@ from tidegate.windowing import (
     IntervalJoin,
     Last,
     Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
     Windows,
 )
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import to_millis
-
-HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    """A lake whose streams run without a JVM."""
-    with standing_in(NoSpark()):
-        yield Lake(tmp_path)
-
-
-def counting(**options: Any) -> Pipeline:
-    return Pipeline(
-        **{
-            "name": "hours",
-            "source": DeltaSource("events", timestamp="at"),
-            "key": ("user",),
-            "watermark": WatermarkStrategy.for_monotonous_timestamps(),
-            "compute": Windows(HOURS, aggregate={"n": Count()}),
-            **options,
-        }
-    )
-
 
 # --- quiet sources ------------------------------------------------------------------------------
 

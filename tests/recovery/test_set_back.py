@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tests.recovery.hourly import NOW, hours
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -24,22 +24,7 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 pytestmark = pytest.mark.recovery
 
-NOW = 1_800_000_000_000
-
 REFUSED = r"was set back: version \d+ of it is somebody's RESTORE.*tidegate restore sessions latest"
-
-
-@pytest.fixture
-def by_hand(tmp_path: Path) -> ByHand:
-    return ByHand(tmp_path / "lake")
-
-
-def hours(by_hand: ByHand, *numbers: int) -> None:
-    """Epochs with a session at the full hour each, in which the one of the hour before fires; and a late row."""
-    for number in numbers:
-        recover(by_hand.tables)
-        row, late = ("ann", at(f"{number:02d}:00"), number), ("bob", at("00:30"), number)
-        by_hand.epoch(row, late, watermark=at(f"{number:02d}:00"))
 
 
 def contents(by_hand: ByHand) -> dict[str, list[str]]:
