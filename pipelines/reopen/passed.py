@@ -152,10 +152,10 @@ class Passed:
         marks = marks_of(source, files, position.version, self._judged_at, within)
         known = sorted(set(marks.values()))
         origins = {file.path: (known.index(marks[file.path]), file.written) for file in files}
-        rows = source.frames.snapshot(position.version).where(may_lie_within(source, within))
-        frame = source.frames.judged(rows, source.bound.source, origins)
+        frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
         judged = self._spark.createDataFrame(list(enumerate(known)), f"{COMMIT} int, {_JUDGED_AT} long")
-        usable = (F.col(STATUS) == OK) & (F.col(TIME) >= within.start) & (F.col(TIME) < within.end)
+        inside = may_lie_within(source, within) & (F.col(TIME) >= within.start) & (F.col(TIME) < within.end)
+        usable = (F.col(STATUS) == OK) & inside
         if position.frontier is not None:
             usable = usable & (F.col(TIME) < position.frontier)
         return frame.where(usable).join(F.broadcast(judged), COMMIT)
