@@ -32,7 +32,7 @@ from tidegate.windowing.columnar.timeline import Timeline
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.window.operator import LATE, WindowOperator
+from tidegate.windowing.operators.window import LATE, WindowOperator
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import StateSchema
 from tidegate.windowing.time import Millis

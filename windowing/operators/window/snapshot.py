@@ -153,7 +153,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
             operator.cells.setdefault(slot, WindowCell()).discarded = contents
             continue
         for time in row.event_time_timers:
-            if not operator.is_left_over(time, slot):
+            if not operator.cleanup.is_left_over(time, slot):
                 operator.timers.event_time.add(time, slot)
         for time in row.processing_time_timers:
             operator.timers.processing_time.add(time, slot)
@@ -170,7 +170,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         cell.emitted = row.emitted
         cell.trigger_state = row.trigger_state
         cell.function_state = row.user_state
-        operator.restore_cleanup(slot, cell)
+        operator.cleanup.restore(slot, cell)
         if row.late_firing is not None:
             cell.late_firing = row.late_firing == _FIRE_AND_PURGE
             operator.late_firings[slot] = None
