@@ -47,6 +47,11 @@ GLOBAL_WINDOW = GlobalWindow()
 Window: TypeAlias = TimeWindow | GlobalWindow
 
 
+def start_and_end(window: Window | None) -> tuple[Millis | None, Millis | None]:
+    """Return the bounds of a window; None and None of the global window, and of no window."""
+    return (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
+
+
 @lru_cache(maxsize=4096)
 def aligned_window(start: Millis, size: Millis) -> TimeWindow:
     """The window of `size` at `start`: one object for all keys, since few aligned windows are open at a time."""

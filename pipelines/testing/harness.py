@@ -38,7 +38,8 @@ from tidegate.pipelines.definition.binding import bind_all
 from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.shard import ShardJob, run_operator
+from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import PartitionWatermark, Shard
 from tidegate.pipelines.sources.interleave import interleaved
@@ -303,7 +304,7 @@ class PipelineHarness:
             mine = [event for event in usable if shard.first <= self._key_group(event[3]) <= shard.last]
             groups_held = self._state["key_group"].to_pylist()
             held = pa.array([shard.first <= group <= shard.last for group in groups_held], pa.bool_())
-            run = run_operator(job, shard, events_table(self.bound, mine), self._state.filter(held))
+            run = run_operator(job, events_table(self.bound, mine), self._state.filter(held))
             self._results.append(run.results())
             self._late.append(run.late())
             kept.append(run.state().drop_columns(["manifest"]))

@@ -5,7 +5,8 @@ elements in = on time + late + no_window; a pipeline adds rejected rows to the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.timers import InternalTimerService
@@ -59,6 +60,20 @@ class Counters:
             "never_emitted": self.never_emitted,
             "fed": self.fed,
         }
+
+    @classmethod
+    def total(cls, parts: Iterable[Counters]) -> Counters:
+        """Return the sum of counters, name by name."""
+        total = cls()
+        for part in parts:
+            for counter in fields(cls):
+                count = getattr(part, counter.name)
+                if isinstance(count, dict):
+                    for timing, fired in count.items():
+                        total.fired[timing] += fired
+                else:
+                    setattr(total, counter.name, getattr(total, counter.name) + count)
+        return total
 
     @property
     def on_time(self) -> int:

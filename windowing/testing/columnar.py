@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline
+from tidegate.windowing.columnar import ColumnarOperator
 from tidegate.windowing.compute import Windows
+from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
 from tidegate.windowing.operators.counters import Counters
@@ -127,20 +128,19 @@ class ColumnarByElement:
         due = {(row.key, row.window): row.event_time_timers for row in self.state_rows()}
         outcome = self._operator.run(
             Elements(
-                {
+                timestamps=np.array([timestamp for _, _, timestamp in elements], np.int64),
+                commits=np.zeros(len(elements), np.int64),
+                keys={
                     name: pa.array([key[i] for key in keys], kind)
                     for i, (name, kind) in enumerate(zip(self._key.names, self._key.types, strict=True))
                 },
-                np.array([timestamp for _, _, timestamp in elements], np.int64),
-                np.zeros(len(elements), np.int64),
-                {
+                columns={
                     field.name: pa.array([value[field.name] for _, value, _ in elements], field.type)
                     for field in self._values
                 },
             ),
             self._state,
-            Timeline.of_commits(self._watermark, commits),
-            self._clock,
+            Timeline.of_commits(self._watermark, commits, clock=self._clock),
         )
         self._state = outcome.state
         self.counters.late_dropped += outcome.counters.late_dropped

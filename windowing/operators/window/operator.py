@@ -83,7 +83,9 @@ class WindowOperator:
         self._contents = contents_of(windows)
         self._add = self._contents.add
         self._context = WindowTriggerContext(self.timers)
-        self._skipped = SkippedElements(self, self._context, self._counters, late_output, account_for_all)
+        self._skipped = SkippedElements(
+            windows, self.panes, self._context, self._counters, self.output, late_output, account_for_all
+        )
         self._function = windows.process if isinstance(windows.process, ProcessWindowFunction) else None
         self._function_context = (
             None

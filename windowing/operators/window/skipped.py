@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidegate.windowing.compute import Windows
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.records import LateElement
+from tidegate.windowing.operators.records import LateElement, Record
 from tidegate.windowing.operators.window.contexts import WindowTriggerContext
+from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import Window
-
-if TYPE_CHECKING:
-    from tidegate.windowing.operators.window.operator import WindowOperator
 
 LATE = "late"
 MERGED_WINDOW_LATE = "merged_window_late"
@@ -22,9 +21,11 @@ class SkippedElements:
     """Where the elements go that no window of one operator takes.
 
     Args:
-        operator: the operator.
+        windows: what it computes.
+        panes: what it does beyond Flink's plain firing.
         context: has its watermark.
         counters: what it counts.
+        output: takes the late elements.
         late_output: see `WindowOperator`.
         account_for_all: see `WindowOperator`.
     """
@@ -42,18 +43,20 @@ class SkippedElements:
 
     def __init__(
         self,
-        operator: WindowOperator,
+        windows: Windows,
+        panes: PanePolicy,
         context: WindowTriggerContext,
         counters: Counters,
+        output: list[Record],
         late_output: bool,
         account_for_all: bool,
     ) -> None:
         self._context = context
         self._counters = counters
-        self._output = operator.output
-        self._event_time = operator.windows.assigner.is_event_time
-        self._lateness = operator.windows.lateness
-        self._closed_through = operator.panes.closed_through
+        self._output = output
+        self._event_time = windows.assigner.is_event_time
+        self._lateness = windows.lateness
+        self._closed_through = panes.closed_through
         self._late_output = late_output
         self._account_for_all = account_for_all
 

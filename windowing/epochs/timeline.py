@@ -1,4 +1,4 @@
-"""How the watermark moves through an epoch, asked for many elements and timers at once."""
+"""Time in an epoch: how watermark and clock move from commit to commit, asked for many elements and timers at once."""
 
 from __future__ import annotations
 
@@ -12,26 +12,43 @@ from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The watermarks of an epoch, commit by commit, or following the elements in event order.
+    """The watermarks of an epoch, commit by commit, or following the elements in event order; and its clocks.
 
     Args:
         before: watermark that the elements of each commit are judged against; int64, never falling.
         complete: whether each commit ends within the epoch; only the last may not.
+        final: the watermark after the epoch.
+        clocks: processing time before the elements of each commit, int64 epoch milliseconds.
+        clock: processing time before the epoch.
         lag: None where the watermark moves at the end of commits. Else it follows the elements of the
             one commit: before one at t it moves to `t - lag`, and what is due fires at its own time.
-        final: the watermark after the epoch.
     """
 
     before: Int64s
     complete: Bools
     final: Millis
+    clocks: Int64s
+    clock: Millis = 0
     lag: Millis | None = None
 
     @classmethod
-    def of_commits(cls, watermark: Millis, commits: Sequence[tuple[Millis, bool]]) -> Timeline:
-        """The timeline of commits in order, each with the watermark after it and whether it is complete.
+    def of_commits(
+        cls,
+        watermark: Millis,
+        commits: Sequence[tuple[Millis, bool]],
+        *,
+        clocks: Sequence[Millis] | None = None,
+        clock: Millis = 0,
+    ) -> Timeline:
+        """Return the timeline of commits in order.
+
+        Args:
+            watermark: before the epoch.
+            commits: the watermark after each, and whether it is complete.
+            clocks: processing time before each; None where the clock does not move.
+            clock: processing time before the epoch.
 
         Raises:
             IllegalArgument: a commit that is not the last is not complete.
@@ -42,13 +59,52 @@ class Timeline:
         if not all(complete for _, complete in commits[:-1]):
             raise IllegalArgument("commits", commits, "only the last commit of an epoch may be incomplete")
         return cls(
-            np.array(reached[:-1], np.int64), np.array([complete for _, complete in commits], np.bool_), reached[-1]
+            before=np.array(reached[:-1], np.int64),
+            complete=np.array([complete for _, complete in commits], np.bool_),
+            final=reached[-1],
+            clocks=np.array([clock] * len(commits) if clocks is None else clocks, np.int64),
+            clock=clock,
         )
 
     @classmethod
-    def in_event_order(cls, watermark: Millis, after: Millis, lag: Millis) -> Timeline:
-        """The timeline of one commit whose elements move the watermark; `after` is at least `newest - lag`."""
-        return cls(np.array([watermark], np.int64), np.ones(1, np.bool_), max(watermark, after), lag)
+    def in_event_order(
+        cls, watermark: Millis, after: Millis, lag: Millis, *, now: Millis | None = None, clock: Millis = 0
+    ) -> Timeline:
+        """Return the timeline of one commit whose elements move the watermark.
+
+        Args:
+            watermark: before the epoch.
+            after: the watermark after it, at least `newest - lag`.
+            lag: see `Timeline`.
+            now: processing time before the elements; None where the clock does not move.
+            clock: processing time before the epoch.
+        """
+        return cls(
+            before=np.array([watermark], np.int64),
+            complete=np.ones(1, np.bool_),
+            final=max(watermark, after),
+            clocks=np.array([clock if now is None else now], np.int64),
+            clock=clock,
+            lag=lag,
+        )
+
+    def part(self, watermark: Millis, first: int, last: int, ended: bool) -> Timeline:
+        """Return the timeline of some commits of this one.
+
+        Args:
+            watermark: before them.
+            first: the first commit.
+            last: the last commit, included.
+            ended: whether that one ends within the part.
+        """
+        complete = [bool(flag) for flag in self.complete[first : last + 1]]
+        complete[-1] = ended
+        return Timeline.of_commits(
+            watermark,
+            list(zip(self.moves[first : last + 1].tolist(), complete, strict=True)),
+            clocks=self.clocks[first : last + 1].tolist(),
+            clock=self.clock if first == 0 else int(self.clocks[first - 1]),
+        )
 
     @property
     def initial(self) -> Millis:

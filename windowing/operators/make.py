@@ -1,4 +1,4 @@
-"""The row operator of what a pipeline computes."""
+"""The keyed operator of a computation: the one place that knows which."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.epoch.element_rows import check_names
 from tidegate.windowing.compute import Compute, CoProcess, KeyedProcess, Windows
-from tidegate.windowing.declared import declared_values
-from tidegate.windowing.keys import KeyGroupRange
+from tidegate.windowing.declared import check_names, declared_values
 from tidegate.windowing.operators.co_process import KeyedCoProcessOperator
 from tidegate.windowing.operators.interval_join import IntervalJoinOperator
 from tidegate.windowing.operators.keyed_process import KeyedProcessOperator
@@ -20,33 +18,24 @@ from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.panes import PanePolicy
 
 
-def make_operator(
-    compute: Compute,
-    panes: PanePolicy,
-    key_groups: KeyGroupRange,
-    key_group_of: Callable[[Any], int],
-    elements: tuple[pa.StructType, ...],
-) -> KeyedOperator:
-    """A new operator.
+def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
+    """Return a new operator, as a pipeline runs it.
 
     Args:
         compute: what it computes.
         panes: of windows.
-        key_groups: the range that it owns.
-        key_group_of: the key group of a key.
-        elements: type of the elements of each input.
+        inputs: type of the elements of each input.
     """
-    owned: dict[str, Any] = {"key_groups": key_groups, "key_group_of": key_group_of}
     if isinstance(compute, Windows):
         if compute.reduce is not None:
-            compute = replace(compute, reduce=_Reducing(compute.reduce, elements[0]))
-        return WindowOperator(compute, panes=panes, account_for_all=True, **owned)
+            compute = replace(compute, reduce=_Reducing(compute.reduce, inputs[0]))
+        return WindowOperator(compute, panes=panes, account_for_all=True)
     if isinstance(compute, KeyedProcess):
-        return KeyedProcessOperator(compute, value_type=elements[0], **owned)
+        return KeyedProcessOperator(compute, value_type=inputs[0])
     if isinstance(compute, CoProcess):
-        left, right = elements
-        return KeyedCoProcessOperator(compute, left_type=left, right_type=right, **owned)
-    return IntervalJoinOperator(compute, **owned)
+        left, right = inputs
+        return KeyedCoProcessOperator(compute, left_type=left, right_type=right)
+    return IntervalJoinOperator(compute)
 
 
 @dataclass(frozen=True, slots=True)
