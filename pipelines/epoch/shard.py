@@ -21,6 +21,7 @@ from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Shard
 from tidegate.pipelines.tables import late, results, state
+from tidegate.pipelines.tables.counters import CHANGES
 from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.columnar import ColumnarOperator, choose_operator, run_in_passes
 from tidegate.windowing.epochs.row_operator import RowOperator
@@ -29,9 +30,6 @@ from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.time import Millis
 
 RESULT_SCHEMA = "shard int, info string"
-
-_CHANGES = ("elements", "fed", "timers_fired", "fired_early", "fired_on_time", "fired_late", "withdrawn")
-"""What is counted where a shard's state changes; late panes fire without element or timer, at the end of a commit."""
 
 
 @dataclass
@@ -128,7 +126,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         ) from error
     operated = perf_counter()
     counters = run.counters()
-    changed = marker.rewrite or any(counters[name] for name in _CHANGES)
+    changed = marker.rewrite or any(counters[name] for name in CHANGES)
     outcome = ShardOutcome(marker.shard, changed)
     if changed:
         for table, made in ((results.NAME, run.results()), (late.NAME, run.late()), (state.NAME, run.state())):
@@ -151,9 +149,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
 
 def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
     """What became of a shard in which nothing happened."""
-    counters = dict.fromkeys((*before.counters, *_CHANGES), 0) | {
-        "open_windows": before.counters.get("open_windows", 0)
-    }
+    counters = dict.fromkeys((*before.counters, *CHANGES), 0) | {"open_windows": before.counters.get("open_windows", 0)}
     return ShardOutcome(
         number,
         changed=False,

@@ -46,20 +46,11 @@ class Counters:
 
     def by_name(self) -> dict[str, int]:
         """What a pipeline keeps of them, by name."""
-        return {
-            "elements": self.elements,
-            "on_time": self.on_time,
-            "late": self.late,
-            "no_window": self.no_window,
-            **{f"fired_{timing.value}": self.fired[timing] for timing in Timing},
-            "withdrawn": self.withdrawn,
-            "timers_registered": self.timers_registered,
-            "timers_fired": self.timers_fired,
-            "timers_deleted": self.timers_deleted,
-            "open_windows": self.open_windows,
-            "never_emitted": self.never_emitted,
-            "fed": self.fed,
-        }
+        counts = {counter.name: getattr(self, counter.name) for counter in fields(self)}
+        by_timing = counts.pop("fired")
+        # A pipeline puts every late element out.
+        del counts["late_dropped"]
+        return counts | {"on_time": self.on_time} | {f"fired_{timing.value}": by_timing[timing] for timing in Timing}
 
     @classmethod
     def total(cls, parts: Iterable[Counters]) -> Counters:
