@@ -25,12 +25,12 @@ from tidegate.pipelines.definition.event_columns import (
     VALUE_PREFIX,
 )
 from tidegate.pipelines.definition.pipeline import DeltaSource
-from tidegate.pipelines.epoch.event_time import SeenEvent
 from tidegate.pipelines.sources.limits import LONGEST_GAP, gap_column
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.watermarks import SeenEvent
 
 Row: TypeAlias = Mapping[str, Any]
 

@@ -7,6 +7,8 @@ from tidegate.windowing.watermarks.bounded import (
     NoWatermarks,
 )
 from tidegate.windowing.watermarks.combined import CombinedWatermark, PartialWatermark
+from tidegate.windowing.watermarks.event_time import EventTime, SeenEvent
+from tidegate.windowing.watermarks.event_times import EventTimes, InputTime
 from tidegate.windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
 from tidegate.windowing.watermarks.idleness import Clock, IdlenessTimer, WatermarksWithIdleness
 from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
@@ -25,11 +27,15 @@ __all__ = [
     "ChannelStatus",
     "Clock",
     "CombinedWatermark",
+    "EventTime",
+    "EventTimes",
     "GeneratorSupplier",
     "IdlenessTimer",
+    "InputTime",
     "NoWatermarks",
     "PartialWatermark",
     "PunctuatedWatermarks",
+    "SeenEvent",
     "StatusWatermarkValve",
     "TimestampAssigner",
     "TimestampsAndWatermarksOperator",

@@ -1,4 +1,4 @@
-"""Event time on the driver: aligned over partitions, idle by the source's log, the same under any cut."""
+"""Event time of a source: aligned over partitions, idle by the source's log, the same under any cut."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.pipelines.epoch.event_time import EventTime, SeenEvent
 from tidegate.windowing.time import MIN_TIMESTAMP
 from tidegate.windowing.watermarks import (
     BoundedOutOfOrdernessWithIdleAdvance,
+    EventTime,
+    SeenEvent,
     WatermarkGenerator,
     WatermarkOutput,
     WatermarkStrategy,
@@ -41,7 +42,7 @@ def test_a_part_of_a_commit_moves_nothing_until_the_commit_is_complete() -> None
     event_time = EventTime(BOUNDED)
     event_time.observe("a", 500)
     assert event_time.watermark == MIN_TIMESTAMP
-    restored = EventTime.restored(BOUNDED, event_time.watermark, event_time.clock, event_time.snapshot())
+    restored = EventTime(BOUNDED, event_time.watermark, event_time.clock, event_time.snapshot())
     assert commit(restored, 1_000, a=400) == 489
 
 
@@ -50,7 +51,7 @@ def test_a_partition_is_idle_once_no_commit_carried_it_for_longer_than_the_timeo
     commit(event_time, 1_000, a=500, b=400)
     assert commit(event_time, 1_100, a=600) == 389
     assert commit(event_time, 1_101, a=700) == 689
-    assert event_time.snapshot()["b"].idle
+    assert event_time.snapshot()["b"]["idle"]
 
 
 def test_a_backlog_makes_nobody_idle() -> None:
@@ -75,20 +76,9 @@ def test_a_new_partition_that_is_behind_is_waited_for() -> None:
     commit(event_time, 1_000, a=500)
     assert commit(event_time, 1_010, b=300) == 489, "it never goes back"
     assert commit(event_time, 1_020, a=800) == 489
-    restored = EventTime.restored(IDLE, event_time.watermark, event_time.clock, event_time.snapshot())
+    restored = EventTime(IDLE, event_time.watermark, event_time.clock, event_time.snapshot())
     assert commit(restored, 1_030, b=600) == 589
     assert commit(restored, 1_131, a=900) == 889, "not for longer than the timeout"
-
-
-def test_a_partition_behind_in_an_older_manifest_is_one_that_came_back() -> None:
-    """They did not tell it from a new one, and waited for neither."""
-    event_time = EventTime(BOUNDED)
-    commit(event_time, 1_000, a=500, b=300)
-    older = {name: known.model_copy(update={"aligned": None}) for name, known in event_time.snapshot().items()}
-    restored = EventTime.restored(BOUNDED, 489, event_time.clock, older)
-    assert commit(restored, 1_010, a=800) == 789
-    assert commit(restored, 1_020, b=850) == 789, "from when it has caught up it counts"
-    assert commit(restored, 1_030, a=990) == 839
 
 
 def test_where_all_are_idle_the_largest_counts() -> None:
@@ -96,6 +86,17 @@ def test_where_all_are_idle_the_largest_counts() -> None:
     commit(event_time, 1_000, a=500, b=400)
     assert event_time.advance(1_100) == 389
     assert event_time.advance(1_101) == 489
+
+
+def test_the_order_in_which_partitions_go_idle_does_not_matter() -> None:
+    """Flink's valve would not tell of `a` where the last to go idle is one that had come back and was behind."""
+    event_time = EventTime(IDLE)
+    commit(event_time, 1_000, a=500, b=300, c=100)
+    commit(event_time, 1_090, a=500, b=300)
+    assert commit(event_time, 1_150, a=500, b=300) == 289, "c is idle"
+    commit(event_time, 1_170, c=200)
+    assert event_time.advance(1_260) == 289, "c is behind, a and b are idle"
+    assert event_time.advance(1_300) == 489
 
 
 def test_time_that_goes_on_by_itself_fires_the_last_windows() -> None:
@@ -118,7 +119,7 @@ def test_a_month_of_pause_is_one_step_for_time_that_goes_on_by_itself() -> None:
             super().on_periodic_emits(number, output)
 
     event_time = EventTime(WatermarkStrategy.for_generator(lambda: Counted(2, 10)))
-    event_time.step({}, NOW, events=[SeenEvent(0, "a", NOW, {})])
+    event_time.read({}, NOW, events=[SeenEvent(0, "a", NOW, {})])
     calls.clear()
     assert event_time.advance(NOW + 31 * 24 * HOUR) == NOW + 31 * 24 * HOUR + 200 - 3
     assert calls == [31 * 24 * HOUR // 200]
@@ -130,10 +131,10 @@ def test_time_that_goes_on_by_itself_does_so_before_a_commit_that_is_read_in_par
     whole, parts = EventTime(strategy), EventTime(strategy)
     for event_time in (whole, parts):
         commit(event_time, 1_000, a=100)
-    assert whole.step({"a": 90}, 1_050).watermark == 152
-    part = parts.step({"a": 80}, 1_050, complete=False)
-    restored = EventTime.restored(strategy, parts.watermark, part.clock, parts.snapshot())
-    assert restored.step({"a": 90}, 1_050).watermark == 152
+    assert whole.read({"a": 90}, 1_050) == 152
+    parts.read({"a": 80}, 1_050, complete=False)
+    restored = EventTime(strategy, parts.watermark, parts.clock, parts.snapshot())
+    assert restored.read({"a": 90}, 1_050) == 152
 
 
 class Counting(WatermarkGenerator):
@@ -158,17 +159,17 @@ class Counting(WatermarkGenerator):
 
 def test_a_generator_of_ones_own_is_not_asked_about_the_time_before_its_first_commit() -> None:
     event_time = EventTime(WatermarkStrategy.for_generator(Counting).with_interval(HOUR))
-    assert event_time.step({}, NOW, events=[SeenEvent(0, "a", 500, {})]).watermark == 501
-    assert event_time.step({}, NOW + 2 * HOUR, events=[SeenEvent(1, "b", 900, {})]).watermark == 503
-    assert event_time.snapshot()["b"].generator == {"last": 900, "calls": 1}
+    assert event_time.read({}, NOW, events=[SeenEvent(0, "a", 500, {})]) == 501
+    assert event_time.read({}, NOW + 2 * HOUR, events=[SeenEvent(1, "b", 900, {})]) == 503
+    assert event_time.snapshot()["b"]["generator"] == {"last": 900, "calls": 1}
 
 
 def test_a_generator_of_ones_own_goes_on_by_the_clock_while_nothing_comes() -> None:
     strategy = WatermarkStrategy.for_generator(Counting).with_interval(timedelta(seconds=1))
     event_time = EventTime(strategy)
-    event_time.step({}, NOW, events=[SeenEvent(0, "a", 500, {})])
+    event_time.read({}, NOW, events=[SeenEvent(0, "a", 500, {})])
     assert [event_time.advance(NOW + beat) for beat in (999, 1_000, 4_500)] == [501, 502, 505]
-    restored = EventTime.restored(strategy, event_time.watermark, event_time.clock, event_time.snapshot())
+    restored = EventTime(strategy, event_time.watermark, event_time.clock, event_time.snapshot())
     assert restored.advance(NOW + 5_000) == 506
 
 
@@ -184,7 +185,7 @@ def test_periodic_calls_do_not_depend_on_when_the_clock_is_looked_at(steps: list
         clock += step
         often.advance(clock)
         if data.draw(st.booleans()):
-            often = EventTime.restored(strategy, often.watermark, often.clock, often.snapshot())
+            often = EventTime(strategy, often.watermark, often.clock, often.snapshot())
     assert once.advance(clock) == often.watermark
 
 
