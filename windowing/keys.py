@@ -54,10 +54,6 @@ class KeyGroupRange:
         return KeyGroupRange(first, last) if first <= last else None
 
 
-ALL_IN_ONE = KeyGroupRange(0, 0)
-"""The range of an operator that is not spread over subtasks."""
-
-
 def check_max_parallelism(value: int) -> int:
     """`value` if it is a number of key groups.
 

@@ -192,7 +192,7 @@ def columnar_harness(
     """
     policy = panes or PanePolicy(accumulation=windows.accumulation)
     return OperatorHarness(
-        lambda key_groups, key_group_of: ColumnarByElement(windows, key, values, policy, late_output),
+        lambda: ColumnarByElement(windows, key, values, policy, late_output),
         lambda schema: state_schema(windows, schema, None, policy),
         key,
     )

@@ -2,6 +2,7 @@
 
 from tidegate.windowing.timers.queue import Slot, TimerQueue
 from tidegate.windowing.timers.service import (
+    NO_TIMERS,
     VOID_NAMESPACE,
     InternalTimerService,
     KeyContext,
@@ -12,6 +13,7 @@ from tidegate.windowing.timers.service import (
 )
 
 __all__ = [
+    "NO_TIMERS",
     "VOID_NAMESPACE",
     "InternalTimerService",
     "KeyContext",

@@ -55,6 +55,11 @@ class TimerQueue:
         self.added += 1
         return True
 
+    def put_back(self, time: Millis, slot: Slot) -> None:
+        """Register a timer of a snapshot: it was counted when it was set."""
+        if self.add(time, slot):
+            self.added -= 1
+
     def remove(self, time: Millis, slot: Slot) -> bool:
         """Delete a timer; whether it was there."""
         if not self._take(time, slot):

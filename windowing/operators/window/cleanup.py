@@ -52,10 +52,10 @@ class Cleanup:
         if not self._event_time or cleanup == MAX_TIMESTAMP:
             return
         if cleanup > self._service.current_watermark:
-            self.timers.add(cleanup, slot)
+            self.timers.put_back(cleanup, slot)
         elif self.is_due(cell):
             # At its own time the trigger would fire again.
-            self.timers.add(cleanup + 1, slot)
+            self.timers.put_back(cleanup + 1, slot)
 
     def is_left_over(self, time: Millis, slot: Slot) -> bool:
         """Tell whether an event-time timer of a snapshot is the cleanup of a longer lateness than today's."""

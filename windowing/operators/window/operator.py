@@ -15,7 +15,6 @@ from tidegate.windowing.assigners import MergingWindowAssigner, WindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
-from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange
 from tidegate.windowing.merging import Addition, MergingWindowSet
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.records import Record, WatermarkRecord
@@ -46,8 +45,6 @@ class WindowOperator:
         account_for_all: whether elements that Flink raises on or drops without a trace are put out as
             late: those that would make a passed window by merging, and those that are not late
             themselves while all their windows are.
-        key_groups: the range this operator owns.
-        key_group_of: the key group of a key; needed to rescale.
     """
 
     def __init__(
@@ -57,8 +54,6 @@ class WindowOperator:
         panes: PanePolicy | None = None,
         late_output: bool = True,
         account_for_all: bool = False,
-        key_groups: KeyGroupRange = ALL_IN_ONE,
-        key_group_of: Any = lambda key: 0,
     ) -> None:
         self.windows = windows
         self.panes = panes or PanePolicy(accumulation=windows.accumulation)
@@ -68,8 +63,8 @@ class WindowOperator:
         self.merging_sets: dict[Any, MergingWindowSet] = {}
         self.global_cells: dict[Any, dict[str, Any]] = {}
         self.late_firings: dict[Slot, None] = {}
-        self.timers = InternalTimerService(KeyContext(), key_groups, key_group_of)
-        self.timers.start("key", "window", self)
+        self.timers = InternalTimerService(KeyContext())
+        self.timers.start(self)
         self.assigner = windows.assigner
         self._assign = windows.assigner.assign_windows
         self._undrawn_stagger = getattr(windows.assigner, "staggered", None)
@@ -213,7 +208,7 @@ class WindowOperator:
         """The cell a timer is for, set as the context's; None if its window was merged away."""
         if self.merging:
             merging_set = self.merging_sets.get(slot[0])
-            if merging_set is None or slot[1] not in merging_set.mapping:
+            if merging_set is None or slot[1] not in merging_set:
                 return None
         cell = self.cells.get(slot)
         if cell is None:
@@ -283,7 +278,7 @@ class WindowOperator:
                 return None
             for merge in addition.merges:
                 self._merge_cells(key, merge.result, merge.sources)
-        merging_set.apply(window, addition)
+        merging_set.apply(addition)
         return addition.window
 
     def _merges_behind_time(self, addition: Addition) -> bool:
@@ -320,7 +315,7 @@ class WindowOperator:
     def _retire(self, key: Any, window: Window) -> None:
         merging_set = self.merging_sets[key]
         merging_set.retire(window)
-        if not merging_set.mapping:
+        if not merging_set:
             del self.merging_sets[key]
 
     # --- state -------------------------------------------------------------------------------

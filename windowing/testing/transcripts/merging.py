@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.windowing.assigners import MergingWindowAssigner
@@ -56,13 +57,44 @@ def _merging(raw: dict[str, Any]) -> MergingWindowAssigner:
     return assigner
 
 
+class StateWindows:
+    """The set of windows in flight, and beside it the state window of each as Flink names them.
+
+    A merge keeps the state window with the smallest start: Flink leaves open which of them stays.
+    """
+
+    def __init__(self, assigner: MergingWindowAssigner, restored: Iterable[tuple[TimeWindow, TimeWindow]] = ()) -> None:
+        self.of = dict(restored)
+        self.in_flight = MergingWindowSet(assigner, self.of)
+
+    def add(self, window: TimeWindow, on_merge: Callable[[PlannedMerge, list[TimeWindow]], None]) -> TimeWindow:
+        """Add a window; each merge is told with the state windows of its sources, of which the first stays."""
+        addition = self.in_flight.plan(window)
+        for merge in addition.merges:
+            states = sorted(self.of.pop(source) for source in merge.sources)
+            on_merge(merge, states)
+            self.of[merge.result] = states[0]
+        self.in_flight.apply(addition)
+        self.of.setdefault(addition.window, window)
+        return addition.window
+
+    def retire(self, window: TimeWindow) -> None:
+        """Forget a window."""
+        self.in_flight.retire(window)
+        del self.of[window]
+
+    def persisted(self) -> list[tuple[TimeWindow, TimeWindow]]:
+        """The pairs (window, state window) that Flink's snapshot keeps."""
+        return [(window, self.of[window]) for window in self.in_flight]
+
+
 class MergingCase:
     """A merging window set that is fed the steps of a case."""
 
     def __init__(self, assigner: MergingWindowAssigner, options: Options) -> None:
         self.assigner = assigner
         self.options = options
-        self.set = MergingWindowSet(assigner)
+        self.set = StateWindows(assigner)
 
     def step(self, index: int, step: dict[str, Any]) -> None:
         """Carry out one step, and compare."""
@@ -79,7 +111,7 @@ class MergingCase:
                 self.set.retire(TimeWindow(*raw))
             case "restore":
                 pairs = [(TimeWindow(*window), TimeWindow(*state)) for window, state in raw]
-                self.set = MergingWindowSet(self.assigner, pairs)
+                self.set = StateWindows(self.assigner, pairs)
             case "persisted":
                 came = [[window_text(window), window_text(state)] for window, state in self.set.persisted()]
                 expect_same(f"persisted at {where}", raw, came)
@@ -89,11 +121,11 @@ class MergingCase:
                 check_fields(where, raw, {"sources", "result", "expect_windows"})
                 self.assigner.merge = raw
         if self.options.restore_every_step:
-            self.set = MergingWindowSet(self.assigner, self.set.persisted())
+            self.set = StateWindows(self.assigner, self.set.persisted())
 
     def _add(self, where: str, step: dict[str, Any]) -> None:
-        merges: list[PlannedMerge] = []
-        result = self.set.add(TimeWindow(*step["add"]), merges.append)
+        merges: list[tuple[PlannedMerge, list[TimeWindow]]] = []
+        result = self.set.add(TimeWindow(*step["add"]), lambda *merge: merges.append(merge))
         expect_equal(f"result of {where}", step["result"], window_text(result))
         if "merged" not in step:
             return
@@ -103,17 +135,17 @@ class MergingCase:
             return
         if len(merges) > 1:
             raise Mismatch(f"merged at {where}", "one merge", merges)
-        merge = merges[0]
+        merge, states = merges[0]
         check_fields(where, expected, {"target", "sources", "state_window_one_of", "merged_state_windows_one_of"})
         expect_equal(f"target of {where}", expected["target"], window_text(merge.result))
         expect_same(f"sources of {where}", expected["sources"], [window_text(source) for source in merge.sources])
-        kept, gone = window_text(merge.state_window), sorted(map(window_text, merge.merged_state_windows))
+        kept, *gone = map(window_text, states)
         allowed = [sorted(states) for states in expected["merged_state_windows_one_of"]]
         if kept not in expected["state_window_one_of"] or gone not in allowed:
             raise Mismatch(f"state windows of {where}", expected, {"kept": kept, "merged away": gone})
 
     def _state_window(self, where: str, step: dict[str, Any]) -> None:
-        state = self.set.state_window(TimeWindow(*step["state_window"]))
+        state = self.set.of.get(TimeWindow(*step["state_window"]))
         came = None if state is None else window_text(state)
         if only_field(where, step, {"is", "one_of"}) == "is":
             expect_equal(f"state window of {where}", step["is"], came)

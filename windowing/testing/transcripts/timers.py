@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, key_group_range, subtask_of
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, subtask_of
 from tidegate.windowing.testing.transcripts.case import (
     CASE_FIELDS,
     Options,
@@ -50,16 +50,12 @@ def run_timer_service(case: dict[str, Any], options: Options) -> None:
 class Subtask:
     """One timer service with the context of its keys, which notes what fires and does what the case says."""
 
-    def __init__(self, case: TimerCase, number: int, parallelism: int) -> None:
+    def __init__(self, case: TimerCase, number: int) -> None:
         self.case = case
         self.number = number
         self.context = KeyContext(case.key)
-        self.service = InternalTimerService(
-            self.context,
-            key_group_range(number, parallelism, case.max_parallelism),
-            lambda key: flink_group(case.raw_key(key), case.max_parallelism),
-        )
-        self.service.start("key", "namespace", self)
+        self.service = InternalTimerService(self.context)
+        self.service.start(self)
         self.fired: list[dict[str, Any]] = []
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
@@ -108,7 +104,7 @@ class TimerCase:
         self.keys: dict[Any, Any] = {}
         self.key: Any = None
         self.rescaled = False
-        self.subtasks = [Subtask(self, 0, 1)]
+        self.subtasks = [Subtask(self, 0)]
 
     def raw_key(self, key: Any) -> Any:
         """A key as the case writes it."""
@@ -160,7 +156,9 @@ class TimerCase:
             subtask.context.current_key = self.key
 
     def _owner(self) -> Subtask:
-        key = self.subtasks[0].context.current_key
+        return self._owner_of(self.subtasks[0].context.current_key)
+
+    def _owner_of(self, key: Any) -> Subtask:
         group = flink_group(self.raw_key(key), self.max_parallelism)
         return self.subtasks[subtask_of(group, len(self.subtasks), self.max_parallelism)]
 
@@ -182,12 +180,11 @@ class TimerCase:
 
     def _restore(self, parallelism: int, with_time: bool) -> None:
         old = self.subtasks
-        groups = [item for subtask in old for item in subtask.service.snapshot().items()]
+        slots = [item for subtask in old for item in subtask.service.snapshot().items()]
         self.key = old[0].context.current_key
-        self.subtasks = [Subtask(self, number, parallelism) for number in range(parallelism)]
-        for group, snapshot in groups:
-            owner = self.subtasks[subtask_of(group, parallelism, self.max_parallelism)]
-            owner.service.restore(group, snapshot)
+        self.subtasks = [Subtask(self, number) for number in range(parallelism)]
+        for slot, snapshot in slots:
+            self._owner_of(slot[0]).service.restore(slot, snapshot)
         if with_time:
             for subtask in self.subtasks:
                 subtask.service.current_watermark = old[0].service.current_watermark

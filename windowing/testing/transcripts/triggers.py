@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.windowing.keys import ALL_IN_ONE
 from tidegate.windowing.operators.window.cells import WindowCell
 from tidegate.windowing.operators.window.contexts import WindowTriggerContext
 from tidegate.windowing.testing.transcripts.build import build_trigger
@@ -54,7 +53,7 @@ class TriggerCase:
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
         self.cells: dict[Window, WindowCell] = {}
-        self.timers = InternalTimerService(KeyContext(_KEY), ALL_IN_ONE, lambda key: 0)
+        self.timers = InternalTimerService(KeyContext(_KEY))
         self.context = WindowTriggerContext(self.timers)
         self.context.current_processing_time = MIN_TIMESTAMP
 
