@@ -77,7 +77,7 @@ class MergingWindowSet:
         """
         if window not in self._windows:
             raise IllegalState(f"window {tuple(window)} is not in the set of windows in flight")
-        self._windows.remove(window)  # type: ignore[arg-type]
+        self._windows.remove(window)
 
     def __contains__(self, window: Window) -> bool:
         return window in self._windows

@@ -75,7 +75,7 @@ def merge_time_windows(windows: Iterable[TimeWindow]) -> list[Merge]:
     cover: TimeWindow | None = None
     group: list[TimeWindow] = []
     for window in sorted(set(windows)):
-        if cover is not None and window.start <= cover.end:
+        if cover is not None and cover.intersects(window):
             cover = cover.cover(window)
             group.append(window)
             continue

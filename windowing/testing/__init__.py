@@ -1,4 +1,4 @@
-"""For tests of pipelines and operators: a harness without Spark, and the transcript runner."""
+"""For tests of pipelines and operators: a harness without Spark."""
 
 from __future__ import annotations
 

@@ -79,15 +79,6 @@ class TimerQueue:
             heappop(times)
         return None
 
-    def poll(self) -> tuple[Millis, Slot] | None:
-        """Take out one timer of the smallest time, or None."""
-        time = self.peek()
-        if time is None:
-            return None
-        slot = self._slots_at(time)[0]
-        self._take(time, slot)
-        return time, slot
-
     def drain(self, limit: Millis, fire: Callable[[Millis, Slot], None]) -> None:
         """Take out and fire every timer with a time up to and including `limit`.
 
@@ -126,10 +117,6 @@ class TimerQueue:
         for time in sorted(self._buckets):
             for slot in self._slots_at(time):
                 yield time, slot
-
-    def count(self, namespace: Any) -> int:
-        """How many timers there are in one namespace, over all keys. Walks the whole set."""
-        return sum(1 for _, slot in self if slot[1] == namespace)
 
     def _slots_at(self, time: Millis) -> list[Slot]:
         bucket = self._buckets[time]

@@ -7,7 +7,7 @@ registering it once. Timer t fires when the clock reaches t, t included. Source:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -22,14 +22,6 @@ ON_NON_KEYED_STREAM = (
     "setting and deleting timers is only supported on keyed streams: give the stream a key "
     "(a constant one if all elements belong together)"
 )
-
-
-class Timer(NamedTuple):
-    """A timer as callbacks and queries see it. `timestamp`: int64 epoch milliseconds."""
-
-    timestamp: Millis
-    key: Any
-    namespace: Any
 
 
 class Triggerable(Protocol):
@@ -108,29 +100,6 @@ class InternalTimerService:
         self.current_processing_time = max(self.current_processing_time, clock)
         self.processing_time.drain(self.current_processing_time, target.on_processing_time)
 
-    @property
-    def next_wakeup(self) -> Millis | None:
-        """When the clock must be moved next: the smallest processing-time timer, restored ones included."""
-        return self.processing_time.peek()
-
-    def num_event_time_timers(self, namespace: Any = None) -> int:
-        """Number of event-time timers, in one namespace if given."""
-        return len(self.event_time) if namespace is None else self.event_time.count(namespace)
-
-    def num_processing_time_timers(self, namespace: Any = None) -> int:
-        """Number of processing-time timers, in one namespace if given."""
-        return len(self.processing_time) if namespace is None else self.processing_time.count(namespace)
-
-    def for_each_event_time_timer(self, consume: Callable[[Timer], None]) -> None:
-        """Show every event-time timer to `consume`, by time."""
-        for timer in _timers(self.event_time):
-            consume(timer)
-
-    def for_each_processing_time_timer(self, consume: Callable[[Timer], None]) -> None:
-        """Show every processing-time timer to `consume`, by time."""
-        for timer in _timers(self.processing_time):
-            consume(timer)
-
     def snapshot(self) -> dict[Slot, TimersSnapshot]:
         """Return the timers of each slot that has any: those of event time first."""
         slots: dict[Slot, tuple[list[Millis], list[Millis]]] = {}
@@ -190,8 +159,3 @@ class TimerService:
         if not self._internal.key_context.keyed:
             raise UnsupportedOperation(ON_NON_KEYED_STREAM)
         return self._internal
-
-
-def _timers(queue: TimerQueue) -> Iterable[Timer]:
-    for time, (key, namespace) in queue:
-        yield Timer(time, key, namespace)

@@ -13,7 +13,6 @@ from tidegate.windowing.watermarks.generator import WatermarkGenerator, Watermar
 from tidegate.windowing.watermarks.idleness import Clock, IdlenessTimer, WatermarksWithIdleness
 from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
 from tidegate.windowing.watermarks.multiplexer import WatermarkOutputMultiplexer
-from tidegate.windowing.watermarks.operator import TimestampsAndWatermarksOperator
 from tidegate.windowing.watermarks.output import WatermarkToDataOutput
 from tidegate.windowing.watermarks.punctuated import PunctuatedWatermarks
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
@@ -38,7 +37,6 @@ __all__ = [
     "SeenEvent",
     "StatusWatermarkValve",
     "TimestampAssigner",
-    "TimestampsAndWatermarksOperator",
     "WatermarkAlignment",
     "WatermarkAlignmentParams",
     "WatermarkGenerator",

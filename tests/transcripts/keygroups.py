@@ -8,24 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.windowing.keys import (
-    KeyGroupRange,
-    KeySchema,
-    check_max_parallelism,
-    default_max_parallelism,
-    flink_key_group,
-    key_group_range,
-    signed64,
-    subtask_of,
-)
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
     check_fields,
     expect_equal,
 )
-from tidegate.windowing.testing.transcripts.steps import walk
+from tests.transcripts.flink_keys import default_max_parallelism, flink_key_group, intersection
+from tests.transcripts.steps import walk
+from tidegate.windowing.keys import (
+    KeyGroupRange,
+    KeySchema,
+    check_max_parallelism,
+    key_group_range,
+    signed64,
+    subtask_of,
+)
 
 _ANSWERS = {
     "ranges",
@@ -98,7 +97,7 @@ def _answer(name: str, check: dict[str, Any]) -> Any:
         case "default_max_parallelism":
             return default_max_parallelism(check["parallelism"])
         case "intersection":
-            met = KeyGroupRange(*check["a"]).intersection(KeyGroupRange(*check["b"]))
+            met = intersection(KeyGroupRange(*check["a"]), KeyGroupRange(*check["b"]))
             return None if met is None else [met.first, met.last]
         case "contains":
             return [group for group in check["contains"] if group in KeyGroupRange(*check["a"])]

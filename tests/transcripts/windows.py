@@ -6,12 +6,8 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.records import LateElement, SideOutput, WindowResult
-from tidegate.windowing.state.rows import WINDOW
-from tidegate.windowing.testing import OperatorHarness, window_harness
-from tidegate.windowing.testing.transcripts.build import DynamicGap, build_windows
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.build import DynamicGap, build_windows
+from tests.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -20,8 +16,8 @@ from tidegate.windowing.testing.transcripts.case import (
     only_field,
     run_expecting,
 )
-from tidegate.windowing.testing.transcripts.columnar import GAP, VALUE, build_columnar
-from tidegate.windowing.testing.transcripts.doubles import (
+from tests.transcripts.columnar import GAP, VALUE, build_columnar
+from tests.transcripts.doubles import (
     CaseFunction,
     ScriptedAssigner,
     ScriptedMergingAssigner,
@@ -29,7 +25,11 @@ from tidegate.windowing.testing.transcripts.doubles import (
     window_of,
     window_text,
 )
-from tidegate.windowing.testing.transcripts.steps import by_step, expect_same
+from tests.transcripts.steps import by_step, expect_same
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.records import LateElement, SideOutput, WindowResult
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.testing import OperatorHarness, window_harness
 
 _STEPS = {
     "element",

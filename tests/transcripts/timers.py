@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, subtask_of
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.case import (
     CASE_FIELDS,
     Options,
     check_fields,
     expect_equal,
     only_field,
 )
-from tidegate.windowing.testing.transcripts.keygroups import flink_group
-from tidegate.windowing.testing.transcripts.steps import expect_same, expect_subsequence, walk
+from tests.transcripts.keygroups import flink_group
+from tests.transcripts.steps import expect_same, expect_subsequence, walk
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, subtask_of
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timers import (
     VOID_NAMESPACE,
     InternalTimerService,
     KeyContext,
     Slot,
-    Timer,
     TimerQueue,
     TimerService,
 )
@@ -66,7 +65,7 @@ class Subtask:
 
     def _fire(self, domain: str, time: Millis, slot: Slot) -> None:
         self.context.current_key = slot[0]
-        self.fired.append({**_timer_text(self.case, Timer(time, *slot)), "subtask": self.number})
+        self.fired.append({**_timer_text(self.case, time, slot), "subtask": self.number})
         for reaction in self.case.on_fire.get(domain, ()):
             if reaction.get("at", time) == time:
                 for action in _ACTIONS:
@@ -88,9 +87,21 @@ def act(service: InternalTimerService, action: str, raw: Any) -> None:
         getattr(service, f"{verb}_{domain}_time_timer")(raw["ns"], raw["ts"])
 
 
-def _timer_text(case: TimerCase, timer: Timer) -> dict[str, Any]:
-    namespace = None if timer.namespace == VOID_NAMESPACE else timer.namespace
-    return {"key": case.raw_key(timer.key), "ns": namespace, "ts": timer.timestamp}
+def _timer_text(case: TimerCase, time: Millis, slot: Slot) -> dict[str, Any]:
+    key, namespace = slot
+    return {"key": case.raw_key(key), "ns": None if namespace == VOID_NAMESPACE else namespace, "ts": time}
+
+
+def count(queue: TimerQueue, namespace: Any) -> int:
+    """The number of timers in one namespace, over all keys."""
+    return sum(1 for _, slot in queue if slot[1] == namespace)
+
+
+def poll(queue: TimerQueue) -> tuple[Millis, Slot]:
+    """Take out one timer of the smallest time; there must be one."""
+    timer = next(iter(queue))
+    queue.remove(*timer)
+    return timer
 
 
 class TimerCase:
@@ -133,7 +144,8 @@ class TimerCase:
             case "current":
                 self._expect_current(where, raw)
             case "next_wakeup":
-                wakeups = [wakeup for s in self.subtasks if (wakeup := s.service.next_wakeup) is not None]
+                # The earliest call of the clock that was asked for, restored timers included.
+                wakeups = [time for s in self.subtasks if (time := s.service.processing_time.peek()) is not None]
                 expect_equal(f"next_wakeup at {where}", raw, min(wakeups, default=None))
             case "snapshot_restore":
                 self._restore(1, not self.forgets_time)
@@ -192,23 +204,24 @@ class TimerCase:
 
     def _expect_counts(self, where: str, raw: dict[str, Any]) -> None:
         check_fields(where, raw, {"event", "processing", "event_by_ns", "processing_by_ns"})
-        services = [subtask.service for subtask in self.subtasks]
         for name, value in raw.items():
             domain = name.removesuffix("_by_ns")
-            count = f"num_{domain}_time_timers"
+            queues = self._queues(domain)
             if name == domain:
-                came: Any = sum(getattr(service, count)() for service in services)
+                came: Any = sum(map(len, queues))
             else:
-                came = {ns: sum(getattr(service, count)(ns) for service in services) for ns in value}
+                came = {ns: sum(count(queue, ns) for queue in queues) for ns in value}
             expect_equal(f"{name} at {where}", value, came)
 
     def _expect_timers(self, where: str, raw: dict[str, Any]) -> None:
         check_fields(where, raw, {"event", "processing"})
         for domain, expected in raw.items():
-            timers: list[Timer] = []
-            for subtask in self.subtasks:
-                getattr(subtask.service, f"for_each_{domain}_time_timer")(timers.append)
-            expect_same(f"{domain} timers at {where}", expected, [_timer_text(self, timer) for timer in timers])
+            came = [_timer_text(self, time, slot) for queue in self._queues(domain) for time, slot in queue]
+            expect_same(f"{domain} timers at {where}", expected, came)
+
+    def _queues(self, domain: str) -> list[TimerQueue]:
+        services = [subtask.service for subtask in self.subtasks]
+        return [service.event_time if domain == "event" else service.processing_time for service in services]
 
     def _expect_current(self, where: str, raw: dict[str, Any]) -> None:
         check_fields(where, raw, {"watermark", "processing_time"})
@@ -254,7 +267,7 @@ def _queue_step(queue: TimerQueue, where: str, step: dict[str, Any]) -> None:
         case "peek":
             expect_equal(f"peek at {where}", step["priority"], queue.peek())
         case "poll":
-            polled = queue.poll()
+            polled = poll(queue) if len(queue) else None
             if "element" in step:
                 came = None if polled is None else [polled[1][0], polled[0]]
                 expect_equal(f"polled at {where}", step["element"], came)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.transcripts.build import build_evictor
+from tests.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal
+from tests.transcripts.steps import Clocks, built, walk
 from tidegate.windowing.evictors import Evictor, TimestampedValue
-from tidegate.windowing.testing.transcripts.build import build_evictor
-from tidegate.windowing.testing.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal
-from tidegate.windowing.testing.transcripts.steps import Clocks, built, walk
 from tidegate.windowing.windows import GLOBAL_WINDOW
 
 

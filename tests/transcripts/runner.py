@@ -7,24 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidegate.windowing.errors import UnboundedStateWarning
-from tidegate.windowing.testing.transcripts.assigners import run_assign, run_intersects, run_stagger, run_window_start
-from tidegate.windowing.testing.transcripts.case import Mismatch, Options, Skipped
-from tidegate.windowing.testing.transcripts.evictors import run_evictor
-from tidegate.windowing.testing.transcripts.keygroups import run_key_groups, run_spark_key_groups
-from tidegate.windowing.testing.transcripts.merging import run_merge_windows, run_merging_window_set
-from tidegate.windowing.testing.transcripts.process import run_interval_join, run_keyed_co_process, run_keyed_process
-from tidegate.windowing.testing.transcripts.timers import run_priority_queue, run_timer_service
-from tidegate.windowing.testing.transcripts.timestamps import run_timestamps_and_watermarks
-from tidegate.windowing.testing.transcripts.triggers import run_trigger
-from tidegate.windowing.testing.transcripts.watermarks import (
+from tests.transcripts.assigners import run_assign, run_intersects, run_stagger, run_window_start
+from tests.transcripts.case import Mismatch, Options, Skipped
+from tests.transcripts.evictors import run_evictor
+from tests.transcripts.keygroups import run_key_groups, run_spark_key_groups
+from tests.transcripts.merging import run_merge_windows, run_merging_window_set
+from tests.transcripts.process import run_interval_join, run_keyed_co_process, run_keyed_process
+from tests.transcripts.timers import run_priority_queue, run_timer_service
+from tests.transcripts.timestamps import run_timestamps_and_watermarks
+from tests.transcripts.triggers import run_trigger
+from tests.transcripts.watermarks import (
     run_generator,
     run_idleness_timer,
     run_multiplexer,
     run_valve,
     run_watermark_output,
 )
-from tidegate.windowing.testing.transcripts.windows import run_window_operator
+from tests.transcripts.windows import run_window_operator
+from tidegate.windowing.errors import UnboundedStateWarning
 
 KINDS: dict[str, Callable[[dict[str, Any], Options], None]] = {
     "assign": run_assign,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -13,13 +12,14 @@ from tidegate.windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from tidegate.windowing.testing.transcripts.steps import walk
-from tidegate.windowing.testing.transcripts.watermarks import STATUS, record_text, stored
+from tests.transcripts.steps import walk
+from tests.transcripts.timestamps_operator import TimestampsAndWatermarksOperator
+from tests.transcripts.watermarks import STATUS, record_text, stored
+from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
 from tidegate.windowing.time import Millis
 from tidegate.windowing.watermarks import (
     NoWatermarks,
     PunctuatedWatermarks,
-    TimestampsAndWatermarksOperator,
     WatermarkGenerator,
     WatermarkOutput,
     WatermarkSnapshot,

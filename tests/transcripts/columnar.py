@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.transcripts.by_element import columnar_harness
+from tests.transcripts.case import Skipped
 from tidegate.windowing.aggregates import Aggregate, AggregateColumns, Count, Sum
 from tidegate.windowing.assigners import DynamicEventTimeSessionWindows, GapColumn
 from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.testing.columnar import columnar_harness
 from tidegate.windowing.testing.harness import OperatorHarness
-from tidegate.windowing.testing.transcripts.case import Skipped
 
 VALUE, GAP = "value", "gap"
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.windowing.operators.window.cells import WindowCell
-from tidegate.windowing.operators.window.contexts import WindowTriggerContext
-from tidegate.windowing.testing.transcripts.build import build_trigger
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.build import build_trigger
+from tests.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -15,8 +13,11 @@ from tidegate.windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from tidegate.windowing.testing.transcripts.doubles import ScriptedTrigger, window_of, window_text
-from tidegate.windowing.testing.transcripts.steps import built, expect_same, walk
+from tests.transcripts.doubles import ScriptedTrigger, window_of, window_text
+from tests.transcripts.steps import built, expect_same, walk
+from tests.transcripts.timers import count, poll
+from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.contexts import WindowTriggerContext
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot, TimerQueue
 from tidegate.windowing.triggers import Trigger
@@ -108,8 +109,8 @@ class TriggerCase:
 
     def _expect_fired(self, where: str, step: dict[str, Any], queue: TimerQueue, now: Millis) -> None:
         due: list[tuple[Millis, Slot]] = []
-        while (time := queue.peek()) is not None and time <= now and (timer := queue.poll()) is not None:
-            due.append(timer)
+        while (time := queue.peek()) is not None and time <= now:
+            due.append(poll(queue))
         hook = self.trigger.on_event_time if queue is self.timers.event_time else self.trigger.on_processing_time
         fired = []
         for time, (_, window) in due:
@@ -137,7 +138,7 @@ class TriggerCase:
             cells = self.cells.values() if window is None else [self.cells.get(window, WindowCell())]
             return sum(len(cell.trigger_state or ()) for cell in cells)
         queue = self.timers.event_time if name == "event_timers" else self.timers.processing_time
-        return len(queue) if window is None else queue.count(window)
+        return len(queue) if window is None else count(queue, window)
 
     def _scripted(self) -> ScriptedTrigger:
         for trigger in (self.trigger, getattr(self.trigger, "nested", None)):

@@ -7,6 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.transcripts.case import Mismatch, check_fields
+from tests.transcripts.doubles import (
+    HOOKS,
+    CaseFunction,
+    ScriptedAssigner,
+    ScriptedMergingAssigner,
+    ScriptedTrigger,
+)
 from tidegate.windowing.assigners import (
     EventTimeSessionWindows,
     GlobalWindows,
@@ -21,14 +29,6 @@ from tidegate.windowing.assigners import (
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
 from tidegate.windowing.functions import ReduceElements
-from tidegate.windowing.testing.transcripts.case import Mismatch, check_fields
-from tidegate.windowing.testing.transcripts.doubles import (
-    HOOKS,
-    CaseFunction,
-    ScriptedAssigner,
-    ScriptedMergingAssigner,
-    ScriptedTrigger,
-)
 from tidegate.windowing.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,

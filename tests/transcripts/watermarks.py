@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -15,7 +14,8 @@ from tidegate.windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from tidegate.windowing.testing.transcripts.steps import built, walk
+from tests.transcripts.steps import built, walk
+from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
 from tidegate.windowing.testing.watermarks import ManualClock, RecordingOutput
 from tidegate.windowing.watermarks import (
     IdlenessTimer,

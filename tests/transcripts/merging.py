@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tidegate.windowing.assigners import MergingWindowAssigner
-from tidegate.windowing.merging import MergingWindowSet, PlannedMerge
-from tidegate.windowing.testing.transcripts.build import DynamicGap, build_assigner
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.build import DynamicGap, build_assigner
+from tests.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -16,8 +14,10 @@ from tidegate.windowing.testing.transcripts.case import (
     expect_equal,
     only_field,
 )
-from tidegate.windowing.testing.transcripts.doubles import ScriptedMergingAssigner, window_text
-from tidegate.windowing.testing.transcripts.steps import built, expect_same, walk
+from tests.transcripts.doubles import ScriptedMergingAssigner, window_text
+from tests.transcripts.steps import built, expect_same, walk
+from tidegate.windowing.assigners import MergingWindowAssigner
+from tidegate.windowing.merging import MergingWindowSet, PlannedMerge
 from tidegate.windowing.windows import TimeWindow, merge_time_windows
 
 _STEPS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from tidegate.windowing.testing.transcripts.case import Mismatch, run_expecting
+from tests.transcripts.case import Mismatch, run_expecting
 from tidegate.windowing.time import Millis
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Run conformance cases: `python -m tidegate.windowing.testing.transcripts FILE...`."""
+"""Run conformance cases: `python -m tests.transcripts FILE...`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import sys
 from pathlib import Path
 
-from tidegate.windowing.testing.transcripts.case import Options
-from tidegate.windowing.testing.transcripts.runner import Outcome, run_case
+from tests.transcripts.case import Options
+from tests.transcripts.runner import Outcome, run_case
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the cases of files; 1 if any failed."""
-    parser = argparse.ArgumentParser(prog="python -m tidegate.windowing.testing.transcripts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.transcripts", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="case files (tests/conformance/*.json)")
     parser.add_argument("--operator", choices=("row", "columnar"), default="row", help="which operator to drive")
     parser.add_argument(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tidegate.windowing.assigners import WindowAssigner, WindowStagger
-from tidegate.windowing.testing.transcripts.build import DynamicGap, build_assigner, build_trigger
-from tidegate.windowing.testing.transcripts.case import (
+from tests.transcripts.build import DynamicGap, build_assigner, build_trigger
+from tests.transcripts.case import (
     CASE_FIELDS,
     Mismatch,
     Options,
@@ -16,8 +15,9 @@ from tidegate.windowing.testing.transcripts.case import (
     only_field,
     run_expecting,
 )
-from tidegate.windowing.testing.transcripts.doubles import window_text
-from tidegate.windowing.testing.transcripts.steps import Clocks, built, walk
+from tests.transcripts.doubles import window_text
+from tests.transcripts.steps import Clocks, built, walk
+from tidegate.windowing.assigners import WindowAssigner, WindowStagger
 from tidegate.windowing.time import window_start
 from tidegate.windowing.windows import TimeWindow
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.transcripts.case import Mismatch, check_fields
 from tidegate.windowing.functions import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -16,7 +17,6 @@ from tidegate.windowing.functions import (
     TimeDomain,
 )
 from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
-from tidegate.windowing.testing.transcripts.case import Mismatch, check_fields
 from tidegate.windowing.time import Millis
 
 _FIELDS: dict[str, set[str]] = {

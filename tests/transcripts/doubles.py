@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from tests.transcripts.case import Mismatch, check_fields, expect_equal
 from tidegate.windowing.assigners import AssignerContext, MergingWindowAssigner, WindowAssigner
 from tidegate.windowing.functions import ProcessWindowContext, ProcessWindowFunction
 from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
-from tidegate.windowing.testing.transcripts.case import Mismatch, check_fields, expect_equal
 from tidegate.windowing.time import Millis
 from tidegate.windowing.triggers import (
     EventTimeTrigger,
