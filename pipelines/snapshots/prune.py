@@ -40,13 +40,13 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     gone, counts = {}, {}
     for table in PRUNED:
         held = read_table(tables.warehouse, tables.open(table), ["epoch"])["epoch"]
-        kept = _ahead_epochs(tables) if table == rejects.NAME else frozenset()
-        is_kept = pc.is_in(held, value_set=pa.array(sorted(kept), pa.int64()))
+        spared = _ahead_epochs(tables) if table == rejects.NAME else frozenset[int]()
+        is_spared = pc.is_in(held, value_set=pa.array(sorted(spared), pa.int64()))
         is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
-        found = held.filter(pc.and_not(is_old, is_kept))
+        found = held.filter(pc.and_not(is_old, is_spared))
         counts[table] = len(found)
         # The newest that is old is named even where it has no rows here: lines that were left may have some.
-        newest = next((epoch for epoch in range(last, 0, -1) if epoch not in kept), None)
+        newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
         gone[table] = Publish(remove_epochs=tuple(sorted({*found.to_pylist(), *((newest,) if newest else ())})))
     if any(counts.values()):
         manifest = _manifest(head.manifest, gone, now)

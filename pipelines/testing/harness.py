@@ -44,13 +44,14 @@ from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import PartitionWatermark, Shard
 from tidegate.pipelines.sources.interleave import interleaved
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables import late, results, state
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.testing.rows import (
     Derive,
     Row,
     event_millis,
     events_table,
+    is_timely,
     joint,
     partition_of,
     seen_events,
@@ -272,9 +273,7 @@ class PipelineHarness:
         for row in commit.rows if one.input.watermark_from == "all" else ():
             if self._derived(number, row) is None:
                 time = event_millis(one.input.source, row[one.input.source.timestamp])
-                keyed = {**row, **dict.fromkeys(one.input.key, "")}
-                judged = status(self.bound, keyed, time, commit.time, one)
-                if time is not None and judged not in (rejects.OUT_OF_RANGE, rejects.AHEAD):
+                if time is not None and is_timely(self.bound, time, commit.time):
                     found.append((time, row))
         return found
 
