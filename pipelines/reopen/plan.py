@@ -17,7 +17,7 @@ from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Reopening, Shard
-from tidegate.pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
+from tidegate.pipelines.reopen.selection import Selection, check_reopenable
 from tidegate.pipelines.reopen.shape import check_shape
 from tidegate.pipelines.reopen.stretches import (
     END,
@@ -71,6 +71,13 @@ class ReopenPlan:
     def key(self) -> tuple[str, ...]:
         """The key columns."""
         return self.epoch.bound.key.names
+
+    @property
+    def windows(self) -> Windows:
+        """The windows that are computed again."""
+        windows = self.epoch.compute
+        assert isinstance(windows, Windows), windows
+        return windows
 
     @property
     def spans(self) -> pa.Table:
@@ -133,7 +140,7 @@ def plan_reopen(
     if hash_ is not None:
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
     published = _standing(published, key.names, windows)
-    if isinstance(windows.assigner, SESSIONS):
+    if windows.assigner.forms_sessions:
         stretches = _stretches(tables, bound, head, reopening, found, meant, published, margin)
         wanted = stretches.wanted
         reopening = reopening.model_copy(update={"also": _beside(key, found, meant, stretches)})
@@ -246,8 +253,8 @@ def _least_lateness(published: pa.Table) -> Millis:
 
 def overlap(windows: Windows) -> bool:
     """Whether an element has several windows, of which it may miss some."""
-    size, slide = getattr(windows.assigner, "size", 0), getattr(windows.assigner, "slide", None)
-    return slide is not None and slide < size
+    grid = windows.assigner.window_grid
+    return grid is not None and grid.slide < grid.size
 
 
 def _stretches(

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
-from tidegate.windowing.columnar.assignment import assignment_of
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
@@ -45,7 +44,7 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
         times: of the rows, int64 epoch milliseconds.
         also: further columns to tell windows apart by.
     """
-    assign = assignment_of(windows.assigner)
+    assign = windows.assigner.array_assignment
     if assign is None:
         raise IllegalArgument("compute.assigner", windows.assigner, "give one that assigns by event time alone")
     assigned = assign(times)

@@ -71,6 +71,14 @@ class AggregateColumns(TimedAggregateFunction):
                 [(name, f.result_type) for name, f in zip(self.names, self.functions, strict=True)]
             )
 
+    @property
+    def sees_order(self) -> bool:
+        return any(function.sees_order for function in self.functions)
+
+    @property
+    def has_array_form(self) -> bool:
+        return all(function.has_array_form for function in self.functions)
+
     @classmethod
     def of(cls, aggregates: Mapping[str, Aggregate], schema: pa.Schema | None = None) -> AggregateColumns:
         """Bind every aggregate to the columns of its input.

@@ -7,14 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.windowing.facts import HasFacts, fact
+from tidegate.windowing.time import Millis
 
-class AggregateFunction(ABC):
+
+class AggregateFunction(HasFacts, ABC):
     """Folds elements into an accumulator, and accumulators into one.
 
     Source: Flink's `AggregateFunction`.
 
     A subclass names the Arrow type of its accumulator, and of its result where results go to a
     table, so that snapshots are typed. Accumulators are values of those types: numbers, text, lists, dicts.
+
+    The facts at the end have safe answers (windowing/facts.py); a function that knows better overrides them, such as
+    `sees_order = False` in one whose result follows from the set of elements.
     """
 
     accumulator_type: pa.DataType | None = None
@@ -29,6 +35,10 @@ class AggregateFunction(ABC):
     @abstractmethod
     def add(self, value: Any, accumulator: Any) -> Any:
         """The accumulator with one element more; may change and return the same one."""
+
+    def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
+        """As `add`, with the element's timestamp, int64 epoch milliseconds; None without one."""
+        return self.add(value, accumulator)
 
     @abstractmethod
     def get_result(self, accumulator: Any) -> Any:
@@ -45,3 +55,17 @@ class AggregateFunction(ABC):
     def restored(self, value: Any, rest: Any) -> Any:
         """The accumulator of what `stored` gave; the rest is None in snapshots from before there was one."""
         return value
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    @fact
+    def sees_order(self) -> bool:
+        """Whether the result depends on the order in which elements arrive."""
+        return True
+
+    @property
+    @fact
+    def has_array_form(self) -> bool:
+        """Whether the function works on arrays, as `VectorisedAggregate` describes."""
+        return False

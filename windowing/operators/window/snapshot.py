@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import AggregateColumns
-from tidegate.windowing.assigners import GlobalWindows, MergingWindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import TimestampedValue
 from tidegate.windowing.functions import AggregateFunction
@@ -31,9 +30,7 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
     """The columns of the state rows of such windows."""
     of_trigger, of_windows, of_keys = declared_states(windows)
     result = None
-    if panes.accumulation is Accumulation.RETRACTING or (
-        panes.withdraw_merged and isinstance(windows.assigner, MergingWindowAssigner)
-    ):
+    if panes.accumulation is Accumulation.RETRACTING or (panes.withdraw_merged and windows.assigner.merges):
         result = windows.result_type
     return StateSchema(
         key,
@@ -41,17 +38,16 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
         result,
         tuple((state.name, state.arrow_type) for state in of_trigger),
         tuple((state.name, state.arrow_type) for state in (*of_windows, *of_keys)),
-        "global_window" if isinstance(windows.assigner, GlobalWindows) else "time_window",
+        "global_window" if windows.assigner.is_global else "time_window",
         windows.may_lose_data,
     )
 
 
 def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
     """What the trigger remembers of a window, what the function remembers of it, and of its key."""
-    trigger = windows.trigger or windows.assigner.get_default_trigger()
     function = windows.process
     of_function = ((), ()) if function is None else (function.states(), function.global_states())
-    return trigger.states(), *of_function
+    return windows.effective_trigger.states(), *of_function
 
 
 def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
