@@ -24,7 +24,6 @@ from tidegate.pipelines.reopen.stretches import (
     START,
     Stretches,
     islands,
-    millis_of,
     session_stretches,
     spans_of,
     windows_at,
@@ -42,6 +41,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 _OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """What tells which panes stand, and where."""
@@ -218,7 +218,7 @@ def _windows(
     windows: Windows, bound: BoundPipeline, reopening: Reopening, meant: pa.Table, rows: ReadRows, published: pa.Table
 ) -> pa.Table:
     """The windows of late rows, and of sliding ones those that a row missed that others took."""
-    judged_at = pc.fill_null(millis_of(meant["watermark"]), MAX_TIMESTAMP)
+    judged_at = pc.fill_null(epoch_millis(meant["watermark"]), MAX_TIMESTAMP)
     times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
     wanted = windows_at(windows, bound.key, meant, times)
     if overlap(windows):
@@ -246,7 +246,7 @@ def _times_of(windows: Windows, reopening: Reopening) -> Interval:
 
 def _least_lateness(published: pa.Table) -> Millis:
     """The least lateness that a published window was given: the code may have allowed less than today."""
-    given = pc.subtract(millis_of(published["final_at"]), pc.subtract(millis_of(published["window_end"]), 1))
+    given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
     least = pc.min(given).as_py()
     return MAX_TIMESTAMP if least is None else max(0, least)
 

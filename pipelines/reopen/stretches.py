@@ -18,6 +18,7 @@ from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.timestamps import epoch_millis
 
 START, END = "__start", "__end"
 """Columns of a span of a key beside the key columns: int64 epoch milliseconds, the end not included."""
@@ -25,13 +26,8 @@ START, END = "__start", "__end"
 
 def spans_of(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """The windows of rows: key columns, start and end. Rows without bounds have none."""
-    bounds = {START: millis_of(rows["window_start"]), END: millis_of(rows["window_end"])}
+    bounds = {START: epoch_millis(rows["window_start"]), END: epoch_millis(rows["window_end"])}
     return pa.table({**{name: rows[name] for name in key}, **bounds}).filter(bounds[START].is_valid())
-
-
-def millis_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A TIMESTAMP as int64 epoch milliseconds."""
-    return column.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
 
 
 def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, also: tuple[str, ...] = ()) -> pa.Table:
