@@ -210,12 +210,11 @@ def subclassed(value: Any, *methods: str, **members: Any) -> Any:
         else (lambda self, *given, inner=inner, **named: inner(self, *given, **named))
         for name, inner in overridden.items()
     }
-    own = type("Own", (type(value),), {**body, **members, "__module__": __name__})
-    made = object.__new__(own)
-    held = {field.name for field in fields(value)} if is_dataclass(value) else vars(value)
-    for name in held:
-        object.__setattr__(made, name, getattr(value, name))
-    return made
+    subclass = type("Own", (type(value),), {**body, **members, "__module__": __name__})
+    copy = object.__new__(subclass)
+    for name in {field.name for field in fields(value)} if is_dataclass(value) else vars(value):
+        object.__setattr__(copy, name, getattr(value, name))
+    return copy
 
 
 @pytest.mark.parametrize("base", SAFE)
@@ -237,28 +236,28 @@ def test_code_of_one_s_own_gets_every_safe_answer(base: type, value: Any) -> Non
 
 @pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
 def test_a_subclass_that_overrides_a_method_gets_every_safe_answer(base: type, value: Any, method: str) -> None:
-    own = subclassed(value, method)
-    assert answers(base, own) == safe(base, own)
+    changed = subclassed(value, method)
+    assert answers(base, changed) == safe(base, changed)
 
 
 @pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
 def test_a_subclass_of_such_a_subclass_gets_them_too(base: type, value: Any, method: str) -> None:
-    own = subclassed(subclassed(value, method))
-    assert answers(base, own) == safe(base, own)
+    changed = subclassed(subclassed(value, method))
+    assert answers(base, changed) == safe(base, changed)
 
 
 @pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
 def test_a_subclass_that_overrides_nothing_keeps_the_answers(base: type, value: Any, method: str) -> None:
-    own = subclassed(value, added=lambda self: None)
+    changed = subclassed(value, added=lambda self: None)
     # As texts: a bound method equals one of the same object alone, and reasons name the class.
-    assert repr(answers(base, own)).replace("Own", type(value).__name__) == repr(answers(base, value))
+    assert repr(answers(base, changed)).replace("Own", type(value).__name__) == repr(answers(base, value))
 
 
 @pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
 def test_a_subclass_that_answers_itself_is_believed(base: type, value: Any, method: str) -> None:
     for fact in SAFE[base]:
-        own = subclassed(value, method, **{fact: lambda self, **given: "said"})
-        assert getattr(own, fact)() == "said"
+        changed = subclassed(value, method, **{fact: lambda self, **given: "said"})
+        assert getattr(changed, fact)() == "said"
 
 
 @dataclass(frozen=True, slots=True)
