@@ -26,7 +26,8 @@ def epoch_millis(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
 def floored_millis(times: pa.Array | pa.ChunkedArray) -> Int64s:
     """TIMESTAMPs of a user as int64 epoch milliseconds, rounded down; what null becomes has no meaning."""
     micros = times.cast(TIMESTAMP).cast(pa.int64())
-    return np.floor_divide(micros.fill_null(0).to_numpy(), 1000)
+    numbers: Int64s = np.asarray(micros.fill_null(0).to_numpy())
+    return np.floor_divide(numbers, 1000)
 
 
 def timestamps_of(millis: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

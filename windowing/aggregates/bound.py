@@ -55,8 +55,8 @@ class AggregateColumns(TimedAggregateFunction):
     def __init__(self, functions: Mapping[str, AggregateFunction]) -> None:
         self.names = tuple(functions)
         self.functions = tuple(functions.values())
-        self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not isinstance(f, TimedAggregateFunction)]
-        self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if isinstance(f, TimedAggregateFunction)]
+        self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not f.takes_time]
+        self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if f.takes_time]
         self._merges = [f.merge for f in self.functions]
         self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(functions.items())]
         empty = [f.create_accumulator() for f in self.functions]

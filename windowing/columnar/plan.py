@@ -69,6 +69,8 @@ def _needs_rows(windows: Windows) -> str | None:
         return f"{type(assigner).__name__} gives its windows one element at a time"
     if trigger.array_firing is None:
         return f"trigger {trigger!r} has no array form"
+    if windows.may_lose_data:
+        return f"trigger {trigger!r} may lose elements, and only the row operator counts those"
     discards = windows.accumulation is Accumulation.DISCARDING
     if trigger.array_firing.interval is not None and (assigner.merges or discards):
         return f"trigger {trigger!r} has an array form only for windows that neither merge nor discard"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -25,6 +25,8 @@ class AggregateFunction(HasFacts, ABC):
 
     accumulator_type: pa.DataType | None = None
     result_type: pa.DataType | None = None
+    takes_time: ClassVar[bool] = False
+    """Whether elements go to `add_at` instead of `add`: those of a `TimedAggregateFunction`."""
     rest_type: pa.DataType | None = None
     """Type of what an accumulator holds beyond `accumulator_type`: a snapshot has a column for it; None for nothing."""
 

@@ -88,7 +88,7 @@ CONTRACT: dict[type, set[str]] = {
     | {"on_element", "on_event_time", "on_processing_time", "can_merge", "on_merge", "clear", "states"}
     | {"may_lose_data"},
     Evictor: {"evict_before", "evict_after"},
-    AggregateFunction: {"accumulator_type", "result_type", "rest_type", "stored", "restored"}
+    AggregateFunction: {"accumulator_type", "result_type", "rest_type", "takes_time", "stored", "restored"}
     | {"create_accumulator", "add", "add_at", "get_result", "merge"},
     WatermarkGenerator: {"on_event", "on_periodic_emit", "on_periodic_emits", "snapshot", "restore"},
 }
