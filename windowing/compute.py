@@ -172,10 +172,10 @@ class Windows:
             return f"evictor {type(evictor).__name__}"
         if self.process is not None or self.reduce is not None:
             return "a function of your own"
-        if function := next((part for part in self._functions if part.sees_order), None):
-            return f"aggregate function {type(function).__name__}, which does not say sees_order = False"
         if self.assigner.sees_order:
             return f"assigner {type(self.assigner).__name__}, whose windows may depend on more than a time"
+        if function := next((part for part in self._functions if part.sees_order), None):
+            return f"aggregate function {type(function).__name__}, which does not say sees_order = False"
         return None
 
     @property
