@@ -180,7 +180,7 @@ class Windows:
 
     @property
     def may_split_commits(self) -> bool:
-        """Whether an epoch may end inside a source commit, because the order of elements within it can't show.
+        """True if an epoch may end inside a source commit, because the order of elements within it can't show.
 
         It shows in sessions: an element that is too late by itself may join a session that an element of the same
         commit extended before.

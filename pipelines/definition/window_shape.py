@@ -1,4 +1,4 @@
-"""What holds of every window of a pipeline by its assigner alone: size, alignment, gap. Costs no Spark."""
+"""Facts of all windows of a pipeline, by its assigner alone: size, alignment, gap. Costs no Spark."""
 
 from __future__ import annotations
 

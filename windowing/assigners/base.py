@@ -1,4 +1,4 @@
-"""Which windows an element belongs to: the assigner's contract.
+"""The assigner's contract: it puts each element into windows.
 
 Source: Flink's `WindowAssigner` and `MergingWindowAssigner`.
 """
@@ -19,7 +19,7 @@ from tidegate.windowing.windows import Merge, TimeWindow, Window, merge_time_win
 
 
 class AssignerContext(Protocol):
-    """What an assigner may know besides the element."""
+    """The clock, which an assigner may know besides the element."""
 
     current_processing_time: Millis
 
@@ -50,16 +50,16 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether windows end by the watermark (else by the clock)."""
+        """True if windows end by the watermark (else by the clock)."""
 
     @property
     def merges(self) -> bool:
-        """Whether windows may merge; those of a `MergingWindowAssigner` do."""
+        """True if windows may merge; those of a `MergingWindowAssigner` do."""
         return False
 
     @property
     def is_global(self) -> bool:
-        """Whether all elements of a key are in the one global window, which never ends."""
+        """True if all elements of a key are in the one global window, which never ends."""
         return False
 
     @property
@@ -70,7 +70,7 @@ class WindowAssigner(HasFacts, ABC):
 
     @property
     def stagger_offset(self) -> Millis | None:
-        """By how much windows are staggered, milliseconds; None where they are not, or while that is not drawn."""
+        """The stagger of the windows, milliseconds; None while it is not drawn, or if windows have none."""
         return None
 
     def staggered(self, clock: Millis) -> WindowAssigner:
@@ -90,7 +90,7 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def sees_order(self) -> bool:
-        """Whether windows may depend on more than an element and its event time, such as what came before it."""
+        """True if windows may depend on more than an element and its event time, such as what came before it."""
         return True
 
     @property
@@ -114,7 +114,7 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def forms_sessions(self) -> bool:
-        """Whether each element opens a window of event time by itself, and windows that touch are one session."""
+        """True if each element opens a window of event time by itself, and windows that touch are one session."""
         return False
 
     @property
@@ -132,7 +132,7 @@ class MergingWindowAssigner(WindowAssigner):
         return True
 
     def merge_windows(self, windows: Collection[TimeWindow]) -> list[Merge]:
-        """Which windows merge into which; by default those that overlap or touch."""
+        """The merges of windows; by default those that overlap or touch become one."""
         return merge_time_windows(windows)
 
 
@@ -145,12 +145,12 @@ class InTimeDomain:
 
     @property
     def sees_order(self) -> bool:
-        """Whether windows depend on the clock, and so on when an element comes."""
+        """True if windows depend on the clock, and so on when an element comes."""
         return self.domain is not EVENT_TIME
 
     @property
     def is_event_time(self) -> bool:
-        """Whether windows end by the watermark (else by the clock)."""
+        """True if windows end by the watermark (else by the clock)."""
         return self.domain is EVENT_TIME
 
     def get_default_trigger(self) -> Trigger:

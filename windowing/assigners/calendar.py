@@ -37,7 +37,7 @@ _DAY = 86_400_000
 
 
 class CalendarUnit(Enum):
-    """What a calendar window is a number of."""
+    """The unit of which a calendar window holds a number."""
 
     DAY = "day"
     WEEK = "week"

@@ -1,4 +1,4 @@
-"""Which aligned windows many elements belong to."""
+"""The aligned windows that many elements belong to, as their assigner gives them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Assigned", "Assignment", "assignment_of", "windows_of_an_element"]
 
 
 def assignment_of(assigner: WindowAssigner) -> Assignment | None:
-    """How an assigner assigns windows by event time alone, None where it does not."""
+    """Return the assignment of windows by event time alone, None if an assigner needs more."""
     return assigner.array_assignment
 
 
 def windows_of_an_element(assigner: WindowAssigner) -> int:
-    """How many windows an element belongs to at most."""
+    """Return the number of windows that an element belongs to at most."""
     return 1 if assigner.window_grid is None else assigner.window_grid.windows_of_an_element

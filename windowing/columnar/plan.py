@@ -47,7 +47,7 @@ def choose_operator(windows: Compute) -> OperatorChoice:
 
 
 def is_purging(windows: Windows) -> bool:
-    """Whether a window is empty after it fired, as arrays fire it."""
+    """Return whether a window is empty after arrays fired it."""
     firing = windows.effective_trigger.array_firing
     return firing is not None and firing.purges
 

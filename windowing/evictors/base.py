@@ -1,4 +1,4 @@
-"""Which elements of a window its function sees, and which stay: the evictor's contract.
+"""The evictor's contract: it takes elements out of a window before or after the function sees them.
 
 An evictor needs every element, so a window with one can't be aggregated incrementally. Evicted
 elements are gone for the next firing too. Source: Flink's `Evictor`.
@@ -51,11 +51,11 @@ class Evictor(HasFacts, ABC):
     @property
     @fact
     def sees_order(self) -> bool:
-        """Whether the elements that stay depend on the order in which they arrive."""
+        """True if the elements that stay depend on the order in which they arrive."""
         return True
 
     @property
     @fact
     def bounds_state(self) -> bool:
-        """Whether the evictor takes elements out of windows without an end, so that they need no other bound."""
+        """True if the evictor takes elements out of windows without an end, so that they need no other bound."""
         return False

@@ -26,7 +26,7 @@ class AggregateFunction(HasFacts, ABC):
     accumulator_type: pa.DataType | None = None
     result_type: pa.DataType | None = None
     takes_time: ClassVar[bool] = False
-    """Whether elements go to `add_at` instead of `add`: those of a `TimedAggregateFunction`."""
+    """True if elements go to `add_at` instead of `add`: those of a `TimedAggregateFunction`."""
     rest_type: pa.DataType | None = None
     """Type of what an accumulator holds beyond `accumulator_type`: a snapshot has a column for it; None for nothing."""
 
@@ -63,11 +63,11 @@ class AggregateFunction(HasFacts, ABC):
     @property
     @fact
     def sees_order(self) -> bool:
-        """Whether the result depends on the order in which elements arrive."""
+        """True if the result depends on the order in which elements arrive."""
         return True
 
     @property
     @fact
     def has_array_form(self) -> bool:
-        """Whether the function works on arrays, as `VectorisedAggregate` describes."""
+        """True if the function works on arrays, as `VectorisedAggregate` describes."""
         return False

@@ -1,4 +1,4 @@
-"""When a window fires: the trigger's contract.
+"""The trigger's contract: it decides when a window fires.
 
 A trigger is a value without state of its own: what it must remember lives in the context, in one
 cell for each key and window, and in timers. The hooks return what to do with the window. Source:
@@ -21,7 +21,7 @@ from tidegate.windowing.windows import Window
 
 
 class TriggerResult(Enum):
-    """What a hook asks the operator to do."""
+    """The action that a hook asks the operator for."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -45,7 +45,7 @@ FIRE_AND_PURGE = TriggerResult.FIRE_AND_PURGE
 
 
 class TriggerContext(Protocol):
-    """What a hook may read and change, all of it for the current key and window."""
+    """The clocks, timers and state that a hook may read and change, for the current key and window."""
 
     current_watermark: Millis
     current_processing_time: Millis
@@ -75,7 +75,7 @@ class OnMergeContext(TriggerContext, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArrayFiring:
-    """How arrays fire windows: at their end, and after it once for each commit with late elements.
+    """The way in which arrays fire windows: at their end, and after it once for each commit with late elements.
 
     Args:
         interval: milliseconds; windows also fire before their end, at each multiple of it. None if they do not.
@@ -105,7 +105,7 @@ class Trigger(HasFacts, ABC):
         return CONTINUE
 
     def can_merge(self) -> bool:
-        """Whether the trigger works on windows that merge, such as sessions."""
+        """True if the trigger works on windows that merge, such as sessions."""
         return False
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
@@ -135,7 +135,7 @@ class Trigger(HasFacts, ABC):
     @property
     @fact
     def sees_order(self) -> bool:
-        """Whether firings depend on the order in which the elements of a window arrive."""
+        """True if firings depend on the order in which the elements of a window arrive."""
         return True
 
     @property
@@ -147,13 +147,13 @@ class Trigger(HasFacts, ABC):
     @property
     @fact
     def allows_split_commits(self) -> bool:
-        """Whether the same panes come out if an epoch ends inside a source commit."""
+        """True if the same panes come out if an epoch ends inside a source commit."""
         return False
 
     @property
     @fact
     def bounds_state(self) -> bool:
-        """Whether the trigger empties windows, or fires them no more, so that those without an end need no bound."""
+        """True if the trigger empties windows, or fires them no more, so that those without an end need no bound."""
         return False
 
     @fact
@@ -169,5 +169,5 @@ class Trigger(HasFacts, ABC):
     @property
     @fact
     def waits_for_end_only(self) -> bool:
-        """Whether the trigger keeps no state, and sets no timer but that at the end of the window."""
+        """True if the trigger keeps no state, and sets no timer but that at the end of the window."""
         return False

@@ -78,13 +78,13 @@ class WatermarkGenerator(HasFacts, ABC):
     @property
     @fact
     def reads_events(self) -> bool:
-        """Whether the generator must see every event; else the largest timestamp of many stands for them."""
+        """True if the generator must see every event; else the largest timestamp of many stands for them."""
         return True
 
     @property
     @fact
     def moves_by_clock(self) -> bool:
-        """Whether watermarks may move while no event comes."""
+        """True if watermarks may move while no event comes."""
         return True
 
 

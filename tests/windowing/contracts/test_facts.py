@@ -139,7 +139,7 @@ OWN: dict[type, list[Any]] = {
     AggregateFunction: [CountThem()],
     WatermarkGenerator: [OwnGenerator()],
 }
-"""What a user writes on a base class alone."""
+"""Values of classes that a user writes on a base class alone."""
 
 SUM = Sum("x").bind(pa.schema([("x", pa.int64())]))
 BUILT_IN: dict[type, list[tuple[Any, str]]] = {
@@ -182,7 +182,7 @@ BUILT_IN: dict[type, list[tuple[Any, str]]] = {
         (BoundedOutOfOrdernessWithIdleAdvance(1, 1), "on_periodic_emits"),
     ],
 }
-"""What the library has, with a method that a user's subclass overrides."""
+"""Values of the library's classes, with a method that a user's subclass overrides."""
 
 CHANGED = [(base, value, method) for base, values in BUILT_IN.items() for value, method in values]
 
