@@ -1,4 +1,4 @@
-"""Retention of late and rejected rows: those of old epochs go. A quiet epoch that lists them, as a restore does."""
+"""Removal of late and rejected rows of old epochs. It is a quiet epoch that lists the old epochs, like a restore."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PRUNED = (late.NAME, rejects.NAME)
 
 
 def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
-    """Remove the late and rejected rows of epochs that began before a moment; how many each table had.
+    """Remove the late and rejected rows of epochs that began before a moment; return their number by table.
 
-    The caller holds the lease. Counters of the epochs stay, so what is gone is still counted.
+    The caller holds the lease. The counters of these epochs stay and still count the removed rows.
 
     Args:
         tables: the pipeline's tables.
-        before: int64 epoch milliseconds.
-        now: int64 epoch milliseconds.
+        before: the moment, int64 epoch milliseconds.
+        now: the driver's clock, int64 epoch milliseconds.
 
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
@@ -37,10 +37,10 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     gone, counts = {}, {}
     for table in PRUNED:
         held = read_table(tables.warehouse, tables.open(table), ["epoch"])["epoch"]
-        found = held.filter(pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest)))
-        counts[table] = len(found)
-        # The newest that is old is named even where it has no rows here: lines that were left may have some.
-        gone[table] = Publish(remove_epochs=tuple(sorted({*found.to_pylist(), *((last,) if last else ())})))
+        expired = held.filter(pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest)))
+        counts[table] = len(expired)
+        # The newest old epoch is listed even without rows here: files of a line that was left may hold older rows.
+        gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((last,) if last else ())})))
     if any(counts.values()):
         manifest = _manifest(head.manifest, gone, now)
         added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
@@ -51,9 +51,10 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
 
 
 def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:
-    """The epochs that began before a moment, a number below which all did, and the newest number on any line that did.
+    """Return three things about the epochs that began before a moment.
 
-    Rows of very old epochs leave table epochs: they began before the oldest that is there.
+    They are the numbers of these epochs; a number such that all epochs below it are old too, even if table epochs no
+    longer has their rows (0 for none); and the newest old number on any line (0 for none).
     """
     rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "started_at"])
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))
