@@ -1,7 +1,7 @@
 """First and last value of a column by event time.
 
-Equal times are told apart by the value itself, so the result does not depend on the order of
-arrival, nor on how the input was cut into epochs.
+Values with equal times are ordered by the value itself. So the result depends neither on the order of arrival nor on
+the cut of the input into epochs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True, slots=True)
 class First(Aggregate):
-    """The value of the earliest element, the smallest of them where times are equal; may be null."""
+    """Value of the earliest element; the smallest value if several are earliest. May be null."""
 
     column: str
 
@@ -40,7 +40,7 @@ class First(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Last(Aggregate):
-    """The value of the latest element, the largest of them where times are equal; may be null."""
+    """Value of the latest element; the largest value if several are latest. May be null."""
 
     column: str
 
@@ -53,10 +53,10 @@ class Last(Aggregate):
 
 
 def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """The type of a column whose values tell equal times apart.
+    """Return the type of a column whose values can order elements with equal times; None if types are unknown.
 
     Raises:
-        IllegalArgument: they can't.
+        IllegalArgument: the values have no order.
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):

@@ -1,4 +1,4 @@
-"""One order over values of any type, as Spark sorts them: nulls first, NaN after every number."""
+"""Order of values of any type, as Spark sorts them: nulls first, NaN after every number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def order_key(value: Any) -> tuple[int, Any]:
-    """A key that sorts `value` among others of its type; for floats -0.0 equals 0.0."""
+    """Return a key that sorts `value` among values of its type. For floats, -0.0 equals 0.0."""
     if value is None:
         return (0, 0)
     if value != value:

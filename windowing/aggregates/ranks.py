@@ -1,6 +1,6 @@
-"""Values of any type as int64 ranks: the order of `order_key`, on arrays.
+"""Ranks of values of any type as int64, in the order of `order_key`, for arrays.
 
-Equal ranks are equal values. Nulls rank first, NaN last and equal to itself; -0.0 ranks as 0.0.
+Values are equal if and only if their ranks are. Nulls rank first, NaN ranks last and equals itself, -0.0 ranks as 0.0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 def ranks(values: pa.Array) -> Int64s:
-    """An int64 for each value that orders it among the others. Null: the smallest of all."""
+    """Return an int64 for each value that orders it among the others. Nulls get the smallest int64."""
     kind = values.type
     if pa.types.is_floating(kind):
         rank = _float_ranks(values)
@@ -35,7 +35,7 @@ def ranks(values: pa.Array) -> Int64s:
 def _float_ranks(values: pa.Array) -> Int64s:
     numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
     bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
-    # Negative numbers have their bits in falling order.
+    # The bits of negative doubles, read as integers, are in descending order.
     return np.where(bits < 0, np.int64(_LOWEST) - bits, bits)
 
 

@@ -1,7 +1,7 @@
-"""Which elements of a window its function sees, and which stay: the evictor's contract.
+"""Contract of evictors, which select the elements that a window's function gets, and those that stay in the window.
 
-An evictor needs every element, so a window with one can't be aggregated incrementally. Evicted
-elements are gone for the next firing too. Source: Flink's `Evictor`.
+An evictor needs every element, so a window with an evictor can't be aggregated incrementally. Later firings don't see
+evicted elements either. Source: Flink's `Evictor`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from tidegate.windowing.windows import Window
 
 
 class TimestampedValue(NamedTuple):
-    """An element as windows with an evictor keep it; `timestamp` None if it has none."""
+    """An element in a window with an evictor; `timestamp` is None if it has none."""
 
     value: Any
     timestamp: Millis | None
 
 
 class EvictorContext(Protocol):
-    """The clocks."""
+    """The clocks for an evictor, int64 epoch milliseconds."""
 
     current_watermark: Millis
     current_processing_time: Millis
 
 
 class Evictor(ABC):
-    """Takes elements out before or after the window's function. Subclasses are frozen dataclasses."""
+    """An evictor, which removes elements before or after the window's function. Subclasses are frozen dataclasses."""
 
     @abstractmethod
     def evict_before(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """The elements (in arrival order) that the function shall see."""
+        """Return the elements for the function. Called before it with all elements in arrival order."""
 
     @abstractmethod
     def evict_after(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """The elements that stay in the window after its function ran."""
+        """Return the elements that stay in the window. Called after the function with the elements that it got."""
