@@ -2,12 +2,14 @@
 
 This happens only with overlapping windows. No table records it for a row, but it follows from the watermark against
 which the row's source version was judged. If that version is unknown (the log was cleaned up, or files were compacted),
-the newest watermark counts. Then only more windows are compared.
+the newest watermark counts. Then only more windows are compared. So a source whose log was cleaned up needs no special
+treatment, as long as the version that was read can be opened.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from math import gcd
 
 import numpy as np
@@ -18,8 +20,11 @@ from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.event_columns import COMMIT, OK, STATUS, TIME
 from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan_interval import may_lie_within
+from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.stretches import END, START, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.log import SourceFile
 from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs
@@ -63,6 +68,13 @@ class JudgedAt:
                 read = row["source_version"]
             watermark = max(watermark, after)
 
+    @property
+    def alike_until(self) -> int:
+        """The version up to which all rows were judged against one watermark; -1 if there is none."""
+        if not self._versions or self._first[0][1] != self._first[0][2]:
+            return -1
+        return self._versions[0]
+
     def __call__(self, version: int | None) -> Millis:
         """Return the watermark for a source version (None: unknown), int64 epoch milliseconds.
 
@@ -84,6 +96,23 @@ def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) ->
     return JudgedAt(read_table(tables.warehouse, handle, columns, counts), newest, by_clock)
 
 
+def marks_of(
+    source: Source, files: Sequence[SourceFile], version: int, judged_at: JudgedAt, within: Interval
+) -> dict[str, Millis]:
+    """Return by path of each file of a version the watermark against which its rows were judged.
+
+    The log is read only for files that may have rows in the interval, and only as far back as watermarks differ.
+    """
+    meant = [
+        file
+        for file in files
+        if not source.has_instants
+        or ((file.newest is None or file.newest >= within.start) and (file.oldest is None or file.oldest < within.end))
+    ]
+    versions = source.log.versions_of(meant, version, judged_at.alike_until) if meant else {}
+    return {file.path: judged_at(versions.get(file.path)) for file in files}
+
+
 class Passed:
     """Finder of the windows that an element missed; it reads the source with Spark.
 
@@ -101,12 +130,12 @@ class Passed:
         by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
         self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 
-    def windows(self, windows: Windows) -> pa.Table:
-        """Return the windows that missed an element, each once, with the key columns."""
+    def windows(self, windows: Windows, within: Interval) -> pa.Table:
+        """Return the windows that elements with times in an interval missed, each once, with the key columns."""
         key, lateness = self._source.bound.key, windows.lateness
         slide, offset = getattr(windows.assigner, "slide", 1), getattr(windows.assigner, "offset", 0)
         slot = gcd(slide, getattr(windows.assigner, "size", slide))
-        behind = self._rows().where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
+        behind = self._rows(within).where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
         # All times in a slot lie in the same windows, because windows begin and end only at the bounds of slots.
         number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")
         names = [F.col(quoted(name)) for name in key.names]
@@ -120,17 +149,17 @@ class Passed:
             .cast(pa.schema([*(pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)), *_SPAN]))
         )
 
-    def _rows(self) -> DataFrame:
-        """Return every usable row of completely read versions, with the watermark against which it was judged."""
+    def _rows(self, within: Interval) -> DataFrame:
+        """Return the usable rows in an interval from completely read versions, each with its judging watermark."""
         source, position = self._source, self._position
         files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
-        versions = source.log.versions_of(files, position.version)
-        marks = {file.path: self._judged_at(versions[file.path]) for file in files}
+        marks = marks_of(source, files, position.version, self._judged_at, within)
         watermarks = sorted(set(marks.values()))
         origins = {file.path: (watermarks.index(marks[file.path]), file.written) for file in files}
         frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
         judged = self._spark.createDataFrame(list(enumerate(watermarks)), f"{COMMIT} int, {_JUDGED_AT} long")
-        usable = F.col(STATUS) == OK
+        inside = may_lie_within(source, within) & (F.col(TIME) >= within.start) & (F.col(TIME) < within.end)
+        usable = (F.col(STATUS) == OK) & inside
         if position.frontier is not None:
             usable = usable & (F.col(TIME) < position.frontier)
         return frame.where(usable).join(F.broadcast(judged), COMMIT)

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Reopening, Shard
+from tidegate.pipelines.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
 from tidegate.pipelines.reopen.shape import check_shape
 from tidegate.pipelines.reopen.stretches import (
@@ -83,8 +84,13 @@ class ReadRows(Protocol):
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Return rows of table late with the key columns of the pipeline added."""
 
-    def passed(self, windows: Windows) -> pa.Table:
-        """Return the windows that missed a row because they had passed, while another window accepted the row."""
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
+        """Return the windows that missed a row because they had passed, while another window accepted the row.
+
+        Args:
+            windows: the windows with their assigner.
+            within: interval of the event times of the rows to look at.
+        """
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """Compute the stretches of a plan again, in the shards that have stretches."""
@@ -213,7 +219,8 @@ def _windows(
     times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
     wanted = windows_at(windows, bound.key, meant, times)
     if overlap(windows):
-        missed = rows.passed(replace(windows, allowed_lateness=min(windows.lateness, _least_lateness(published))))
+        lateness = min(windows.lateness, _least_lateness(published))
+        missed = rows.passed(replace(windows, allowed_lateness=lateness), _times_of(windows, reopening))
         if reopening.key is not None:
             missed = missed.filter(pc.equal(key_hashes(missed, bound.key.names), reopening.key))
         if reopening.start is not None:
@@ -224,6 +231,14 @@ def _windows(
         wanted = pa.concat_tables([wanted.select(names), missed.select(names)])
         wanted = wanted.group_by(names, use_threads=False).aggregate([])
     return wanted
+
+
+def _times_of(windows: Windows, reopening: Reopening) -> Interval:
+    """Return the interval of the event times of rows that may belong to windows to reopen."""
+    start = FIRST_TIME if reopening.start is None else max(FIRST_TIME, reopening.start)
+    # A row's time is before the end of its windows, and these windows start before `reopening.end`.
+    end = LAST_TIME if reopening.end is None else reopening.end + getattr(windows.assigner, "size", 0)
+    return Interval(start=start, end=min(LAST_TIME, end))
 
 
 def _least_lateness(published: pa.Table) -> Millis:

@@ -76,9 +76,9 @@ class SourceRows:
             )
         return late_rows
 
-    def passed(self, windows: Windows) -> pa.Table:
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Return the windows that missed a row because they had passed, while another window accepted the row."""
-        return Passed(self._spark, self._source, self._head, self._tables).windows(windows)
+        return Passed(self._spark, self._source, self._head, self._tables).windows(windows, within)
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """Compute the stretches of a plan again, in one task for each shard with stretches.

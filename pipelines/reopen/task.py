@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import MARKER
+from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
-from tidegate.pipelines.epoch.shard import ShardJob, ShardOutcome
+from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.reopen.correct import ReachesBeyond, correct
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.tables import results, state
@@ -76,7 +77,7 @@ class ReopenJob:
         ).drop_columns([state.MANIFEST.name])
         try:
             wanted, published = of_shard(self.wanted), of_shard(self.published)
-            corrections = correct(job, shard, events, rows, wanted, published, self.margin)
+            corrections = correct(job, events, rows, wanted, published, self.margin)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
         outcome = ShardOutcome(number, corrections.state is not None)

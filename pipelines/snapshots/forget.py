@@ -2,8 +2,8 @@
 
 `forget` is an epoch of its own: one commit changes state and manifest, and publishing changes the other tables. The
 manifest loses source partitions that are named after the key, and the checks lose their examples of it. Then only the
-newest snapshot stays, because every older one may hold the key. Users repeat an interrupted run. `forget` does not
-change the source: a backfill brings back the rows that are still there.
+newest snapshot stays, because every older one may hold the key. Users repeat an interrupted run. If nothing holds the
+key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties
 
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, required
+from tidegate.pipelines.snapshots.key_traces import KeyTraces, partitions_of
 from tidegate.pipelines.snapshots.publish import key_columns, publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
-from tidegate.pipelines.snapshots.recovery import require_recovered, require_trusted
+from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
@@ -32,7 +33,6 @@ from tidegate.pipelines.tables.files import add_action, check_written, remove_ac
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis
 
@@ -42,11 +42,11 @@ class Forgotten:
     """Report of an erasure.
 
     Args:
-        epoch: number of its epoch.
+        epoch: number of its epoch; None if nothing held the key, and nothing changed.
         rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
     """
 
-    epoch: int
+    epoch: int | None
     rows: dict[str, int]
 
 
@@ -63,7 +63,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         UsageError: the texts are no key of this pipeline.
         Refused: late or rejected rows don't have the key columns, or somebody commits at the same time.
     """
-    head = require_trusted(tables)
+    head = required(tables, trusted_head(tables))
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     hash_ = hash_of_texts(key_, key)
     _check_key_columns(tables, pipeline, head)
@@ -72,8 +72,12 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
             f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or mend it; nothing was erased"
         )
-    head = require_recovered(tables)
+    head = required(tables, recover(tables))
     rows = _published_rows(tables, head, hash_)
+    if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, key, hash_).are_left:
+        quality.forget_examples(tables, key, only_if_named=True)
+        savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
+        return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, hash_, f"state-{head.manifest.epoch + 1:06d}-forget")
     manifest = _manifest(_erased(head.manifest, pipeline, key_, key, rest), hash_, now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
@@ -152,37 +156,9 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
 def _erased(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
     """Return the manifest of a snapshot with the counts and source partitions of the key removed."""
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in snapshot.shards]
-    named = _named_for(snapshot, pipeline, schema, key)
+    named = partitions_of(snapshot, pipeline, schema, key)
     partitions = {name: partition for name, partition in snapshot.partitions.items() if name not in named}
     return snapshot.model_copy(update={"shards": tuple(shards), "partitions": partitions})
-
-
-def _named_for(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str]) -> set[str]:
-    """Return the source partitions that are named after a part of the key. Later rows of one start a new partition."""
-    names = set()
-    for part, side in zip(pipeline.inputs, SIDES if snapshot.inputs else ("",), strict=False):
-        columns = part.key or pipeline.key
-        by = snapshot.watermark_by.get(side, part.watermark_by)
-        if by not in columns:
-            continue
-        index = columns.index(by)
-        column = KeySchema((schema.names[index],), (schema.types[index],))
-        prefix = f"{side}:" if side else ""
-        names |= {
-            name
-            for name in snapshot.partitions
-            if name.startswith(prefix) and _is_same(column, name.removeprefix(prefix), key[index])
-        }
-    return names
-
-
-def _is_same(column: KeySchema, left: str, right: str) -> bool:
-    """Return True if two texts stand for one value of a key column."""
-    try:
-        return left == right or hash_of_texts(column, (left,)) == hash_of_texts(column, (right,))
-    except UsageError:
-        # A partition's name need not be a value of the column: that of the partition of nulls is no number.
-        return False
 
 
 def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:

@@ -108,7 +108,15 @@ def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snap
     Raises:
         Refused: there is none yet.
     """
-    snapshot = read_snapshot(tables, version)
+    return required(tables, read_snapshot(tables, version))
+
+
+def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
+    """Return a snapshot that must not be None.
+
+    Raises:
+        Refused: there is none yet.
+    """
     if snapshot is None:
         raise no_snapshot_yet(tables)
     return snapshot

@@ -27,7 +27,7 @@ from tidegate.pipelines.snapshots.losses import Losses
 from tidegate.pipelines.snapshots.publish import epoch_row
 from tidegate.pipelines.snapshots.savepoint import origin_of
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import epochs, state
+from tidegate.pipelines.tables import epochs, rejects, state
 from tidegate.pipelines.tables.files import epoch_of, write_file
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
@@ -160,10 +160,20 @@ def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
     return prunes
 
 
-def is_kept(file: DataFile, pruned: int) -> bool:
-    """Return True if a file that comes back is newer than the newest epoch that was pruned on any line."""
+def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> bool:
+    """Return True if a file that comes back is newer than the newest pruned epoch, or if a prune spares its rows."""
     epoch = epoch_of(file.path)
-    return epoch is None or epoch > pruned
+    return epoch is None or epoch > pruned or (table == rejects.NAME and _lies_ahead(tables, file))
+
+
+def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
+    """Return True if a file has a row that was rejected because its time was ahead; False for an unreadable file."""
+    path, schema = tables.path(rejects.NAME), arrow_schema(tables.open(rejects.NAME))
+    try:
+        rows = tables.warehouse.read_files(path, [file.path], schema, ["reason"])
+    except Refused:
+        return False
+    return rejects.AHEAD in rows["reason"].to_pylist()
 
 
 def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:

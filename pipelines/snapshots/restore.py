@@ -37,6 +37,7 @@ from tidegate.pipelines.snapshots.savepoint import copy_files, origin_of
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import epochs, state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import Millis
 
 Schemas = Mapping[str, pa.Schema]
@@ -53,8 +54,8 @@ def restore(
     """Make an older snapshot the head; return the manifest of the restore. The caller holds the lease.
 
     A savepoint that was made elsewhere brings its state, not its results: the rows in the tables are removed. A
-    pipeline without tables gets them. If somebody set a table back, or its log lost its end, the restore leaves the
-    newest epoch that any table has. If the target is the head already and nothing is lost or damaged, the restore
+    pipeline without tables gets them. If somebody set table state back, or the log of a table lost its end, the restore
+    leaves the newest epoch that any table has. If the target is the head already and nothing is lost or damaged, the restore
     does nothing and returns the target's manifest.
 
     Args:
@@ -66,11 +67,14 @@ def restore(
         schemas: returns the columns of each table, to create a table that is gone and given up.
 
     Raises:
-        Refused: results that belong to the snapshot are gone, or another driver committed meanwhile.
+        Refused: results that belong to the snapshot are gone, somebody set a published table back (`put_back` mends
+            that), or another driver committed meanwhile.
     """
     losses = Losses(tables, target, give_up)
     head = Head.of(tables)
     _make_missing(tables, head, target, schemas, losses)
+    for table in PUBLISHED:
+        check_not_set_back(tables, table)
     lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
     damaged = damaged_files(tables) if losses.accepted and head is not None else {}
     if head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values()):
@@ -181,7 +185,9 @@ def _manifest(
     prunes = pruned_by(tables)
     pruned = {table: max((max(gone.get(table, (0,))) for gone in prunes.values()), default=0) for table in PUBLISHED}
     files = {
-        table: losses.readable(table, [file for file in files_of(left, table, parted) if is_kept(file, pruned[table])])
+        table: losses.readable(
+            table, [file for file in files_of(left, table, parted) if is_kept(tables, table, file, pruned[table])]
+        )
         for table in PUBLISHED
     }
     removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}

@@ -22,6 +22,9 @@ from tidegate.pipelines.tables.files import add_action, check_written, remove_ac
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, to_millis
 
+COMPACTION = "tidegate_compaction"
+"""Name of the field, in the metadata of commits that move rows to other files or remove old epochs, with the table."""
+
 _TIER = 8
 """Upper limit of the ratio between the largest and the smallest file of a tier of similar sizes."""
 
@@ -114,7 +117,7 @@ def _commit(
             [*adds, *removes],
             "append",
             handle.schema(),
-            commit_properties=CommitProperties(custom_metadata={"tidegate_compaction": table}, max_commit_retries=0),
+            commit_properties=CommitProperties(custom_metadata={COMPACTION: table}, max_commit_retries=0),
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
     except CommitFailedError as error:

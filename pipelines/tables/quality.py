@@ -121,7 +121,7 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
     return None
 
 
-def forget_examples(tables: PipelineTables, texts: Sequence[str]) -> None:
+def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named: bool = False) -> None:
     """Remove the examples from all observations, in the files too.
 
     An observation that contains one of the texts even without its example becomes empty.
@@ -129,11 +129,14 @@ def forget_examples(tables: PipelineTables, texts: Sequence[str]) -> None:
     Args:
         tables: the pipeline's tables.
         texts: texts of the parts of a key.
+        only_if_named: True leaves the table as it is unless an observation contains all of the texts.
     """
     if not tables.warehouse.exists(tables.path(NAME)):
         return
     handle = tables.open(NAME)
     rows = read_table(tables.warehouse, handle)
+    if only_if_named and not any(all(text in (seen or "") for text in texts) for seen in rows["observed"].to_pylist()):
+        return
     kept = [_without_example(seen, texts) for seen in rows["observed"].to_pylist()]
     if kept != rows["observed"].to_pylist():
         place = rows.schema.get_field_index("observed")

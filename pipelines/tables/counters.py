@@ -1,0 +1,96 @@
+"""The list of all counters of an epoch, with the meaning of each number and the places that keep and show it.
+
+In every epoch, events_in = on_time + late + no_window + rejected + dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter of an epoch.
+
+    Args:
+        name: name in manifests and in table epochs.
+        meaning: comment of the column in table epochs.
+        label: label in the run report; empty if the report does not show the counter.
+        by_task: True if the tasks count it, for each shard; False if the driver does.
+        by_shard: True if table epochs keeps it for each range of key groups too.
+        is_fate: True if it counts a fate of the rows that were read. Each row has exactly one fate.
+        changes_state: True if the state of a shard may have changed when the counter is not 0.
+        is_kept: True if manifests and table epochs keep it.
+        is_younger: True if tables of older versions lack it, so that it may be null.
+    """
+
+    name: str
+    meaning: str
+    label: str = ""
+    by_task: bool = True
+    by_shard: bool = False
+    is_fate: bool = False
+    changes_state: bool = False
+    is_kept: bool = True
+    is_younger: bool = False
+
+
+COUNTERS = (
+    Counter("elements", "elements that operators took in", changes_state=True, is_kept=False),
+    Counter("fed", "elements that waited and went to their function", changes_state=True, is_kept=False),
+    Counter("events_in", "rows read", "Events in", by_task=False),
+    Counter("on_time", "rows that a window took", "On time", by_shard=True, is_fate=True),
+    Counter("late", "rows in the late table", "Late", by_shard=True, is_fate=True),
+    Counter("no_window", "rows that their assigner put nowhere", "No window", by_shard=True, is_fate=True),
+    Counter("rejected", "rows in the rejects table", "Rejected", by_task=False, is_fate=True),
+    Counter("dropped", "rows for which `where` was not true", "Dropped by where", by_task=False, is_fate=True),
+    Counter("fired_early", "early panes", "Fired early", by_shard=True, changes_state=True),
+    Counter("fired_on_time", "on-time panes", "Fired on time", by_shard=True, changes_state=True),
+    Counter("fired_late", "late panes", "Fired late", by_shard=True, changes_state=True),
+    Counter("withdrawn", "panes taken back", "Withdrawn", by_shard=True, changes_state=True),
+    Counter("timers_registered", "timers set"),
+    Counter("timers_fired", "timers that fired", changes_state=True),
+    Counter("timers_deleted", "timers deleted before they fired"),
+    Counter("open_windows", "windows in the snapshot", by_shard=True),
+    Counter("reopened", "late rows that windows took in after all", by_shard=True, is_younger=True),
+    Counter(
+        "never_emitted",
+        "elements in windows that went away before a pane showed them",
+        by_shard=True,
+        is_younger=True,
+    ),
+    Counter(
+        "rows_out",
+        "rows put out to table results; null where an older version did not count them",
+        "Rows out",
+        by_task=False,
+        is_younger=True,
+    ),
+)
+"""All counters. Late panes may change the state without an element or a timer, when a source commit ends."""
+
+KEPT = tuple(counter for counter in COUNTERS if counter.is_kept)
+OF_TASKS = tuple(counter.name for counter in KEPT if counter.by_task)
+OF_SHARDS = tuple(counter.name for counter in KEPT if counter.by_shard)
+CHANGES = tuple(counter.name for counter in COUNTERS if counter.changes_state)
+FATES = tuple(counter.name for counter in COUNTERS if counter.is_fate)
+
+FILTERED = tuple(name for name in FATES if name not in ("on_time", "late"))
+"""Fates of rows that no window accepted and that are not late."""
+FIRED = ("fired_early", "fired_on_time", "fired_late")
+"""Counters of panes, by timing."""
+RETRACTED = "withdrawn"
+REOPENED = "reopened"
+NEVER_EMITTED = "never_emitted"
+ROWS_OUT = "rows_out"
+
+
+def fired(counters: Mapping[str, int]) -> int:
+    """Return the number of panes of all timings."""
+    return sum(counters[name] for name in FIRED)
+
+
+def filtered(counters: Mapping[str, int]) -> int:
+    """Return the number of rows that no window accepted and that are not late."""
+    return sum(counters[name] for name in FILTERED)

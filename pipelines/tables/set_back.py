@@ -1,0 +1,107 @@
+"""Detection, by the log, of published tables that somebody set back with Delta's own RESTORE.
+
+A RESTORE removes published rows and keeps the transaction of their epoch, so the newest epoch of a table does not show
+it. The files do. This module follows them through the log from the newest epoch on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.tables.compaction import COMPACTION
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.table_log import LogEntry, TableLog
+
+PUT_BACK = "tidegate_put_back"
+"""Name of the field in the metadata of a commit that repaired a table: the version whose files it has again."""
+
+_LOOKED_AT = 200
+"""Limit of the commits to look at, from the newest one back to the newest epoch.
+
+Tidegate makes few commits without an epoch, but others may run OPTIMIZE often on a table without new epochs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """A RESTORE that removed published rows from a table.
+
+    Args:
+        table: name of the table.
+        version: the version that the RESTORE made.
+        good: the newest version before it with the published files.
+    """
+
+    table: str
+    version: int
+    good: int
+
+
+def find_set_back(tables: PipelineTables, table: str, newest: int | None = None) -> SetBack | None:
+    """Return the RESTORE that removed published rows from a table; None if there is none.
+
+    A RESTORE that only undoes changes of others, such as OPTIMIZE, removes no rows and is ignored.
+
+    Args:
+        tables: the pipeline's tables.
+        table: name of a published table.
+        newest: the version to look at; None looks at the newest.
+
+    Raises:
+        Refused: an entry of the log is damaged.
+    """
+    since = _since_newest_epoch(tables, table, newest)
+    if not any(_is_restore(entry) for entry in since):
+        return None
+    # `differs` has the paths that were added or removed since the newest epoch. `right` has the values of it with which
+    # the table holds all published rows.
+    differs, right = frozenset[str](), {frozenset[str]()}
+    good, restored = since[0].version, since[0].version
+    for entry in since[1:]:
+        was_right = differs in right
+        differs ^= entry.added ^ entry.removed
+        if was_right and not _is_restore(entry):
+            right = {differs} if _moves_rows(entry) else {*right, differs}
+        if differs in right:
+            good = entry.version
+        elif was_right:
+            restored = entry.version
+    return None if differs in right else SetBack(table, restored, good)
+
+
+def check_not_set_back(tables: PipelineTables, table: str, newest: int | None = None) -> None:
+    """Refuse a published table that somebody set back.
+
+    Raises:
+        Refused: the table was set back; the message tells how to continue.
+    """
+    fault = find_set_back(tables, table, newest)
+    if fault is not None:
+        raise Refused(
+            f"table {tables.path(table)} was set back: version {fault.version} of it is somebody's RESTORE, and rows "
+            f"that were published are not in it any more. `tidegate restore {tables.pipeline} latest` brings back "
+            f"those of version {fault.good}; then run again"
+        )
+
+
+def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:
+    """Return the commit of the newest epoch (or of a later repair) and the commits after it, the oldest first."""
+    log, entries = TableLog(tables, table), list[LogEntry]()
+    last = log.versions[-1] if newest is None else newest
+    for version in range(last, max(last - _LOOKED_AT, -1), -1):
+        if (entry := log.entry(version)) is None:
+            break
+        entries.append(entry)
+        if entry.snapshot is not None or PUT_BACK in entry.info:
+            break
+    return entries[::-1]
+
+
+def _moves_rows(entry: LogEntry) -> bool:
+    """Return True if a commit moved rows to other files, so that the earlier files are no longer right."""
+    return COMPACTION in entry.info or entry.info.get("operation") == "OPTIMIZE"
+
+
+def _is_restore(entry: LogEntry) -> bool:
+    return entry.info.get("operation") == "RESTORE" and PUT_BACK not in entry.info
