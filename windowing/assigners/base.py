@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers.base import Trigger
+from tidegate.windowing.time_domain import EVENT_TIME, TimeDomain
+from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
 from tidegate.windowing.windows import Merge, TimeWindow, Window, merge_time_windows
 
 
@@ -52,3 +53,20 @@ class MergingWindowAssigner(WindowAssigner):
     def merge_windows(self, windows: Collection[TimeWindow]) -> list[Merge]:
         """Which windows merge into which; by default those that overlap or touch."""
         return merge_time_windows(windows)
+
+
+class InTimeDomain:
+    """The part of an assigner that follows from its time domain, which each public class fixes."""
+
+    __slots__ = ()
+
+    domain: ClassVar[TimeDomain]
+
+    @property
+    def is_event_time(self) -> bool:
+        """Whether windows end by the watermark (else by the clock)."""
+        return self.domain is EVENT_TIME
+
+    def get_default_trigger(self) -> Trigger:
+        """The trigger that fires at the end of a window."""
+        return EventTimeTrigger() if self.domain is EVENT_TIME else ProcessingTimeTrigger()

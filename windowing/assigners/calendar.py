@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.time import Millis, from_millis, to_millis
-from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow
 
 
@@ -98,8 +98,8 @@ def _period(calendar: Calendar, day: date) -> TimeWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class CalendarEventTimeWindows(WindowAssigner):
-    """Days, weeks or months of event time.
+class CalendarWindows(InTimeDomain, WindowAssigner):
+    """Days, weeks or months of a time domain.
 
     Raises:
         IllegalArgument: see `Calendar`.
@@ -108,75 +108,42 @@ class CalendarEventTimeWindows(WindowAssigner):
     calendar: Calendar
 
     def __post_init__(self) -> None:
-        _check(self.calendar)
+        if not isinstance(self.calendar, Calendar):
+            raise IllegalArgument("calendar", self.calendar, "use days(zone), weeks(zone) or months(zone)")
 
     @classmethod
-    def days(cls, zone: str, count: int = 1) -> CalendarEventTimeWindows:
+    def days(cls, zone: str, count: int = 1) -> Self:
         """From midnight to midnight."""
         return cls(Calendar(CalendarUnit.DAY, zone, count))
 
     @classmethod
-    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> CalendarEventTimeWindows:
+    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> Self:
         """From the midnight that begins `first_day` (0 is Monday)."""
         return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
 
     @classmethod
-    def months(cls, zone: str, count: int = 1) -> CalendarEventTimeWindows:
+    def months(cls, zone: str, count: int = 1) -> Self:
         """From the midnight that begins the first; 3 are quarters, 12 are years."""
         return cls(Calendar(CalendarUnit.MONTH, zone, count))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        if timestamp is None:
+        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
+        if time is None:
             raise MissingTimestamp
-        return (self.calendar.window_at(timestamp),)
-
-    def get_default_trigger(self) -> Trigger:
-        return EventTimeTrigger()
-
-    @property
-    def is_event_time(self) -> bool:
-        return True
+        return (self.calendar.window_at(time),)
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarProcessingTimeWindows(WindowAssigner):
-    """Days, weeks or months of processing time.
+class CalendarEventTimeWindows(CalendarWindows):
+    """`CalendarWindows` of event time."""
 
-    Raises:
-        IllegalArgument: see `Calendar`.
-    """
+    __slots__ = ()
 
-    calendar: Calendar
-
-    def __post_init__(self) -> None:
-        _check(self.calendar)
-
-    @classmethod
-    def days(cls, zone: str, count: int = 1) -> CalendarProcessingTimeWindows:
-        """From midnight to midnight."""
-        return cls(Calendar(CalendarUnit.DAY, zone, count))
-
-    @classmethod
-    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> CalendarProcessingTimeWindows:
-        """From the midnight that begins `first_day` (0 is Monday)."""
-        return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
-
-    @classmethod
-    def months(cls, zone: str, count: int = 1) -> CalendarProcessingTimeWindows:
-        """From the midnight that begins the first; 3 are quarters, 12 are years."""
-        return cls(Calendar(CalendarUnit.MONTH, zone, count))
-
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        return (self.calendar.window_at(ctx.current_processing_time),)
-
-    def get_default_trigger(self) -> Trigger:
-        return ProcessingTimeTrigger()
-
-    @property
-    def is_event_time(self) -> bool:
-        return False
+    domain = EVENT_TIME
 
 
-def _check(calendar: Calendar) -> None:
-    if not isinstance(calendar, Calendar):
-        raise IllegalArgument("calendar", calendar, "use days(zone), weeks(zone) or months(zone)")
+class CalendarProcessingTimeWindows(CalendarWindows):
+    """`CalendarWindows` of processing time."""
+
+    __slots__ = ()
+
+    domain = PROCESSING_TIME

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
-from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.assigners.stagger import WindowStagger
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.time import Duration, Millis, millis, positive_millis
-from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow, aligned_window
 
 
@@ -23,8 +23,8 @@ def checked_size_and_offset(size: Duration, offset: Duration, what: str = "size"
 
 
 @dataclass(frozen=True, slots=True)
-class TumblingEventTimeWindows(WindowAssigner):
-    """Windows `[n * size + offset, (n + 1) * size + offset)` of event time.
+class TumblingWindows(InTimeDomain, WindowAssigner):
+    """Windows `[n * size + offset, (n + 1) * size + offset)` of a time domain.
 
     Args:
         size: of a window, milliseconds (`of` takes a timedelta).
@@ -35,8 +35,6 @@ class TumblingEventTimeWindows(WindowAssigner):
 
     Raises:
         IllegalArgument: size <= 0 or |offset| >= size.
-
-    Source: Flink's `TumblingEventTimeWindows`.
     """
 
     size: Millis
@@ -57,73 +55,35 @@ class TumblingEventTimeWindows(WindowAssigner):
         offset: Duration = 0,
         stagger: WindowStagger = WindowStagger.ALIGNED,
         stagger_seed: int | None = None,
-    ) -> TumblingEventTimeWindows:
+    ) -> Self:
         """The assigner; Flink's spelling."""
         return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        if timestamp is None:
+        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
+        if time is None:
             raise MissingTimestamp
-        start = timestamp - (timestamp - self.offset - (self.stagger_offset or 0)) % self.size
+        start = time - (time - self.offset - (self.stagger_offset or 0)) % self.size
         return (aligned_window(start, self.size),)
 
-    def get_default_trigger(self) -> Trigger:
-        return EventTimeTrigger()
-
-    @property
-    def is_event_time(self) -> bool:
-        return True
-
-    def staggered(self, clock: Millis) -> TumblingEventTimeWindows:
+    def staggered(self, clock: Millis) -> Self:
         """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
         if self.stagger is WindowStagger.ALIGNED or self.stagger_offset is not None:
             return self
         return replace(self, stagger_offset=self.stagger.draw(clock, self.size, self.stagger_seed))
 
 
-@dataclass(frozen=True, slots=True)
-class TumblingProcessingTimeWindows(WindowAssigner):
-    """Windows `[n * size + offset, (n + 1) * size + offset)` of processing time.
+class TumblingEventTimeWindows(TumblingWindows):
+    """`TumblingWindows` of event time. Source: Flink's `TumblingEventTimeWindows`."""
 
-    Arguments and errors as `TumblingEventTimeWindows`. Source: Flink's `TumblingProcessingTimeWindows`.
-    """
+    __slots__ = ()
 
-    size: Millis
-    offset: Millis = 0
-    stagger: WindowStagger = WindowStagger.ALIGNED
-    stagger_seed: int | None = None
-    stagger_offset: Millis | None = None
+    domain = EVENT_TIME
 
-    def __post_init__(self) -> None:
-        size, offset = checked_size_and_offset(self.size, self.offset)
-        object.__setattr__(self, "size", size)
-        object.__setattr__(self, "offset", offset)
 
-    @classmethod
-    def of(
-        cls,
-        size: Duration,
-        offset: Duration = 0,
-        stagger: WindowStagger = WindowStagger.ALIGNED,
-        stagger_seed: int | None = None,
-    ) -> TumblingProcessingTimeWindows:
-        """The assigner; Flink's spelling."""
-        return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
+class TumblingProcessingTimeWindows(TumblingWindows):
+    """`TumblingWindows` of processing time. Source: Flink's `TumblingProcessingTimeWindows`."""
 
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        now = ctx.current_processing_time
-        start = now - (now - self.offset - (self.stagger_offset or 0)) % self.size
-        return (aligned_window(start, self.size),)
+    __slots__ = ()
 
-    def get_default_trigger(self) -> Trigger:
-        return ProcessingTimeTrigger()
-
-    @property
-    def is_event_time(self) -> bool:
-        return False
-
-    def staggered(self, clock: Millis) -> TumblingProcessingTimeWindows:
-        """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
-        if self.stagger is WindowStagger.ALIGNED or self.stagger_offset is not None:
-            return self
-        return replace(self, stagger_offset=self.stagger.draw(clock, self.size, self.stagger_seed))
+    domain = PROCESSING_TIME
