@@ -55,8 +55,8 @@ def restore(
 
     A savepoint that was made elsewhere brings its state, not its results: the rows in the tables are removed. A
     pipeline without tables gets them. If somebody set table state back, or the log of a table lost its end, the restore
-    leaves the newest epoch that any table has. If the target is the head already and nothing is lost or damaged, the restore
-    does nothing and returns the target's manifest.
+    leaves the newest epoch that any table has. If the target is the head already and nothing is lost or damaged, the
+    restore does nothing and returns the target's manifest.
 
     Args:
         tables: the pipeline's tables.
