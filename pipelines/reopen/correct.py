@@ -20,12 +20,13 @@ from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.reopen.stretches import END, START, millis_of
+from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.tables import results, state
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.state.rows import StateRow
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, show_millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
 from tidegate.windowing.windows import TimeWindow
 
 Row = dict[str, Any]
@@ -154,7 +155,7 @@ class _Stretches:
 
         Windows that don't merge hardly ever do, so this saves decoding the state rows.
         """
-        starts, ends = millis_of(rows["window_start"]), millis_of(rows["window_end"])
+        starts, ends = epoch_millis(rows["window_start"]), epoch_millis(rows["window_end"])
         first = min((stretch.start for stretch in self), default=0)
         last = max((stretch.end for stretch in self), default=0)
         return self.merging or bool(

@@ -23,15 +23,21 @@ from functools import lru_cache
 from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import numpy as np
+
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.assigners.arrays import Assigned, Assignment
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.time import Millis, from_millis, to_millis
 from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow
 
+_DAY = 86_400_000
+
 
 class CalendarUnit(Enum):
-    """What a calendar window is a number of."""
+    """The unit of which a calendar window holds a number."""
 
     DAY = "day"
     WEEK = "week"
@@ -77,6 +83,24 @@ class Calendar:
             return _period(self, from_millis(timestamp).astimezone(ZoneInfo(self.zone)).date())
         except (OverflowError, ValueError) as error:
             raise IllegalArgument("timestamp", timestamp, "calendar windows need a time in years 1 to 9999") from error
+
+    def assign(self, timestamps: Int64s) -> Assigned:
+        """The periods of many instants, int64 epoch milliseconds.
+
+        Raises:
+            IllegalArgument: as `window_at`.
+        """
+        # A period is at least a local day, so the windows of an UTC day are few, and one after the other.
+        windows = set()
+        for day in np.unique(timestamps // _DAY).tolist():
+            window = self.window_at(day * _DAY)
+            windows.add(window)
+            while window.end < (day + 1) * _DAY:
+                window = self.window_at(window.end)
+                windows.add(window)
+        bounds = np.array(sorted(windows), np.int64).reshape(-1, 2)
+        places = np.searchsorted(bounds[:, 0], timestamps, side="right") - 1
+        return Assigned(rows=np.arange(len(timestamps)), starts=bounds[places, 0], ends=bounds[places, 1])
 
 
 @lru_cache(maxsize=4096)
@@ -131,6 +155,14 @@ class CalendarWindows(InTimeDomain, WindowAssigner):
         if time is None:
             raise MissingTimestamp
         return (self.calendar.window_at(time),)
+
+    @property
+    def needs_rows(self) -> None:
+        return None
+
+    @property
+    def array_assignment(self) -> Assignment | None:
+        return self.calendar.assign if self.domain is EVENT_TIME else None
 
 
 class CalendarEventTimeWindows(CalendarWindows):

@@ -42,6 +42,18 @@ class SessionWindows(InTimeDomain, MergingWindowAssigner):
             raise MissingTimestamp
         return (TimeWindow(time, time + self.gap),)
 
+    @property
+    def needs_rows(self) -> None:
+        return None
+
+    @property
+    def forms_sessions(self) -> bool:
+        return self.domain is EVENT_TIME
+
+    @property
+    def gap_of_every_element(self) -> Millis:
+        return self.gap
+
 
 @dataclass(frozen=True, slots=True)
 class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
@@ -63,6 +75,16 @@ class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
                 "gap", gap, f"the dynamic gap of {element!r} must be an int of milliseconds above zero"
             )
         return (TimeWindow(time, time + gap),)
+
+    @property
+    def needs_rows(self) -> str | None:
+        if self.column_of_gaps is not None:
+            return None
+        return f"gap function {self.gap_of!r} takes elements one by one: a GapColumn has an array form"
+
+    @property
+    def forms_sessions(self) -> bool:
+        return self.domain is EVENT_TIME
 
 
 class DynamicEventTimeSessionWindows(DynamicSessionWindows):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.assigners.tumbling import checked_size_and_offset
 from tidegate.windowing.errors import MissingTimestamp
@@ -50,6 +51,18 @@ class SlidingWindows(InTimeDomain, WindowAssigner):
         size, slide = self.size, self.slide
         last = time - (time - self.offset) % slide
         return [aligned_window(start, size) for start in range(last, time - size, -slide)]
+
+    @property
+    def needs_rows(self) -> None:
+        return None
+
+    @property
+    def array_assignment(self) -> Assignment | None:
+        return self.window_grid.assign if self.domain is EVENT_TIME else None
+
+    @property
+    def window_grid(self) -> WindowGrid:
+        return WindowGrid(self.size, self.slide, self.offset)
 
 
 class SlidingEventTimeWindows(SlidingWindows):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.assigners.stagger import WindowStagger
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
@@ -66,11 +67,33 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
         start = time - (time - self.offset - (self.stagger_offset or 0)) % self.size
         return (aligned_window(start, self.size),)
 
+    @property
+    def needs_rows(self) -> str | None:
+        if self._is_undrawn:
+            return f"{type(self).__name__} has no array form until its stagger is drawn"
+        return None
+
+    @property
+    def array_assignment(self) -> Assignment | None:
+        return None if self._is_undrawn or self.domain is not EVENT_TIME else self.window_grid.assign
+
+    @property
+    def window_grid(self) -> WindowGrid:
+        return WindowGrid(self.size, self.size, self.offset + (self.stagger_offset or 0))
+
+    @property
+    def _is_undrawn(self) -> bool:
+        return self.stagger is not WindowStagger.ALIGNED and self.stagger_offset is None
+
     def staggered(self, clock: Millis) -> Self:
         """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
-        if self.stagger is WindowStagger.ALIGNED or self.stagger_offset is not None:
+        if not self._is_undrawn:
             return self
-        return replace(self, stagger_offset=self.stagger.draw(clock, self.size, self.stagger_seed))
+        return self.with_stagger(self.stagger.draw(clock, self.size, self.stagger_seed))
+
+    def with_stagger(self, offset: Millis) -> Self:
+        """This assigner with a stagger that was drawn before."""
+        return replace(self, stagger_offset=offset)
 
 
 class TumblingEventTimeWindows(TumblingWindows):

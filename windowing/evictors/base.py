@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol
 
+from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import Window
 
@@ -27,8 +28,11 @@ class EvictorContext(Protocol):
     current_processing_time: Millis
 
 
-class Evictor(ABC):
-    """An evictor, which removes elements before or after the window's function. Subclasses are frozen dataclasses."""
+class Evictor(HasFacts, ABC):
+    """An evictor, which removes elements before or after the window's function. Subclasses are frozen dataclasses.
+
+    The facts at the end have safe answers (windowing/facts.py). An evictor with a better answer overrides them.
+    """
 
     @abstractmethod
     def evict_before(
@@ -41,3 +45,17 @@ class Evictor(ABC):
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:
         """Return the elements that stay in the window. Called after the function with the elements that it got."""
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    @fact
+    def sees_order(self) -> bool:
+        """True if the elements that stay depend on the order in which they arrive."""
+        return True
+
+    @property
+    @fact
+    def bounds_state(self) -> bool:
+        """True if the evictor removes elements from windows without an end, so that they need no other bound."""
+        return False

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from tidegate.windowing.facts import HasFacts, fact
+from tidegate.windowing.time import Millis
 
-class AggregateFunction(ABC):
+
+class AggregateFunction(HasFacts, ABC):
     """A function that folds elements into an accumulator, and merges accumulators.
 
     A subclass declares the Arrow type of its accumulator, so that snapshots are typed, and the type of its result if
     results go to a table. Accumulators are values of the declared type: numbers, texts, lists, dicts. Source: Flink's
     `AggregateFunction`.
+
+    The facts at the end have safe answers (windowing/facts.py). A function with a better answer overrides them, such as
+    `sees_order = False` in a function whose result depends only on the set of elements.
     """
 
     accumulator_type: pa.DataType | None = None
     result_type: pa.DataType | None = None
+    takes_time: ClassVar[bool] = False
+    """True if elements go to `add_at` instead of `add`: those of a `TimedAggregateFunction`."""
     rest_type: pa.DataType | None = None
     """Type of the rest of an accumulator that `accumulator_type` can't hold, for its column in a snapshot; or None."""
 
@@ -28,6 +36,10 @@ class AggregateFunction(ABC):
     @abstractmethod
     def add(self, value: Any, accumulator: Any) -> Any:
         """Return the accumulator with one more element. It may change and return the given accumulator."""
+
+    def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
+        """As `add`, with the element's timestamp, int64 epoch milliseconds; None without one."""
+        return self.add(value, accumulator)
 
     @abstractmethod
     def get_result(self, accumulator: Any) -> Any:
@@ -44,3 +56,17 @@ class AggregateFunction(ABC):
     def restored(self, value: Any, rest: Any) -> Any:
         """Return the accumulator from the pair that `stored` returned. Older snapshots have no rests, so None."""
         return value
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    @fact
+    def sees_order(self) -> bool:
+        """True if the result depends on the order in which elements arrive."""
+        return True
+
+    @property
+    @fact
+    def has_array_form(self) -> bool:
+        """True if the function works on arrays, as `VectorisedAggregate` describes."""
+        return False

@@ -13,6 +13,8 @@ from tidegate.windowing.time import Millis
 class TimedAggregateFunction(AggregateFunction):
     """An `AggregateFunction` whose `add_at` gets the element's timestamp; operators call it instead of `add`."""
 
+    takes_time = True
+
     @abstractmethod
     def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
         """Return the accumulator with one more element.

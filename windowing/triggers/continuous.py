@@ -16,7 +16,15 @@ from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
 from tidegate.windowing.time import Duration, Millis, aligned_before, positive_millis
 from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME, TimeDomain
-from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.base import (
+    CONTINUE,
+    FIRE,
+    ArrayFiring,
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
 from tidegate.windowing.windows import Window
 
 # Windows that merge go on with the earliest of their next firings.
@@ -107,6 +115,10 @@ class ContinuousEventTimeTrigger(ContinuousTrigger):
     __slots__ = ()
 
     domain = EVENT_TIME
+
+    @property
+    def array_firing(self) -> ArrayFiring:
+        return ArrayFiring(self.interval)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         if window.max_timestamp <= ctx.current_watermark:
