@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, column_type
 from tidegate.windowing.aggregates.extremes import first_rows
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.extremes import first_rows, orderable
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.functions.aggregate import AggregateFunction
 

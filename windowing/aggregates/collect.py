@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.by_time import comparable
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction

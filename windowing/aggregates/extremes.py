@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, column_type
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction

@@ -1,9 +1,11 @@
-"""Ranks of values of any type as int64, in the order of `order_key`, for arrays.
+"""Order of values of any type, as Spark sorts them: a sort key for single values, and int64 ranks for arrays.
 
 Values are equal if and only if their ranks are. Nulls rank first, NaN ranks last and equals itself, -0.0 ranks as 0.0.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +16,17 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 _LOWEST = np.iinfo(np.int64).min
 
 
+def order_key(value: Any) -> tuple[int, Any]:
+    """Return a key that sorts `value` among values of its type. For floats, -0.0 equals 0.0."""
+    if value is None:
+        return (0, 0)
+    if value != value:
+        return (2, 0)
+    return (1, value)
+
+
 def ranks(values: pa.Array) -> Int64s:
-    """Return an int64 for each value that orders it among the others. Nulls get the smallest int64."""
+    """Return an int64 for each value, in the order of `order_key`. Nulls get the smallest int64."""
     kind = values.type
     if pa.types.is_floating(kind):
         rank = _float_ranks(values)
