@@ -157,12 +157,12 @@ class Windows:
 
     @property
     def effective_trigger(self) -> Trigger:
-        """The trigger that fires the windows: the given one, or the assigner's default."""
+        """Trigger that fires the windows: the given one, or the assigner's default."""
         return self.trigger or self.assigner.get_default_trigger()
 
     @property
     def order_shown_by(self) -> str | None:
-        """The part that lets the order of arrival show in results, in words; None where the set of elements decides."""
+        """Part that makes results depend on the order of arrival, in words; None if the set of elements decides."""
         trigger, evictor = self.effective_trigger, self.evictor
         if not self.assigner.is_event_time:
             return "windows that do not end by event time"
@@ -180,10 +180,10 @@ class Windows:
 
     @property
     def may_split_commits(self) -> bool:
-        """True if an epoch may end inside a source commit, because the order of elements within it can't show.
+        """True if an epoch may end inside a source commit, because the order of a commit's rows does not matter.
 
-        It shows in sessions: an element that is too late by itself may join a session that an element of the same
-        commit extended before.
+        The order matters for sessions: a late element may join a session that an earlier element of the same commit
+        extended.
         """
         assigner = self.assigner
         return (
@@ -198,7 +198,7 @@ class Windows:
 
     @property
     def _functions(self) -> tuple[AggregateFunction, ...]:
-        """The functions that aggregate, one for each result column where these have names."""
+        """Aggregate functions: one for each named result column, or the single given one."""
         bound = self.bound_aggregate
         return bound.functions if isinstance(bound, AggregateColumns) else (bound,)
 

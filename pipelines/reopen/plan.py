@@ -74,7 +74,7 @@ class ReopenPlan:
 
     @property
     def windows(self) -> Windows:
-        """The windows that are computed again."""
+        """Windows that are computed again."""
         windows = self.epoch.compute
         assert isinstance(windows, Windows), windows
         return windows

@@ -38,7 +38,7 @@ class AggregateFunction(HasFacts, ABC):
         """Return the accumulator with one more element. It may change and return the given accumulator."""
 
     def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
-        """As `add`, with the element's timestamp, int64 epoch milliseconds; None without one."""
+        """Return the accumulator with one more element, given its timestamp (int64 epoch milliseconds, or None)."""
         return self.add(value, accumulator)
 
     @abstractmethod
