@@ -1,4 +1,4 @@
-"""What a pipeline computes: windows, a process function, a join. Values, checked when they are made."""
+"""Computations of a pipeline: windows, process functions and joins, as values that are checked when they are made."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _FOR_EVER = MAX_TIMESTAMP // 2
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows over keyed elements, and what comes out of them.
+    """Windows over keyed elements, and the function of their contents.
 
     Args:
-        assigner: which windows an element belongs to.
-        trigger: when a window fires; None takes the assigner's default, another one replaces it.
-        evictor: which elements the function sees; it needs all of them, so only with `process`.
-        allowed_lateness: how long after its end a window still takes elements (event time).
-        accumulation: how the panes of a window relate.
+        assigner: assigns elements to windows.
+        trigger: decides when a window fires. None takes the assigner's default trigger.
+        evictor: selects the elements that the function gets. It needs all elements, so it is only valid with `process`.
+        allowed_lateness: event time after its end for which a window still accepts elements.
+        accumulation: relation between the panes of a window.
         aggregate: result columns by name, `{"flights": Count()}`, or one AggregateFunction.
-        reduce: `(a, b) -> c` over elements.
-        process: a ProcessWindowFunction over all elements, or over the aggregated or reduced value.
+        reduce: function `(a, b) -> c` of elements.
+        process: a ProcessWindowFunction of all elements, or of the aggregated or reduced value.
 
     Raises:
-        IllegalArgument: a value or a mix that can't be; UnsupportedOperation: a trigger that can't
-            merge on windows that do.
+        IllegalArgument: a value or a combination of values is not valid.
+        UnsupportedOperation: the windows merge, and the trigger does not support that.
     """
 
     assigner: WindowAssigner
@@ -88,7 +88,7 @@ class Windows:
         self._warn_if_never_cleaned()
 
     def _check_states(self) -> None:
-        """Refuse two states of one name: a snapshot has a column for each name."""
+        """Refuse two states with the same name, because a snapshot has a column for each name."""
         function = self.process
         of_function = () if function is None else (*function.states(), *function.global_states())
         of_trigger = self.effective_trigger.states()
@@ -98,7 +98,7 @@ class Windows:
                 raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
 
     def _check_code(self) -> None:
-        """Refuse an aggregate, reduce or process that is something else."""
+        """Refuse an aggregate, reduce or process of a wrong type."""
         if self.process is not None and not isinstance(self.process, ProcessWindowFunction):
             raise IllegalArgument("process", self.process, "give an instance of a ProcessWindowFunction")
         if self.reduce is not None and not callable(self.reduce):
@@ -129,7 +129,7 @@ class Windows:
                 )
 
     def _warn_if_never_cleaned(self) -> None:
-        """Warn of contents that no time, trigger, evictor or accumulation mode ever takes away."""
+        """Warn of contents that no time, trigger, evictor or accumulation mode ever removes."""
         if self.assigner.is_global:
             kept = "the global window never ends"
         elif self.lateness >= _FOR_EVER:
@@ -150,19 +150,19 @@ class Windows:
 
     @property
     def may_lose_data(self) -> bool:
-        """Whether a window may take an element and go away before a pane shows it; the global one never goes."""
+        """True if a window may accept an element and be removed before a pane shows it. The global window never is."""
         if self.assigner.is_global:
             return False
         return self.effective_trigger.may_lose_data(event_time=self.assigner.is_event_time, lateness=self.lateness)
 
     @property
     def effective_trigger(self) -> Trigger:
-        """The trigger that fires the windows: the given one, or the assigner's default."""
+        """Trigger that fires the windows: the given one, or the assigner's default."""
         return self.trigger or self.assigner.get_default_trigger()
 
     @property
     def order_shown_by(self) -> str | None:
-        """The part that lets the order of arrival show in results, in words; None where the set of elements decides."""
+        """Part that makes results depend on the order of arrival, in words; None if the set of elements decides."""
         trigger, evictor = self.effective_trigger, self.evictor
         if not self.assigner.is_event_time:
             return "windows that do not end by event time"
@@ -180,10 +180,10 @@ class Windows:
 
     @property
     def may_split_commits(self) -> bool:
-        """True if an epoch may end inside a source commit, because the order of elements within it can't show.
+        """True if an epoch may end inside a source commit, because the order of a commit's rows does not matter.
 
-        It shows in sessions: an element that is too late by itself may join a session that an element of the same
-        commit extended before.
+        The order matters for sessions: a late element may join a session that an earlier element of the same commit
+        extended.
         """
         assigner = self.assigner
         return (
@@ -198,25 +198,25 @@ class Windows:
 
     @property
     def _functions(self) -> tuple[AggregateFunction, ...]:
-        """The functions that aggregate, one for each result column where these have names."""
+        """Aggregate functions: one for each named result column, or the single given one."""
         bound = self.bound_aggregate
         return bound.functions if isinstance(bound, AggregateColumns) else (bound,)
 
     @property
     def lateness(self) -> Millis:
-        """Allowed lateness in milliseconds; 0 in processing time, where nothing is ever late."""
+        """Allowed lateness in milliseconds; 0 in processing time, because nothing is ever late there."""
         return millis(self.allowed_lateness, "allowed_lateness") if self.assigner.is_event_time else 0
 
     @property
     def result_type(self) -> pa.DataType | None:
-        """Type of one result, None where it is not declared."""
+        """Type of a result; None if it is not declared."""
         if self.process is not None:
             return self.process.result_type
         return self.bound_aggregate.result_type if self.aggregate is not None else None
 
     @property
     def bound_aggregate(self) -> AggregateFunction:
-        """The aggregate as one function, for elements of any type."""
+        """Aggregate as one function, for elements of any type."""
         if isinstance(self.aggregate, AggregateFunction):
             return self.aggregate
         if self.aggregate is None:
@@ -230,12 +230,12 @@ class KeyedProcess:
 
     Args:
         function: the function.
-        time_sorted: whether the function gets elements by event time, each once the watermark reaches it, with due
-            timers between; what comes later is late. False gives them as they come, as Flink does: the order of
-            arrival shows, and no element is late.
+        time_sorted: True gives the function its elements in order of event time, with due timers between them, when
+            the watermark reaches them; elements behind the watermark are late. False gives it elements as they arrive,
+            as Flink does: results may depend on the order of arrival, and no element is late.
 
     Raises:
-        IllegalArgument: it is something else, or declares two states of one name.
+        IllegalArgument: `function` has a wrong type, or declares two states with the same name.
     """
 
     function: KeyedProcessFunction
@@ -247,7 +247,7 @@ class KeyedProcess:
 
     @property
     def result_type(self) -> pa.DataType | None:
-        """Type of one result, None where it is not declared."""
+        """Type of a result; None if it is not declared."""
         return self.function.result_type
 
 
@@ -257,10 +257,10 @@ class CoProcess:
 
     Args:
         function: the function.
-        time_sorted: as in `KeyedProcess`, over the elements of both inputs; at one time left ones come first.
+        time_sorted: as in `KeyedProcess`, for the elements of both inputs; at equal times, left elements come first.
 
     Raises:
-        IllegalArgument: it is something else, or declares two states of one name.
+        IllegalArgument: `function` has a wrong type, or declares two states with the same name.
     """
 
     function: KeyedCoProcessFunction
@@ -272,24 +272,24 @@ class CoProcess:
 
     @property
     def result_type(self) -> pa.DataType | None:
-        """Type of one result, None where it is not declared."""
+        """Type of a result; None if it is not declared."""
         return self.function.result_type
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalJoin:
-    """Pairs of two keyed inputs whose times are near: `left.ts + lower <= right.ts <= left.ts + upper`.
+    """Join of elements of two keyed inputs with `left.ts + lower <= right.ts <= left.ts + upper`.
 
     Args:
-        lower: how far right may be from left at least; negative where right comes earlier.
-        upper: how far at most.
-        lower_inclusive: whether a right element at exactly the lower bound joins.
-        upper_inclusive: whether one at exactly the upper bound does.
-        join: `(left, right) -> result`; None gives the pair.
-        result_type: Arrow struct type of a result, where results go to a table.
+        lower: smallest distance from the left to the right element; negative if the right one may be earlier.
+        upper: largest distance.
+        lower_inclusive: True joins a right element at exactly the lower bound.
+        upper_inclusive: True joins a right element at exactly the upper bound.
+        join: function `(left, right) -> result`; None gives the pair.
+        result_type: Arrow struct type of a result; needed if results go to a table.
 
     Raises:
-        IllegalArgument: lower > upper, or a bound that is no duration.
+        IllegalArgument: lower > upper, or a bound is no duration.
 
     Source: Flink's `KeyedStream.IntervalJoin`.
     """
@@ -316,12 +316,12 @@ class IntervalJoin:
 
     @classmethod
     def between(cls, lower: Duration, upper: Duration) -> IntervalJoin:
-        """The join with both bounds inclusive; Flink's spelling."""
+        """Make a join with both bounds inclusive, in Flink's spelling."""
         return cls(lower, upper)
 
     @property
     def bounds(self) -> tuple[Millis, Millis]:
-        """The smallest and largest `right.ts - left.ts` that join, both included; none if out of order."""
+        """Smallest and largest `right.ts - left.ts` that join, both inclusive. If out of order, nothing joins."""
         return (
             millis(self.lower, "lower") + (not self.lower_inclusive),
             millis(self.upper, "upper") - (not self.upper_inclusive),
@@ -329,10 +329,10 @@ class IntervalJoin:
 
 
 Compute: TypeAlias = Windows | KeyedProcess | CoProcess | IntervalJoin
-"""Everything that a pipeline can compute."""
+"""Type of every computation of a pipeline."""
 
 TWO_INPUTS = (CoProcess, IntervalJoin)
-"""What takes the elements of two sources."""
+"""Computations with two inputs."""
 
 
 def _check_time_sorted(time_sorted: object) -> None:

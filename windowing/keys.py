@@ -1,7 +1,7 @@
 """Keys, their key groups, and the ranges of key groups that subtasks own.
 
-A key group is `pmod(xxhash64(key columns), max_parallelism)` with Spark's hash (seed 42), so that
-Spark can shuffle by it and this library computes the same number without Spark.
+A key group is `pmod(xxhash64(key columns), max_parallelism)` with Spark's hash (seed 42). So Spark can shuffle by key
+group, and this library computes the same number without Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_KEY_GROUPS = 32768
 DEFAULT_MAX_PARALLELISM = 128
 
 DECIMALS = Context(prec=76)
-"""Python rounds decimals to 28 digits unless it is told otherwise; values and sums of 38 digits need this."""
+"""Context for values and sums of 38 digits. By default, Python rounds decimals to 28 digits."""
 
 _UINT64 = 2**64
 _DATE_EPOCH = date(1970, 1, 1)
@@ -34,7 +34,7 @@ ColumnHash = Callable[[Any, int], int]
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupRange:
-    """The key groups `first` to `last`, both included."""
+    """The key groups from `first` to `last`, both inclusive."""
 
     first: int
     last: int
@@ -50,10 +50,10 @@ class KeyGroupRange:
 
 
 def check_max_parallelism(value: int) -> int:
-    """`value` if it is a number of key groups.
+    """Return `value` if it is a valid number of key groups.
 
     Raises:
-        IllegalArgument: unless 1 <= value <= 32768.
+        IllegalArgument: `value` is no whole number from 1 to 32768.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_KEY_GROUPS:
         raise IllegalArgument("max_parallelism", value, f"give a whole number from 1 to {MAX_KEY_GROUPS}")
@@ -61,15 +61,15 @@ def check_max_parallelism(value: int) -> int:
 
 
 def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a key group. Source: Flink's `KeyGroupRangeAssignment`."""
+    """Return the subtask that owns a key group. Source: Flink's `KeyGroupRangeAssignment`."""
     return key_group * parallelism // max_parallelism
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
-    """The key groups that a subtask owns; together they cover every group once.
+    """Return the key groups that a subtask owns. Each key group belongs to exactly one subtask.
 
     Raises:
-        IllegalArgument: if there are more subtasks than key groups.
+        IllegalArgument: there are more subtasks than key groups.
     """
     if not 1 <= parallelism <= max_parallelism:
         raise IllegalArgument("parallelism", parallelism, f"give 1 to max_parallelism ({max_parallelism})")
@@ -120,11 +120,10 @@ def _decimal_hash(kind: pa.Decimal128Type) -> ColumnHash:
 
 
 def column_hash(kind: pa.DataType, name: str) -> ColumnHash:
-    """Spark's hash of one key column: `(value, seed) -> uint64`.
+    """Return Spark's hash function for a key column: `(value, seed) -> uint64`.
 
     Raises:
-        UnsupportedOperation: for types whose equality or hash is not stable as a key (floats,
-            structs, arrays, maps, intervals).
+        UnsupportedOperation: the type has no stable equality or hash (floats, structs, arrays, maps, intervals).
     """
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _hash_text
@@ -148,9 +147,9 @@ def column_hash(kind: pa.DataType, name: str) -> ColumnHash:
 
 @dataclass(frozen=True)
 class KeySchema:
-    """Names and types of the key columns, and how a key in memory is made of them.
+    """Names and types of the key columns, with the conversion between columns and keys in memory.
 
-    A key of one column is its value; of several (or none) it is a tuple of their values.
+    A key of one column is the value of the column. A key of several columns, or of none, is a tuple of their values.
     """
 
     names: tuple[str, ...]
@@ -158,12 +157,12 @@ class KeySchema:
 
     @classmethod
     def of(cls, **columns: pa.DataType) -> KeySchema:
-        """`KeySchema.of(tailnum=pa.string())`."""
+        """Make a schema from columns and their types: `KeySchema.of(tailnum=pa.string())`."""
         return cls(tuple(columns), tuple(columns.values()))
 
     @classmethod
     def inferred(cls, key: object) -> KeySchema:
-        """The schema of a key whose columns were never declared: `key`, or `key_0`, `key_1` and so on."""
+        """Return the schema of a key without declared columns, named `key`, or `key_0`, `key_1` and so on."""
         if isinstance(key, tuple):
             return cls(tuple(f"key_{i}" for i in range(len(key))), tuple(pa.scalar(part).type for part in key))
         return cls(("key",), (pa.scalar(key).type,))
@@ -175,15 +174,15 @@ class KeySchema:
         object.__setattr__(self, "_hashes", hashes)
 
     def columns_of(self, key: Any) -> tuple[Any, ...]:
-        """The key's values, one for each column."""
+        """Return the values of a key, one for each column."""
         return (key,) if len(self.names) == 1 else tuple(key)
 
     def key_of(self, columns: Sequence[Any]) -> Any:
-        """The key in memory of one value for each column."""
+        """Return the key in memory from its values, one for each column."""
         return columns[0] if len(self.names) == 1 else tuple(columns)
 
     def hash_of(self, key: Any) -> int:
-        """Spark's `xxhash64(key columns)` as an unsigned 64-bit number; a null part changes nothing."""
+        """Return Spark's `xxhash64(key columns)` as an unsigned 64-bit number. Nulls don't change the hash."""
         hashes: list[ColumnHash] = self._hashes  # type: ignore[attr-defined]
         seed = SPARK_SEED
         for value, hash_column in zip(self.columns_of(key), hashes, strict=True):
@@ -192,21 +191,22 @@ class KeySchema:
         return seed
 
     def key_group_of(self, key: Any, max_parallelism: int) -> int:
-        """The key group of a key, 0 to `max_parallelism - 1`."""
+        """Return the key group of a key, 0 to `max_parallelism - 1`."""
         return signed64(self.hash_of(key)) % max_parallelism
 
 
 def signed64(number: int) -> int:
-    """An unsigned 64-bit number as the signed one with the same bits."""
+    """Return the signed 64-bit number with the same bits as an unsigned one."""
     return number - _UINT64 if number >= _UINT64 // 2 else number
 
 
 def window_identity(key_hash: int, start: int, end: int) -> int:
-    """The id of a window, stable while a session grows: Spark's `xxhash64(key columns, start, end)`.
+    """Return the id of a window, Spark's `xxhash64(key columns, start, end)`. It stays while a session grows.
 
     Args:
         key_hash: `KeySchema.hash_of` of the key.
-        start: of the window that holds the contents, int64 epoch milliseconds.
-        end: its end.
+        start: start of the window that identifies the contents (the window at its first firing), int64 epoch
+            milliseconds.
+        end: its end, int64 epoch milliseconds.
     """
     return signed64(_hash_long(end, _hash_long(start, key_hash)))

@@ -1,1 +1,1 @@
-"""A pipeline as a value: its inputs and computation, their columns, and how they are checked and fingerprinted."""
+"""The pipeline as a value: its inputs and its computation, their columns, their checks and their fingerprint."""

@@ -1,6 +1,6 @@
-"""A pipeline bound to the columns of its source: types of key, state and results, all checked.
+"""A pipeline, bound to the columns of its source, with the checked types of its key, state and results.
 
-Everything that can be wrong about columns and types is found here, before anything is written.
+These checks find every error in columns and types before anything is written.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class BoundPipeline:
     """A pipeline and the types that follow from its source.
 
     Args:
-        pipeline: the value.
+        pipeline: the pipeline's value.
         source: columns of a source row, as tables late and rejects keep them.
         derived: columns of an event.
         used: columns of an event that the computation reads, in order.
-        compute: what to compute, with bound aggregates.
+        compute: the computation, with bound aggregates.
         key: names and types of the key columns.
         results: type of one result row.
         state: columns of the state rows.
-        inputs: each with its own columns; those above are of the events of all inputs together.
-        renamed: what tables late and rejects call a column of the source whose type changed since they have it.
+        inputs: the inputs, each with its own columns; the columns above are those of the events of all inputs.
+        renamed: by table (late, rejects), new names of source columns whose type changed, by the first name.
     """
 
     pipeline: Pipeline
@@ -66,10 +66,10 @@ class BoundPipeline:
 
     @property
     def lateness(self) -> Millis | None:
-        """An element is late if its time and this lie not above the watermark; None where none ever is.
+        """An element is late when `time + lateness <= watermark`; None if no element is ever late.
 
-        A join lets out those before the watermark; a process function those that the watermark has reached, or,
-        where it gets elements as they come, none.
+        For a join, elements with a time before the watermark are late. For a process function with `time_sorted`,
+        elements at or before the watermark are late, and without it none are.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
@@ -79,22 +79,22 @@ class BoundPipeline:
 
     @property
     def panes(self) -> PanePolicy:
-        """Panes as pipelines have them; what is no window has none, and the default says nothing."""
+        """Policy for the panes of windows. Other computations have no panes and ignore it."""
         return panes_of(self.compute) if isinstance(self.compute, Windows) else PanePolicy()
 
     @property
     def may_split_commits(self) -> bool:
-        """Whether an epoch may end inside a source commit, because the order within one can't show.
+        """True if an epoch may end inside a source commit, because the order of a commit's rows does not matter.
 
-        It shows to process functions, to generators that see every event, and in some windows.
+        The order matters for process functions, for watermark generators that see every event, and for some windows.
         """
-        if any(source.reads_events for source in self.inputs) or not isinstance(self.compute, Windows):
+        if any(part.reads_events for part in self.inputs) or not isinstance(self.compute, Windows):
             return False
         return self.compute.may_split_commits
 
     @property
     def table_schemas(self) -> dict[str, pa.Schema]:
-        """The schema of each of the pipeline's tables."""
+        """Columns of each of the pipeline's tables."""
         return {
             state.NAME: state.schema(self.state),
             results.NAME: results.schema(
@@ -109,7 +109,7 @@ class BoundPipeline:
 
     @property
     def schemas(self) -> Schemas:
-        """What a later restore is checked against."""
+        """Types of key, state and results for the manifest; a later restore is checked against them."""
         return Schemas(
             key=_texts(zip(self.key.names, self.key.types, strict=True)),
             namespace="time_window" if isinstance(self.compute, Windows) else self.state.namespace,
@@ -121,7 +121,7 @@ class BoundPipeline:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with anything that could change a result; made once, for each epoch of a stream has it."""
+        """Fingerprint of everything that can change a result. It is computed once, because each epoch records it."""
         pipeline = self.pipeline
         return fingerprint(
             pipeline.key,
@@ -140,14 +140,14 @@ class BoundPipeline:
 
     @property
     def _format(self) -> dict[str, Any]:
-        """The columns of the state as a fingerprint has them: rests follow from the aggregates, and came later."""
-        told = self.schemas.model_dump(exclude={"result", "version"})
-        contents = {name: kind for name, kind in told["contents"].items() if not name.startswith(REST)}
-        return {**told, "contents": contents}
+        """Columns of the state for the fingerprint, without rests: they follow from the aggregates, and are newer."""
+        schemas = self.schemas.model_dump(exclude={"result", "version"})
+        contents = {name: kind for name, kind in schemas["contents"].items() if not name.startswith(REST)}
+        return {**schemas, "contents": contents}
 
     @property
     def _own_aggregates(self) -> list[AggregateFunction]:
-        """Functions of the user's own aggregates, as they are bound to the columns: a value need not show its code."""
+        """Bound functions of the user's own aggregates. The aggregate's value alone may not show its code."""
         given, windows = getattr(self.pipeline.compute, "aggregate", None), self.compute
         if not isinstance(given, Mapping) or not isinstance(windows, Windows):
             return []
@@ -160,7 +160,7 @@ class BoundPipeline:
 
 
 def panes_of(windows: Windows) -> PanePolicy:
-    """Panes as pipelines have them: withdrawn when merged, late ones coalesced per source commit."""
+    """Return the policy for panes in pipelines: retract merged panes, emit one late pane for each source commit."""
     return PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
 
 
@@ -170,14 +170,14 @@ def bind(
     """Check a pipeline against the columns of its source.
 
     Args:
-        pipeline: the value.
+        pipeline: the pipeline's value.
         source: columns of the source table.
         derived: columns after `columns=`.
-        right: both of the second input, where there is one.
+        right: both schemas of the second input, if there is one.
 
     Raises:
-        Refused: a column is missing, or has a type that can't serve; the message names it.
-        IllegalArgument, UnsupportedOperation: a type that an aggregate or key can't take.
+        Refused: a column is missing or has an unusable type; the message names it.
+        IllegalArgument, UnsupportedOperation: an aggregate or the key does not support a type.
     """
     compute = pipeline.compute
     if not isinstance(compute, Windows):
@@ -200,7 +200,7 @@ def bind(
 
 
 def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]]) -> BoundPipeline:
-    """As `bind`, of the columns of all inputs in order: those of the source, and those after `columns=`."""
+    """Bind a pipeline, as `bind` does, given for each input its source columns and its columns after `columns=`."""
     source, derived = schemas[0]
     return bind(pipeline, source, derived, schemas[1] if len(schemas) > 1 else None)
 
@@ -233,7 +233,7 @@ def _bind_elements(
     derived: pa.Schema,
     right: tuple[pa.Schema, pa.Schema] | None,
 ) -> BoundPipeline:
-    """Bind a process function or a join, which see whole elements."""
+    """Bind a process function or a join, which get whole elements."""
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})
@@ -245,11 +245,11 @@ def _bind_elements(
     if right is None:
         raise IllegalArgument("right", None, "give the columns of the second input's source, too")
     inputs = tuple(
-        bound_input(pipeline, one, side, *schemas)
-        for one, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)
+        bound_input(pipeline, part, side, *schemas)
+        for part, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)
     )
     key = joint_key(pipeline, inputs)
-    sides = {side: one.value_type for side, one in zip(SIDES, inputs, strict=True)}
+    sides = {side: part.value_type for side, part in zip(SIDES, inputs, strict=True)}
     result = result_columns(compute, sides)
     if isinstance(compute, CoProcess):
         rows = co_process.state_schema(compute, key, sides[LEFT], sides[RIGHT])

@@ -1,4 +1,4 @@
-"""One input of a pipeline bound to the columns of its source: what it reads, and the types of its key and elements."""
+"""An input of a pipeline, bound to the columns of its source, with the types of its key and its elements."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class BoundInput:
     """An input and the columns of its source.
 
     Args:
-        input: with every field filled.
-        side: `left` or `right`; None where there is only one.
+        input: the input, with its defaults filled in.
+        side: `left` or `right`; None for the only input.
         source: columns of the source table.
         derived: columns after `columns=`.
         used: columns that the computation reads, in order.
@@ -35,23 +35,23 @@ class BoundInput:
 
     @property
     def key(self) -> KeySchema:
-        """Names and types of its key columns."""
+        """Names and types of the key columns."""
         return KeySchema(self.input.key, tuple(to_delta(self.derived.field(name).type) for name in self.input.key))
 
     @property
     def reads_events(self) -> bool:
-        """Whether its watermark generators must see every event."""
+        """True if the watermark generators must see every event."""
         return self.input.watermark is not None and self.input.watermark.reads_events
 
     @property
     def value_type(self) -> pa.StructType:
-        """Type of an element, as the computation sees it."""
+        """Type of an element for the computation."""
         return row_type(self.derived, self.used)
 
 
 def bound_input(
     pipeline: Pipeline,
-    input: Input,  # noqa: A002 - that is what it is
+    input: Input,  # noqa: A002 - the parameter has the name of the field
     side: str | None,
     source: pa.Schema,
     derived: pa.Schema,
@@ -60,15 +60,15 @@ def bound_input(
     """Check an input against the columns of its source.
 
     Args:
-        pipeline: whose input it is.
-        input: with every field filled.
-        side: `left` or `right`; None where there is only one.
+        pipeline: the pipeline of the input.
+        input: the input, with its defaults filled in.
+        side: `left` or `right`; None for the only input.
         source: columns of the source table.
         derived: columns after `columns=`.
         used: columns that the computation reads; None for those that `uses` names, or all.
 
     Raises:
-        Refused: a column is missing, or has a type that can't serve; the message names it.
+        Refused: a column is missing or has an unusable type; the message names it.
     """
     prefix = "right." if side == "right" else ""
     check_in_flight(input.source.table, derived.names)
@@ -85,15 +85,15 @@ def bound_input(
 
 
 def row_type(schema: pa.Schema, names: Iterable[str]) -> pa.StructType:
-    """Some columns as one struct, in Delta's types."""
+    """Return the type of a struct of these columns, in Delta's types."""
     return pa.struct([pa.field(name, to_delta(schema.field(name).type)) for name in names])
 
 
 def require(pipeline: Pipeline, schema: pa.Schema, column: str, field: str, source: DeltaSource) -> None:
-    """Refuse a column that is not there.
+    """Refuse a missing column.
 
     Raises:
-        Refused: naming the field that asks for it.
+        Refused: the message names the field that needs the column.
     """
     if column not in schema.names:
         raise Refused(
@@ -103,7 +103,7 @@ def require(pipeline: Pipeline, schema: pa.Schema, column: str, field: str, sour
 
 
 def _instead(schema: pa.Schema, column: str) -> str:
-    """Say which columns there are instead of a missing one: first the one that may be meant."""
+    """Return advice for a missing column: the column that the user may have meant, or the field of a struct."""
     struct, _, field = column.partition(".")
     if field and struct in schema.names and pa.types.is_struct(schema.field(struct).type):
         return f"give the field of the struct a name, columns={{'{field}': '{column}'}}, and use that"
@@ -113,7 +113,7 @@ def _instead(schema: pa.Schema, column: str) -> str:
 
 
 def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") -> None:
-    """Refuse a timestamp column that is missing or can't be read as a time without guessing."""
+    """Refuse a timestamp column that is missing, or whose type does not determine a time."""
     field = f"{prefix}source.timestamp = {source.timestamp!r}"
     if source.timestamp not in schema.names:
         raise Refused(f"{field}: table {source.table!r} has no such column; {_instead(schema, source.timestamp)}")
@@ -150,5 +150,5 @@ def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") ->
 
 
 def _no_effect(prefix: str, name: str, value: str, why: str, otherwise: str = "") -> Refused:
-    """The error for a field of a source that its timestamp column has no use for."""
+    """Return the error for a field of a source that has no effect on its timestamp column."""
     return Refused(f"{prefix}source.{name} = {value!r} has no effect: {why}. Leave {name}= out{otherwise}")

@@ -1,6 +1,6 @@
-"""Names of columns that stand beside each other in one of our tables: no two may be one name to Delta.
+"""Checks of column names in our tables: no two columns of a table may have the same name.
 
-Delta and Spark don't tell names apart that differ in case only, so neither do the checks.
+Names that differ only in case are the same to Delta and Spark, so they are the same to these checks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IN_FLIGHT = frozenset(
         "__committed",
     }
 )
-"""Columns that rows have on their way through Spark, beside those of the source."""
+"""Columns that rows have beside those of the source while they go through Spark."""
 
 
 def check_names(
@@ -47,15 +47,15 @@ def check_names(
     field: str,
     reserved: Iterable[str] = (),
 ) -> None:
-    """Refuse names of keys and results that a table of ours can't hold beside its other columns.
+    """Refuse names of keys and results that another column of our tables has.
 
     Args:
-        pipeline: whose key it is.
+        pipeline: the pipeline with the key.
         source: columns of a source row, as tables late and rejects keep them.
-        result: of one result row.
+        result: type of a result row.
         rows: columns of the state.
-        leading: columns of table results that are ours.
-        field: what declares the results, for messages.
+        leading: columns of table results that don't come from the key or the results.
+        field: name of the field that declares the results, for messages.
         reserved: further names that no key column can have.
 
     Raises:
@@ -82,10 +82,10 @@ def check_names(
 
 
 def check_in_flight(table: str, names: Iterable[str]) -> None:
-    """Refuse a source with a column that is named like one of those that its rows get in Spark.
+    """Refuse a source with a column whose name our columns in Spark use.
 
     Raises:
-        Refused: naming the column.
+        Refused: the message names the column.
     """
     for name in shared(names, _IN_FLIGHT):
         raise Refused(
@@ -95,17 +95,17 @@ def check_in_flight(table: str, names: Iterable[str]) -> None:
 
 
 def twice(names: Sequence[str]) -> list[str]:
-    """The names that came before, but for capitals."""
+    """Return the names that occur earlier in the sequence, ignoring case."""
     seen: set[str] = set()
-    found = []
+    repeated = []
     for name in names:
         if name.casefold() in seen:
-            found.append(name)
+            repeated.append(name)
         seen.add(name.casefold())
-    return found
+    return repeated
 
 
 def shared(names: Iterable[str], others: Iterable[str]) -> list[str]:
-    """The names that are among others, but for capitals; in order."""
+    """Return the names that are among others, ignoring case, in their order."""
     taken = {other.casefold() for other in others}
     return [name for name in names if name.casefold() in taken]

@@ -1,4 +1,4 @@
-"""Names and types of the columns that a slice's rows get on their way to the tasks."""
+"""Names and types of the columns that the driver adds to a slice's rows for the tasks."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ STATUS = "__status"
 COMMIT = "__commit"
 """Index of the row's source commit within the epoch."""
 ROW = "__row"
-"""The source row as a struct, where it may be needed for the late or rejects table; else null."""
+"""The source row as a struct if table late or rejects may need it, else null."""
 FILE = "__file"
-"""Number of the file that the row was read from, within the slice."""
+"""Number of the row's file within the slice."""
 PLACE = "__place"
-"""Number of the row in that file."""
+"""Number of the row within its file."""
 PACK = "__pack"
 """Events of one shard as an Arrow stream."""
 MARKER = "__marker"
 """JSON that tells a task its shard and state files; null on packs."""
 SIDE = "__side"
-"""Which of two inputs the row is of, `left` or `right`."""
+"""Input of the row if there are two: `left` or `right`."""
 SHARD = "__shard"
-"""The shard that the row belongs to."""
+"""Number of the row's shard."""
 
 ONLY_PARTITION = ""
 """Name of the one partition of a source without `watermark_by`."""
 
 OK = "ok"
 DROPPED = "dropped"
-"""What a row's status is if it is no reason to reject it."""
+"""Status of a row for which `where` is not true. `OK` and `DROPPED` are the statuses that don't reject a row."""
 
 FIRST_TIME = 0
 LAST_TIME = 253_402_300_800_000
-"""Epoch milliseconds of 1970 and of the end of 9999: the times that can be used."""
+"""Bounds of the times that are accepted, int64 epoch milliseconds: the start of 1970 and the end of 9999."""
 
 KEY_PREFIX = "key_"
 VALUE_PREFIX = "value_"
 
 
 def key_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which a key column travels, wherever it comes from: text and bytes as dictionaries.
+    """Return the type of a key column on its way to the tasks: text and bytes become dictionaries.
 
     Args:
-        kind: of the column in the source.
+        kind: type of the column in the source.
     """
     return pa.dictionary(pa.int32(), kind) if pa.types.is_string(kind) or pa.types.is_binary(kind) else kind
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without its dictionary."""
+    """Return a column without its dictionary."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

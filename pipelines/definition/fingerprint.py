@@ -1,8 +1,8 @@
-"""A fingerprint of what a pipeline computes: the same for the same code, another after a change.
+"""Fingerprint of a pipeline's computation: equal for equal code, different after a change.
 
-Values of the libraries are described by type and fields, code of one's own by what it does and by what it
-calls, so a changed lambda or helper changes the fingerprint and a moved file does not. A pipeline without code of
-its own has the fingerprint that it always had (docs/decisions/0038).
+It describes values of libraries by type and fields, and user code by its instructions and by the code that it calls. So
+a changed lambda or helper changes the fingerprint, and a moved file does not. A pipeline without user code has the same
+fingerprint as in earlier versions of tidegate (docs/decisions/0038).
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from tidegate.pipelines.definition.user_code import (
 )
 
 LEFT_OUT_AT_DEFAULT = "left_out_at_default"
-"""Key of a dataclass field's metadata: at its default the field is not described, so that adding it changes nothing."""
+"""Key of a dataclass field's metadata. Such a field is not described at its default, so adding it changes nothing."""
 
 _PLAINEST = frozenset({type(None), bool, int, float, str, bytes})
 
 _LONGEST = 4096
-"""Characters of a description within another one."""
+"""Limit of the characters of a description within another one. A longer one is replaced by its hash."""
 
 _DEEPEST = 100
-"""Values within each other that are told whole, such as links of a chain; Python can't go much deeper."""
+"""Limit of the depth of nested values, such as links of a chain. Python's recursion can't go much deeper."""
 
 
 def fingerprint(*values: Any) -> str:
-    """16 hexadecimal digits over the description of values."""
+    """Return 16 hexadecimal digits of a hash over the description of values."""
     describer = _Describer()
     return hashlib.sha256(repr([describer.describe(value) for value in values]).encode()).hexdigest()[:16]
 
 
 def describe(value: Any) -> Any:
-    """A value as nested tuples of plain ones, in an order that does not depend on the run."""
+    """Return a value as nested tuples of plain values, in an order that does not depend on the run."""
     return _Describer().describe(value)
 
 
 class _Describer:
-    """Describes values, each function, class and object of one's own only once: they may name each other."""
+    """Describer of values. It describes each function, class and object of user code once: they may name each other."""
 
     def __init__(self) -> None:
         self._at_work: set[int] = set()
         self._reached: dict[int, tuple[Any, int]] = {}
-        """By id, what was reached and as the how many-th."""
+        """By id, each object that was described before, and its number."""
         self._from: str | None = None
-        """Package of the code whose names are followed; None for what the pipeline itself holds."""
+        """Package of the code whose names are followed; None at values that the pipeline itself holds."""
 
     def describe(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float | str | bytes):
@@ -110,34 +110,34 @@ class _Describer:
         if is_opaque(type(value)) or (self._from is not None and not self._is_followed(type(value))):
             return (type(value).__qualname__,)
         fields = tuple((name, _text(self.describe(item))) for name, item in _by_name(fields_of(value).items()))
-        own = self._classes(type(value))
+        classes = self._classes(type(value))
         methods = [(name, item) for name, item in vars(type(value)).items() if code_of(item) is not None]
-        told = () if own else tuple((name, _text(self.describe(item))) for name, item in _by_name(methods))
-        return (type(value).__qualname__, fields, told, *own)
+        described = () if classes else tuple((name, _text(self.describe(item))) for name, item in _by_name(methods))
+        return (type(value).__qualname__, fields, described, *classes)
 
     def _each(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Each of many values: a module may hold a million of plain ones."""
+        """Describe each of many values. A module may hold a million plain ones, which need no call each."""
         return (item if type(item) in _PLAINEST else self.describe(item) for item in items)
 
     def _function(self, function: Any) -> Any:
-        """A function by its code, its defaults, what it closes over, and the globals that it names."""
+        """Describe a function by its code, its defaults, its closure, and the globals that it names."""
         bound = [_content(cell) for cell in getattr(function, "__closure__", None) or ()]
-        told = [function.__qualname__, bytecode(function.__code__), self.describe(function.__defaults__)]
-        told.append(self.describe(bound))
+        parts = [function.__qualname__, bytecode(function.__code__), self.describe(function.__defaults__)]
+        parts.append(self.describe(bound))
         if keywords := getattr(function, "__kwdefaults__", None):
-            told.append(self.describe(keywords))
+            parts.append(self.describe(keywords))
         if self._is_followed(function):
             with self._following(function):
                 if (owner := getattr(function, "__self__", None)) is not None:
-                    told.append(self.describe(owner))
+                    parts.append(self.describe(owner))
                 if named := tuple((name, self._reach(value)) for name, value in globals_of(function)):
-                    told.append(named)
-        return tuple(told)
+                    parts.append(named)
+        return tuple(parts)
 
     def _classes(self, kind: type) -> tuple[Any, ...]:
-        """The members of a class of one's own and of its bases, up to those of a library; nothing of a library's."""
-        own = [base for base in kind.__mro__ if self._is_followed(base)]
-        return (tuple(self._class(base) for base in own),) if own else ()
+        """Describe the members of a class and of its bases that are user code; empty if none of them is."""
+        followed = [base for base in kind.__mro__ if self._is_followed(base)]
+        return (tuple(self._class(base) for base in followed),) if followed else ()
 
     def _class(self, kind: type) -> Any:
         if not self._is_first(kind):
@@ -146,7 +146,7 @@ class _Describer:
             return (kind.__qualname__, tuple((name, self._reach(member)) for name, member in members_of(kind)))
 
     def _reach(self, value: Any) -> Any:
-        """Something that code names: a function or class of one's own in full the first time, a library's by name."""
+        """Describe a value that code names: user functions and classes in full the first time, a library's by name."""
         if isinstance(value, type):
             return self._classes(value) if self._is_followed(value) else (module_of(value), value.__qualname__)
         if code_of(value) is None:
@@ -156,15 +156,15 @@ class _Describer:
         return self.describe(value) if self._is_first(value) else ("again", value.__qualname__)
 
     def _is_first(self, value: Any) -> bool:
-        """Whether a function or class is reached for the first time."""
+        """Return True if a value is reached for the first time."""
         if id(value) in self._reached:
             return False
-        # The value itself is kept, so that no other gets its id meanwhile.
+        # Keep the value itself, so that no other value gets its id meanwhile.
         self._reached[id(value)] = value, len(self._reached)
         return True
 
     def _apart(self, value: Any) -> str:
-        """A member of a set, as if it was its only one: each process has another order of them."""
+        """Describe a member of a set independently of the others, because each process has another order of them."""
         before = self._reached
         self._reached = dict(before)
         try:
@@ -177,7 +177,7 @@ class _Describer:
 
     @contextmanager
     def _following(self, code: Any) -> Iterator[None]:
-        """Within it names are those of a function or class."""
+        """Follow names within this context as names in the package of a function or class."""
         before, self._from = self._from, package_of(code.__module__)
         try:
             yield
@@ -190,7 +190,7 @@ def _by_name(items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def _text(described: Any) -> str:
-    """A description as text within another one. A text in a text doubles its quotes, so long ones are summed up."""
+    """Return a description as text within another one. Nested texts double their quotes, so long ones are hashed."""
     text = repr(described)
     return text if len(text) < _LONGEST else hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Two inputs as one slice: which columns their events and rows have once they are together.
+"""Columns of the events and rows of two inputs in one slice.
 
 event   key columns, __side, left:amount, left:shop, right:paid     the other side's columns are null
 row     key columns, side, left {...}, right {...}                  as tables late and rejects keep it
@@ -20,12 +20,12 @@ from tidegate.windowing.operators.two_inputs import SIDES, value_column
 
 
 def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
-    """The key that both inputs have.
+    """Return the key of both inputs, with the names of the first.
 
     Raises:
         Refused: a key column has another type in the second input, so equal keys would not meet.
     """
-    left, right = (one.key for one in inputs)
+    left, right = (part.key for part in inputs)
     for name, kind, other, other_kind in zip(left.names, left.types, right.names, right.types, strict=True):
         if kind != other_kind:
             raise Refused(
@@ -38,18 +38,18 @@ def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
 
 
 def joint_events(key: KeySchema, inputs: Sequence[BoundInput]) -> pa.Schema:
-    """The columns of an event of either input."""
+    """Return the columns of an event of either input."""
     keys = [pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)]
     values = [
-        pa.field(value_column(side, name), to_delta(one.derived.field(name).type))
-        for side, one in zip(SIDES, inputs, strict=True)
-        for name in one.used
+        pa.field(value_column(side, name), to_delta(part.derived.field(name).type))
+        for side, part in zip(SIDES, inputs, strict=True)
+        for name in part.used
     ]
     return pa.schema([*keys, pa.field(SIDE, pa.string()), *values])
 
 
 def joint_rows(key: KeySchema, inputs: Sequence[BoundInput]) -> pa.Schema:
-    """The columns of a source row of either input."""
+    """Return the columns of a source row of either input."""
     keys = [pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)]
-    rows = [pa.field(side, pa.struct(list(one.source))) for side, one in zip(SIDES, inputs, strict=True)]
+    rows = [pa.field(side, pa.struct(list(part.source))) for side, part in zip(SIDES, inputs, strict=True)]
     return pa.schema([*keys, pa.field("side", pa.string()), *rows])

@@ -1,4 +1,4 @@
-"""The Pipeline value of an entry in tidegate.toml."""
+"""Import of the Pipeline value that an entry in tidegate.toml names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def load_pipeline(config: Config, name: str) -> Pipeline:
     """Import the Pipeline value that an entry names.
 
     Raises:
-        UsageError: there is no such entry, or nothing to import there, or not of that name.
+        UsageError: there is no such entry, it names no Pipeline, or the Pipeline has another name.
     """
     entry = config.entry(name)
     value = config.load(entry.object, f"pipelines.{name}.object")

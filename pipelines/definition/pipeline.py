@@ -1,7 +1,7 @@
-"""A pipeline is a value: what to read, how to key it, and what to compute. Importing it costs no Spark.
+"""The pipeline as a value: its source, its key and its computation. Importing it does not import Spark.
 
-It is checked when it is made (names, sizes, combinations); columns and types are checked against
-the source before anything is written. Each error names the field, the value and the way out.
+The constructor checks names, sizes and combinations. `bind` checks columns and types against the source before anything
+is written. Each error names the field, the value and the way out.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class DeltaSource:
         table: name below the warehouse, or an absolute path or URI.
         timestamp: column of the event time: TIMESTAMP, TIMESTAMP_NTZ with `zone`, or an integer with `unit`.
         zone: time zone of a TIMESTAMP_NTZ column, such as "America/New_York".
-        unit: what an integer column counts since the epoch: "s" or "ms".
-        reader: "auto" lets the tasks read the files of a plain table by Arrow, "spark" has Spark read every table.
+        unit: unit of an integer column, counted from the epoch: "s" or "ms".
+        reader: "auto" lets the tasks read the files of a plain table with Arrow; "spark" lets Spark read every table.
 
     Raises:
         IllegalArgument: an empty name, an unknown zone, unit or reader.
@@ -75,23 +75,23 @@ class DeltaSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One input of a pipeline: its rows, their keys and how their event time advances.
+    """One input of a pipeline: its rows, their keys and the progress of their event time.
 
-    A pipeline's own fields are its first input, or its only one. A process function over two inputs and
-    a join get the second as `right=Input(...)`; what is left out there is as in the first.
+    The fields of a pipeline describe its first or only input. A process function over two inputs and a join get the
+    second input as `right=Input(...)`, whose key and watermark default to those of the first input.
 
     Args:
-        source: where events come from.
-        key: its key columns, one for each of the pipeline's and of the same type; empty for the same names.
-        watermark: how event time advances in a stream; None for the pipeline's strategy.
-        watermark_by: column of source partitions that have watermarks of their own.
+        source: the table of events.
+        key: key columns, one for each key column of the pipeline and of the same type; empty for the same names.
+        watermark: strategy by which event time advances in a stream; None for the pipeline's strategy.
+        watermark_by: column whose values are source partitions with watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
-        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
-        columns: derived columns by name, as SQL expressions over the source's.
+        watermark_from: rows whose times move the watermark: "kept" for those that `where` keeps, "all" for all rows.
+        columns: derived columns by name, as SQL expressions over the source's columns.
         uses: columns that the function reads; None for all.
 
     Raises:
-        IllegalArgument: a value that can't be; the error names the field.
+        IllegalArgument: a value is not valid; the error names the field.
     """
 
     source: DeltaSource
@@ -113,29 +113,29 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What to read, how to key it, what to compute.
+    """A pipeline: its source, its key and its computation.
 
     Args:
         name: letters, digits, `_` and `-`; it names the folder of the pipeline's tables.
-        source: where events come from.
-        key: columns by which elements belong together; empty for all in one.
-        compute: windows and what becomes of their contents, a process function, or a join.
-        watermark: how event time advances in a stream.
-        right: the second input, where `compute` takes two; this one is then `left`.
-        watermark_by: column of source partitions that have watermarks of their own.
+        source: the table of events.
+        key: columns of the key; elements with equal values share state. Empty gives all elements one key.
+        compute: windows with a function of their contents, a process function, or a join.
+        watermark: strategy by which event time advances in a stream.
+        right: the second input, if `compute` takes two; the fields of the pipeline then describe the left input.
+        watermark_by: column whose values are source partitions with watermarks of their own.
         where: SQL condition; rows for which it is not true are dropped and counted.
-        watermark_from: whose times move the watermark: "kept" for rows that `where` keeps, "all" for the others too.
-        columns: derived columns by name, as SQL expressions over the source's.
+        watermark_from: rows whose times move the watermark: "kept" for those that `where` keeps, "all" for all rows.
+        columns: derived columns by name, as SQL expressions over the source's columns.
         uses: columns that `process`, `reduce` or a user's aggregate reads; None for all.
-        null_keys: what happens to a row with a null in its key.
-        max_ahead: how far a timestamp may lie ahead of its commit time before it is rejected.
+        null_keys: "reject" rejects a row with a null in its key, "keep" takes null as a value.
+        max_ahead: longest time by which a timestamp may be ahead of its commit before the row is rejected.
         max_parallelism: number of key groups, fixed for the pipeline's life.
         parallelism: number of shards; None takes one for each core.
-        checkpoint_interval: the longest time between snapshots while only clocks move.
-        dropped: aggregates and states that older snapshots have and this code has not: they are left behind.
+        checkpoint_interval: longest time between snapshots while only clocks move.
+        dropped: names of aggregates and states that older snapshots have and the next epoch removes from the state.
 
     Raises:
-        IllegalArgument: a value that can't be; the error names the field.
+        IllegalArgument: a value is not valid; the error names the field.
     """
 
     name: str
@@ -174,9 +174,9 @@ class Pipeline:
             raise IllegalArgument("dropped", self.dropped, f"give a tuple of names: ({self.dropped!r},)")
         object.__setattr__(self, "dropped", tuple(self.dropped))
         self._check_inputs()
-        for prefix, one in (("", self), ("right.", self.right)):
-            if one is not None and one.watermark is not None:
-                _check_strategy(f"{prefix}watermark", one.watermark)
+        for prefix, part in (("", self), ("right.", self.right)):
+            if part is not None and part.watermark is not None:
+                _check_strategy(f"{prefix}watermark", part.watermark)
         self._check_places()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)
@@ -197,14 +197,14 @@ class Pipeline:
             )
 
     def _check_places(self) -> None:
-        """Refuse a folder of tables that meets a source below the warehouse; `sources.places` compares paths."""
-        for number, one in enumerate(self.inputs):
-            table = _normal(one.source.table)
+        """Refuse a name whose folder would hold a source. This compares names; `sources.places` compares paths."""
+        for number, part in enumerate(self.inputs):
+            table = _normal(part.source.table)
             if table == "." or table.split("/")[0] == self.name:
                 raise IllegalArgument(
                     "name",
                     self.name,
-                    f"{'right.' if number else ''}source.table = {one.source.table!r} would share a folder with the "
+                    f"{'right.' if number else ''}source.table = {part.source.table!r} would share a folder with the "
                     "pipeline's tables, which a VACUUM of the source removes: give the pipeline another name",
                 )
 
@@ -230,7 +230,7 @@ class Pipeline:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The inputs with every field that is of one input: one, or `left` and `right`."""
+        """The only input, or the left and the right one, each with its defaults filled in."""
         first = Input(
             source=self.source,
             key=self.key,
@@ -253,7 +253,7 @@ class Pipeline:
 
 
 def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
-    """Refuse what a pipeline has no place for: its times are a column, and its sources are read commit by commit."""
+    """Refuse a timestamp assigner and alignment: a pipeline reads times from a column, and sources commit by commit."""
     if strategy.timestamp_assigner is not None:
         raise IllegalArgument(
             field,
@@ -282,27 +282,27 @@ def _warn_of_lost_elements(name: str, windows: Windows) -> None:
 
 
 def _normal(table: str) -> str:
-    """The name of a table below the warehouse without dots and doubled slashes; a path or URI in its own spelling."""
+    """Return the name of a table without dots and doubled slashes. A URI only loses slashes at its end."""
     return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
 
 
-def _check_texts(prefix: str, one: Input | Pipeline) -> None:
-    """Check the fields of an input that are names of columns or SQL, and make a tuple of its key."""
-    if one.watermark_from not in get_args(WatermarkRows):
-        raise IllegalArgument(f"{prefix}watermark_from", one.watermark_from, "give 'kept' or 'all'")
-    key = _checked_columns(f"{prefix}key", one.key)
+def _check_texts(prefix: str, part: Input | Pipeline) -> None:
+    """Check the fields of an input that are column names or SQL, and convert its key to a tuple."""
+    if part.watermark_from not in get_args(WatermarkRows):
+        raise IllegalArgument(f"{prefix}watermark_from", part.watermark_from, "give 'kept' or 'all'")
+    key = _checked_columns(f"{prefix}key", part.key)
     if len(set(key)) != len(key):
-        raise IllegalArgument(f"{prefix}key", one.key, "name each key column once")
-    object.__setattr__(one, "key", key)
-    if one.uses is not None:
-        _checked_columns(f"{prefix}uses", one.uses)
+        raise IllegalArgument(f"{prefix}key", part.key, "name each key column once")
+    object.__setattr__(part, "key", key)
+    if part.uses is not None:
+        _checked_columns(f"{prefix}uses", part.uses)
     for name, what in (("watermark_by", "the name of one column"), ("where", "an SQL condition, such as 'amount > 0'")):
-        value = getattr(one, name)
+        value = getattr(part, name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise IllegalArgument(f"{prefix}{name}", value, f"give {what}, or leave it out")
-    if not isinstance(one.columns, Mapping):
-        raise IllegalArgument(f"{prefix}columns", one.columns, _GIVE_COLUMNS)
-    for name, expression in one.columns.items():
+    if not isinstance(part.columns, Mapping):
+        raise IllegalArgument(f"{prefix}columns", part.columns, _GIVE_COLUMNS)
+    for name, expression in part.columns.items():
         if not all(isinstance(text, str) and text.strip() for text in (name, expression)):
             raise IllegalArgument(f"{prefix}columns", {name: expression}, _GIVE_COLUMNS)
 
@@ -316,6 +316,6 @@ def _checked_columns(field: str, names: object) -> tuple[str, ...]:
 
 
 def _wrapped(compute: object) -> str:
-    """Say how a function becomes something to compute, where a function was given."""
+    """Return advice how to wrap a function that was given instead of a computation; empty for other values."""
     kinds = ((KeyedProcessFunction, "KeyedProcess"), (KeyedCoProcessFunction, "CoProcess"))
     return next((f": {wrapper}(...) of this function" for kind, wrapper in kinds if isinstance(compute, kind)), "")

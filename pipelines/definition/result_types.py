@@ -1,7 +1,7 @@
-"""What process functions and joins put out, as columns: their declared types, checked when a pipeline is made.
+"""Columns of the results of process functions and joins: their declared types, checked when a pipeline is made.
 
-result_type = pa.struct([("amount", pa.int64())])         one column a field
-side_outputs = {"alerts": pa.struct([("why", ...)])}      one struct column a side output, null on other rows
+result_type = pa.struct([("amount", pa.int64())])         a column for each field
+side_outputs = {"alerts": pa.struct([("why", ...)])}      a struct column for each side output, null on other rows
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _EXAMPLE = 'pyarrow.struct([("amount", pyarrow.int64())])'
 
 
 def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None:
-    """Refuse a function or join whose results have no declared type, or one that no table can hold.
+    """Refuse a function or join whose results have no declared type, or a type that no table can hold.
 
     Raises:
-        IllegalArgument: the field that is missing, is no struct, or has a name that is taken.
+        IllegalArgument: a type is missing, is no struct, or has a field whose name is taken.
     """
     if isinstance(compute, IntervalJoin):
         if compute.join is None and compute.result_type is None:
@@ -54,11 +54,11 @@ def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None
 def result_columns(
     compute: KeyedProcess | CoProcess | IntervalJoin, sides: Mapping[str, pa.StructType]
 ) -> pa.StructType:
-    """The columns of a result row, in Delta's types.
+    """Return the columns of a result row, in Delta's types.
 
     Args:
-        compute: whose types were checked.
-        sides: type of the elements of each input, where there are two.
+        compute: a function or join that `check_result_types` has checked.
+        sides: type of the elements of each input, if there are two.
     """
     if isinstance(compute, IntervalJoin) and compute.join is None:
         return pa.struct([pa.field(side, sides[side]) for side in SIDES])

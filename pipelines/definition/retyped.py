@@ -1,7 +1,7 @@
-"""Columns of a source whose type changed: tables late and rejects keep what they have, and get a second column.
+"""Source columns whose type changed: tables late and rejects keep the old column and get a second one.
 
-A Delta table's column has one type, unless the table has a feature that our commits would need to know. So where
-`amount` was an INT and the source has a BIGINT now, the rows from then on have it in `amount_long`.
+A column of a Delta table has one type, unless the table has a feature that our commits don't support. So if `amount`
+was an INT and is a BIGINT in the source now, new rows have it in `amount_long`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tidegate.pipelines.tables.pipeline_tables import DeltaType, PipelineTables,
 
 
 def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
-    """The pipeline with the names under which its tables keep columns of the source whose type changed.
+    """Return the pipeline with the names under which its tables keep source columns whose type changed.
 
     Raises:
-        Refused: a key column changed, by which the rows of a key are found in these tables.
+        Refused: a key column changed its type. It is needed to find the rows of a key in these tables.
     """
     wanted = {late.NAME: late.schema(bound.source), rejects.NAME: rejects.schema(bound.source)}
     renamed = {}
     for table, schema in wanted.items():
         if tables.warehouse.exists(tables.path(table)):
-            known = {field.name: field.type for field in tables.open(table).schema().fields}
+            existing = {field.name: field.type for field in tables.open(table).schema().fields}
             renamed[table] = {
-                field.name: _free_name(field, known)
+                field.name: _free_name(field, existing)
                 for field in Schema.from_arrow(schema).fields
-                if field.name in known and merged_type(known[field.name], field.type) is None
+                if field.name in existing and merged_type(existing[field.name], field.type) is None
             }
             _check_key(bound, tables.path(table), renamed[table])
     return replace(bound, renamed={table: names for table, names in renamed.items() if names})
@@ -48,11 +48,11 @@ def _check_key(bound: BoundPipeline, table: str, renamed: dict[str, str]) -> Non
             )
 
 
-def _free_name(field: Field, known: dict[str, DeltaType]) -> str:
-    """The name of a further column for a type, which may be there since an earlier run."""
+def _free_name(field: Field, existing: dict[str, DeltaType]) -> str:
+    """Return the name of the additional column for a type. The column may exist since an earlier run."""
     type_name = getattr(field.type, "type", "")
     base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"
-    folded = {name.casefold(): kind for name, kind in known.items()}
+    folded = {name.casefold(): kind for name, kind in existing.items()}
     name, number = base, 1
     while name.casefold() in folded and merged_type(folded[name.casefold()], field.type) is None:
         number += 1

@@ -1,7 +1,7 @@
-"""Code of one's own: what of it a fingerprint follows, and what that code names.
+"""User code: the functions and classes that a fingerprint follows, and the names that they use.
 
-Followed is what was written for the pipeline: functions and classes that are neither Python's nor Tidegate's nor of an
-installed package, unless that package is the one that the pipeline itself is in. Everything else is told by name.
+A fingerprint follows code that was written for the pipeline: functions and classes that belong neither to Python nor to
+Tidegate nor to an installed package, unless the pipeline itself is in that package. It describes other code by name.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ _NO_BEHAVIOUR = frozenset(
 
 
 def package_of(module: str) -> str:
-    """The package at the top of a module's name."""
+    """Return the first part of a module's name."""
     return module.partition(".")[0]
 
 
 def module_of(value: Any) -> str:
-    """Return the module of a class or function; of ours only the package, since its files may move."""
+    """Return the module of a class or function; for ours only the package, because our files may move."""
     module = getattr(value, "__module__", "") or ""
     return "tidegate" if package_of(module) == "tidegate" else module
 
 
 @functools.cache
 def is_own(module: str, named_in: str | None = None) -> bool:
-    """Whether code of a module is code of one's own.
+    """Return True if a module holds user code.
 
     Args:
-        module: its name.
-        named_in: package of the code that names it; None where the pipeline itself holds it.
+        module: name of the module.
+        named_in: package of the code that names it; None if the pipeline itself holds it.
     """
     package = package_of(module)
     if not package or package in _LIBRARIES or _is_pythons(package):
@@ -86,19 +86,19 @@ def is_own(module: str, named_in: str | None = None) -> bool:
 
 
 def _is_pythons(package: str) -> bool:
-    """Whether a package is one of Python's; a module of a project may have such a name."""
+    """Return True if a package is one of Python's. A project's module may have the same name, so its file counts."""
     place = _parts(package)[: len(_STANDARD_LIBRARY)]
     return package in sys.stdlib_module_names and place in ((), _STANDARD_LIBRARY)
 
 
 def _parts(package: str) -> tuple[str, ...]:
-    """The file of a package that was imported, part by part; nothing where it has none."""
+    """Return the parts of the path of an imported package's file; empty if it has none."""
     file = getattr(sys.modules.get(package), "__file__", None)
     return () if file is None else PurePath(file).parts
 
 
 def plain_text(value: Any) -> str | None:
-    """A value of Python's or Arrow's own that its text tells whole; None of any other."""
+    """Return a text that describes a value of Python, NumPy, Arrow or pandas completely; None for other types."""
     if isinstance(value, re.Pattern):
         return f"{value.pattern!r} {value.flags}"
     if isinstance(value, np.ndarray | np.generic):
@@ -106,7 +106,7 @@ def plain_text(value: Any) -> str | None:
         return f"{value.dtype} {value.shape} {_digest(held)}"
     if isinstance(value, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
         return f"{value.schema if hasattr(value, 'schema') else value.type} {_digest(repr(value.to_pylist()).encode())}"
-    # Who holds a frame has imported pandas.
+    # A value of pandas exists only after an import of pandas.
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
         return _of_frame(value)
@@ -116,7 +116,7 @@ def plain_text(value: Any) -> str | None:
 
 
 def _of_frame(value: Any) -> str:
-    """A frame, series or index of pandas: its values with their types and labels."""
+    """Return a text for a frame, series or index of pandas: its values with their types and labels."""
     parts = [("index", value)] if not hasattr(value, "index") else [("index", value.index)]
     parts += value.items() if hasattr(value, "columns") else [(value.name, value)]
     return " ".join(f"{name!r}: {part.dtype} {_digest(repr(part.tolist()).encode())}" for name, part in parts)
@@ -127,22 +127,22 @@ def _digest(held: bytes) -> str:
 
 
 def code_of(value: Any) -> CodeType | None:
-    """The code of a function or method; None of anything else, also of an object that answers to every name."""
+    """Return the code of a function or method; None for other values, also for objects that have every attribute."""
     try:
         code = getattr(value, "__code__", None)
     except Exception:
-        # Its own `__getattr__` fails: a function has none.
+        # The object's `__getattr__` fails, so it is no function.
         return None
     return code if isinstance(code, CodeType) else None
 
 
 def is_opaque(kind: type) -> bool:
-    """Whether objects of a class are told by its name alone: loggers, locks and others of Python's own."""
+    """Return True if the name of a class is enough to describe its objects, such as Python's loggers and locks."""
     return _is_pythons(package_of(kind.__module__)) and kind not in (functools.partial, SimpleNamespace)
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """What an object holds: its attributes, and its slots."""
+    """Return the attributes and the slots of an object."""
     if isinstance(value, functools.partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
     slots = [
@@ -159,7 +159,7 @@ def _names(slots: Any) -> tuple[str, ...]:
 
 
 def members_of(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class says itself, by name: methods, properties and constants, without what Python adds."""
+    """Yield the methods, properties and constants of a class by name, without those that Python adds."""
     for name, member in sorted(vars(kind).items()):
         # A fact that the class does not answer itself: a base class put its safe answer there.
         if name in _NO_BEHAVIOUR or is_fact(member):
@@ -182,7 +182,7 @@ def _is_generated(member: Any) -> bool:
 
 
 def bytecode(code: CodeType) -> Any:
-    """A code object without its place: instructions, names and constants."""
+    """Return instructions, names and constants of a code object, without its file and lines."""
     return (code.co_code, code.co_names, tuple(_constant(constant) for constant in code.co_consts))
 
 
@@ -197,11 +197,11 @@ def _constant(constant: Any) -> Any:
 
 
 def globals_of(function: Any) -> list[tuple[str, Any]]:
-    """What a function and the functions within it name beyond themselves, by name: its globals, and what it imports."""
-    found: dict[str, Any] = {}
+    """Return the globals that a function and its nested functions use, and the names that they import, by name."""
+    values: dict[str, Any] = {}
     for code in _nested(function.__code__):
-        found.update(_named(code, function.__globals__))
-    return sorted(found.items())
+        values.update(_named(code, function.__globals__))
+    return sorted(values.items())
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -212,7 +212,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _named(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The globals that a code object loads; of a module, the attributes that are taken from it."""
+    """Yield the globals that a code object loads; for a module, the attributes that it takes from the module."""
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     for place, step in enumerate(steps):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in scope:
@@ -234,7 +234,7 @@ def _reached(name: str, value: Any, following: list[dis.Instruction]) -> tuple[s
 def _imported(
     name: str, before: list[dis.Instruction], following: list[dis.Instruction], scope: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """What an import within a function brings in from a module of one's own."""
+    """Yield the values that an import within a function takes from a module of user code."""
     constants = [step.argval for step in before if step.opname == "LOAD_CONST"]
     level = constants[-2] if len(constants) > 1 and isinstance(constants[-2], int) else 0
     if level:

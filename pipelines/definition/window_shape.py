@@ -1,4 +1,4 @@
-"""Facts of all windows of a pipeline, by its assigner alone: size, alignment, gap. Costs no Spark."""
+"""Shape of a pipeline's windows, known from the pipeline's value alone: size, alignment, gap. It needs no Spark."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Facts about a pipeline's windows; durations in milliseconds.
+    """Facts about a pipeline's windows. Durations are in milliseconds.
 
     Args:
-        size: of tumbling and sliding windows.
-        slide: distance of their starts; the size for tumbling ones.
-        offset: by which their starts are shifted, the drawn stagger included.
-        gap: of sessions, where it is the same for all.
-        is_merging: whether windows can grow and merge.
-        is_event_time: whether they end by the watermark.
-        lateness: how long after its end a window still takes elements.
-        count: name of a result column that counts the elements of a window, where each of them is in there or is
-            counted as never emitted.
-        may_lose_data: whether elements of a window may go away before a pane shows them.
+        size: size of tumbling and sliding windows; None for others.
+        slide: distance between window starts; the size for tumbling windows, None for other than sliding ones.
+        offset: shift of the window starts, including the drawn stagger.
+        gap: gap of sessions; None for other windows and for gaps that depend on the element.
+        is_merging: True if windows can grow and merge.
+        is_event_time: True if the watermark ends the windows.
+        lateness: time after its end for which a window still accepts elements.
+        count: name of a result column that counts the elements of a window, if each element is in that count or is
+            counted as never emitted; else None.
+        may_lose_data: True if a window may drop elements before a pane shows them.
     """
 
     size: Millis | None
@@ -41,18 +41,18 @@ class WindowShape:
 
     @property
     def multiplicity(self) -> int | None:
-        """In how many windows each element is; None where it is not the same for all."""
+        """Number of windows of each element; None if it is not the same for all elements."""
         if self.size is None or self.slide is None:
             return 1 if self.is_merging else None
         return self.size // self.slide if self.size % self.slide == 0 else None
 
 
 def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> WindowShape | None:
-    """The shape of a pipeline's windows; None where it computes something else.
+    """Return the shape of a pipeline's windows; None if the pipeline has no windows.
 
     Args:
-        pipeline: the value.
-        stagger_offset: as the snapshot's manifest holds it, milliseconds.
+        pipeline: the pipeline's value.
+        stagger_offset: the drawn stagger in the snapshot's manifest, milliseconds.
     """
     windows: object = pipeline.compute
     if not isinstance(windows, Windows):
@@ -73,7 +73,10 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
 
 
 def _count_of_all_elements(windows: Windows) -> str | None:
-    """A column that counts every element: only where nothing is purged or evicted before the end."""
+    """Return the name of a result column that counts every element of a window; None if there is none.
+
+    There is none if elements may be purged or evicted before the window ends.
+    """
     assigner = windows.assigner
     counts_all = windows.effective_trigger.counts_all(event_time=assigner.is_event_time, merging=assigner.merges)
     accumulates = windows.accumulation is not Accumulation.DISCARDING

@@ -1,5 +1,5 @@
-"""Late data reopened: the windows that late rows belong to, computed again from the source and published anew.
+"""Reopening of late rows: compute the windows that they belong to again from the source, and publish corrections.
 
-A reopened window is what it would have been had it still taken those rows. So a stream whose late rows
-are all reopened has the windows of a backfill in event order: the law of late data.
+A reopened window has the result that it would have had if it had accepted those rows. So after all late rows of a
+stream are reopened, it has the windows of a backfill in event order. This is the law of late data.
 """

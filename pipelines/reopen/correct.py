@@ -1,7 +1,7 @@
-"""Inside a task: stretches of keys computed again, held against what was published, and the panes that correct it.
+"""Corrections within a task: compute stretches of keys again, compare them with the published panes, correct these.
 
-A correction takes back every pane that stands in its stretch, then puts out the new one as a late pane:
-what a late firing would have given. A stretch that reaches into an open session changes the state instead.
+A correction retracts every published pane in its stretch, then emits the new pane as a late one, as a late firing would
+have done. For a stretch with an open session, it changes the state.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from tidegate.windowing.windows import TimeWindow
 Row = dict[str, Any]
 
 TOLERANCE = 1e-9
-"""How far two doubles may lie apart, relatively, and still be one result."""
+"""Relative difference up to which two doubles count as the same result."""
 
 
 @dataclass
 class _Stretch:
-    """A stretch of a key, or the part of it that one window takes: what stands there, and what should."""
+    """A stretch of a key, or the part of it in one window: published and computed panes, old and new state."""
 
     key: Any
     start: Millis
     end: Millis
-    standing: list[Row] = field(default_factory=list)
-    made: list[Row] = field(default_factory=list)
+    published: list[Row] = field(default_factory=list)
+    computed: list[Row] = field(default_factory=list)
     open_before: list[StateRow] = field(default_factory=list)
     open_now: list[StateRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """What a shard has to put out.
+    """Corrections of a shard.
 
     Args:
-        results: rows of table results.
-        state: all state rows of the shard where they changed, else None.
-        fired: panes among the results.
-        withdrawn: panes taken back.
+        results: rows to publish to table results.
+        state: all state rows of the shard if any changed, else None.
+        fired: number of new panes among the results.
+        withdrawn: number of retractions among the results.
     """
 
     results: pa.Table
@@ -70,38 +70,39 @@ def correct(
     events: pa.Table,
     rows: pa.Table,
     wanted: pa.Table,
-    standing: pa.Table,
+    published: pa.Table,
     margin: Millis = 0,
 ) -> Corrections:
-    """Compute the stretches of a shard again.
+    """Compute the stretches of a shard again, and return the corrections of what was published.
 
     Args:
-        job: what every task of the epoch knows; its order is that of events, up to the watermark of the snapshot.
+        job: the job of the epoch; it computes in event order, up to the watermark of the snapshot.
         events: every row that was read and lies in one of the stretches.
         rows: the shard's state rows.
-        wanted: the stretches: of windows that merge, spans that hold whole sessions; else the windows.
-        standing: published panes in these stretches that were not withdrawn.
-        margin: how far a session may reach beyond its stretch: no other stretch of its key lies as near.
+        wanted: the stretches: spans of whole sessions, or the windows if they don't merge.
+        published: published panes in the stretches that were not retracted.
+        margin: longest time by which a session may reach beyond its stretch, milliseconds. No other stretch of its key
+            is as near as that.
 
     Raises:
-        ReachesBeyond: a session reaches further, so it may be one with what lies there.
+        ReachesBeyond: a session reaches further, so it may belong to a session outside its stretch.
     """
     stretches = _Stretches(job, wanted, margin)
-    for row in standing.to_pylist():
-        stretches.at(row).standing.append(row)
+    for row in published.to_pylist():
+        stretches.at(row).published.append(row)
     again = run_operator(job, events, rows.slice(0, 0))
     for row in again.results().to_pylist():
         if (stretch := stretches.find(row)) is not None:
-            stretch.made.append(row)
+            stretch.computed.append(row)
     now = again.state().drop_columns([state.MANIFEST.name])
     kept: list[StateRow] = []
     if stretches.may_hold(rows) or stretches.may_hold(now):
-        for known in job.state.from_table(rows):
-            stretch = stretches.of_state(known)
-            (kept if stretch is None else stretch.open_before).append(known)
-        for known in job.state.from_table(now):
-            if (stretch := stretches.of_state(known)) is not None:
-                stretch.open_now.append(known)
+        for state_row in job.state.from_table(rows):
+            stretch = stretches.of_state(state_row)
+            (kept if stretch is None else stretch.open_before).append(state_row)
+        for state_row in job.state.from_table(now):
+            if (stretch := stretches.of_state(state_row)) is not None:
+                stretch.open_now.append(state_row)
     out: list[Row] = []
     changed = False
     for part in (part for stretch in stretches for part in _parts(stretch)):
@@ -115,15 +116,16 @@ def correct(
     if changed:
         table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
     withdrawn = sum(row["op"] == "-" for row in out)
-    made = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    return Corrections(made, table, len(out) - withdrawn, withdrawn)
+    corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
+    return Corrections(corrections, table, len(out) - withdrawn, withdrawn)
 
 
 class ReachesBeyond(TidegateError):
-    """A session is longer than the stretch that was to hold it.
+    """Error for a computed session that reaches beyond its stretch.
 
     Args:
-        by: milliseconds.
+        message: the text of the error.
+        by: milliseconds from the end of the stretch to the end of the session.
     """
 
     def __init__(self, message: str, by: Millis) -> None:
@@ -132,7 +134,7 @@ class ReachesBeyond(TidegateError):
 
 
 class _Stretches:
-    """The stretches of a shard, found by key and time."""
+    """The stretches of a shard, indexed by key and time."""
 
     def __init__(self, job: ShardJob, wanted: pa.Table, margin: Millis = 0) -> None:
         self.merging = job.order is not None and job.order.lag > 1
@@ -143,59 +145,63 @@ class _Stretches:
         for row in wanted.select(names).sort_by([(START, "ascending")]).to_pylist():
             key = job.key.key_of([row[name] for name in job.key.names])
             self._of[key].append(_Stretch(key, row[START], row[END]))
-        self._exact = {(own.key, own.start, own.end): own for own in self}
+        self._exact = {(stretch.key, stretch.start, stretch.end): stretch for stretch in self}
 
     def __iter__(self) -> Iterator[_Stretch]:
-        return (stretch for own in self._of.values() for stretch in own)
+        return (stretch for of_key in self._of.values() for stretch in of_key)
 
     def may_hold(self, rows: pa.Table) -> bool:
-        """Whether a window among state rows may lie in a stretch; of windows that don't merge hardly any does."""
+        """Return True if a window among state rows may lie in a stretch.
+
+        Windows that don't merge hardly ever do, so this saves decoding the state rows.
+        """
         starts, ends = epoch_millis(rows["window_start"]), epoch_millis(rows["window_end"])
-        first = min((own.start for own in self), default=0)
-        last = max((own.end for own in self), default=0)
+        first = min((stretch.start for stretch in self), default=0)
+        last = max((stretch.end for stretch in self), default=0)
         return self.merging or bool(
             pc.any(pc.and_(pc.less(starts, last), pc.greater(ends, first)), min_count=0).as_py()
         )
 
     def find(self, row: Row) -> _Stretch | None:
-        """The stretch of a result row; None where it is a window beside those that are wanted."""
+        """Return the stretch of a result row; None if its window is not wanted."""
         key = self._job.key.key_of([row[name] for name in self._job.key.names])
         return self._within(key, to_millis(row["window_start"]), to_millis(row["window_end"]))
 
     def at(self, row: Row) -> _Stretch:
-        """The stretch of a result row that must have one."""
-        found = self.find(row)
-        assert found is not None, row
-        return found
+        """Return the stretch of a result row that must have one."""
+        stretch = self.find(row)
+        assert stretch is not None, row
+        return stretch
 
     def of_state(self, row: StateRow) -> _Stretch | None:
-        """The stretch of a state row, if its window lies in one."""
+        """Return the stretch of a state row; None if its window lies in none."""
         window = row.window
         return self._within(row.key, *window) if isinstance(window, TimeWindow) else None
 
     def _within(self, key: Any, start: Millis, end: Millis) -> _Stretch | None:
         if not self.merging:
             return self._exact.get((key, start, end))
-        own = self._of.get(key, [])
-        place = bisect_right(own, start, key=lambda stretch: stretch.start) - 1
-        if place < 0 or start >= own[place].end:
+        stretches = self._of.get(key, [])
+        index = bisect_right(stretches, start, key=lambda stretch: stretch.start) - 1
+        if index < 0 or start >= stretches[index].end:
             return None
-        if end > own[place].end + self._margin:
+        stretch = stretches[index]
+        if end > stretch.end + self._margin:
             raise ReachesBeyond(
                 f"key {key!r}: the source has a session from {show_millis(start)} to {show_millis(end)} that reaches "
-                f"beyond all windows and late rows that are known, which end at {show_millis(own[place].end)}. Nothing "
+                f"beyond all windows and late rows that are known, which end at {show_millis(stretch.end)}. Nothing "
                 "was committed",
-                end - own[place].end,
+                end - stretch.end,
             )
-        return own[place]
+        return stretch
 
 
 def _parts(stretch: _Stretch) -> Iterator[_Stretch]:
-    """A stretch window by window: each with what stood where it is; and apart what has no window any more.
+    """Yield the parts of a stretch, one for each computed window, and one for published windows without a computed one.
 
-    While the code is the same a stretch is one session. After a shorter gap it may be several.
+    A stretch is one session, unless the code has a shorter gap now: then it may be several.
     """
-    windows = {(to_millis(row["window_start"]), to_millis(row["window_end"])) for row in stretch.made}
+    windows = {_bounds(row) for row in stretch.computed}
     windows |= {(_window(row).start, _window(row).end) for row in stretch.open_now}
     parts = [_Stretch(stretch.key, *window) for window in sorted(windows)]
 
@@ -206,14 +212,14 @@ def _parts(stretch: _Stretch) -> Iterator[_Stretch]:
         parts.append(_Stretch(stretch.key, start, end))
         return parts[-1]
 
-    for row in stretch.made:
-        part_of(*_bounds(row)).made.append(row)
-    for known in stretch.open_now:
-        part_of(*_window(known)).open_now.append(known)
-    for row in _in_order(stretch.standing):
-        part_of(*_bounds(row)).standing.append(row)
-    for known in stretch.open_before:
-        part_of(*_window(known)).open_before.append(known)
+    for row in stretch.computed:
+        part_of(*_bounds(row)).computed.append(row)
+    for state_row in stretch.open_now:
+        part_of(*_window(state_row)).open_now.append(state_row)
+    for row in _in_order(stretch.published):
+        part_of(*_bounds(row)).published.append(row)
+    for state_row in stretch.open_before:
+        part_of(*_window(state_row)).open_before.append(state_row)
     yield from parts
 
 
@@ -227,19 +233,19 @@ def _window(row: StateRow) -> TimeWindow:
 
 
 def _is_right(job: ShardJob, part: _Stretch) -> bool:
-    """Whether what stands is what should, in the state as well."""
-    if not _same(job, part.standing, part.made) or len(part.open_before) != len(part.open_now):
+    """Return True if the published panes and the old state of a part equal the computed ones."""
+    if not _same(job, part.published, part.computed) or len(part.open_before) != len(part.open_now):
         return False
     pairs = zip(*(sorted(rows, key=_window) for rows in (part.open_before, part.open_now)), strict=True)
-    return all(one.window == other.window and _equal(one.contents, other.contents) for one, other in pairs)
+    return all(before.window == now.window and _equal(before.contents, now.contents) for before, now in pairs)
 
 
 def _corrected(job: ShardJob, part: _Stretch) -> Iterator[Row]:
-    """The rows that make what stands what it should be."""
-    for row in _in_order(part.standing):
+    """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows."""
+    for row in _in_order(part.published):
         yield {**row, "op": "-", **_of_epoch(job)}
     identity, pane = _goes_on_from(job, part)
-    for row in part.made:
+    for row in part.computed:
         changes: Row = {"pane": pane, "timing": Timing.LATE.value, **_of_epoch(job)}
         if identity is not None:
             changes["window_id"] = identity
@@ -248,61 +254,63 @@ def _corrected(job: ShardJob, part: _Stretch) -> Iterator[Row]:
 
 
 def _goes_on_from(job: ShardJob, part: _Stretch) -> tuple[int | None, int]:
-    """The window id that a corrected window keeps, None for its own, and the number of its pane."""
+    """Return the window id that a corrected window keeps (None: its new one), and the number of its next pane."""
     hashed = job.key.hash_of(part.key)
     before = _fired_before(part)
     if before is not None and isinstance(before.state_window, TimeWindow):
         identity = window_identity(hashed, *before.state_window)
         return identity, max(_next_pane(part, identity), before.pane)
     if part.open_now:
-        # What stays in the state is known by its own bounds: the id of a window that is gone does not tell them.
+        # An open window in the state is identified by its own bounds, which the id of a removed window does not give.
         return None, _next_pane(part, window_identity(hashed, *_window(part.open_now[0])))
-    if part.standing:
-        identity = _in_order(part.standing)[0]["window_id"]
+    if part.published:
+        identity = _in_order(part.published)[0]["window_id"]
         return identity, _next_pane(part, identity)
     return None, 0
 
 
 def _next_pane(part: _Stretch, identity: int) -> int:
-    return max((row["pane"] + 1 for row in part.standing if row["window_id"] == identity), default=0)
+    return max((row["pane"] + 1 for row in part.published if row["window_id"] == identity), default=0)
 
 
 def _fired_before(part: _Stretch) -> StateRow | None:
-    """Of the open sessions before, the first that had fired: its identity stays."""
+    """Return the first of the old open sessions that had fired, whose identity stays; None if none had."""
     fired = [row for row in part.open_before if row.pane and isinstance(row.state_window, TimeWindow)]
     return min(fired, key=lambda row: tuple(row.state_window or ()), default=None)
 
 
 def _numbered(row: StateRow, part: _Stretch, pane: int) -> StateRow:
-    """An open window as it goes on: under the identity and with the pane numbers that it had."""
+    """Return the state row of an open window with the identity and the pane numbers that it had before."""
     before = _fired_before(part)
     identity = row.state_window if before is None else before.state_window
     assert identity is not None
-    emitted = row.emitted and [EmittedPane(identity, one.window, pane, Timing.LATE, one.value) for one in row.emitted]
+    emitted = row.emitted and [
+        EmittedPane(identity, shown.window, pane, Timing.LATE, shown.value) for shown in row.emitted
+    ]
     return replace(row, state_window=identity, pane=pane + (row.pane > 0), emitted=emitted)
 
 
-def _same(job: ShardJob, standing: Sequence[Row], made: Sequence[Row]) -> bool:
-    """Whether what stands is what was made: the same windows with the same results."""
+def _same(job: ShardJob, published: Sequence[Row], computed: Sequence[Row]) -> bool:
+    """Return True if published and computed panes are the same windows with the same results."""
     names = [name for name in job.schemas[results.NAME].names if name not in results.RESERVED]
     names += ["window_start", "window_end"]
-    if len(standing) != len(made):
+    if len(published) != len(computed):
         return False
     return all(
-        _equal(one[name], other[name])
-        for one, other in zip(_in_order(standing), _in_order(made), strict=True)
+        _equal(before[name], now[name])
+        for before, now in zip(_in_order(published), _in_order(computed), strict=True)
         for name in names
     )
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=TOLERANCE) or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-    return bool(one == other)
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=TOLERANCE) or (math.isnan(left) and math.isnan(right))
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
+    return bool(left == right)
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:
@@ -310,7 +318,7 @@ def _in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def _of_epoch(job: ShardJob) -> Row:
-    """What a row of this epoch has, whatever it says."""
+    """Return the columns that every row of this epoch has in common."""
     watermark = job.steps[-1].watermark
     return {
         "timeline": job.timeline,

@@ -1,9 +1,9 @@
-"""Windows that an element missed although it was not late: others of its windows, which end later, took it.
+"""Windows that an element missed although it was not late, because a later one of its windows accepted it.
 
-Only overlapping windows have that. No table tells it of a row, but the watermark that the row's version
-of the source was judged against does. Where that is not known (the log was cleaned up, or files were
-compacted), it is taken for the newest, which only means that more windows are compared. So nothing is to be done
-where the source's log was cleaned up, as long as the version that was read can be opened.
+This happens only with overlapping windows. No table records it for a row, but it follows from the watermark against
+which the row's source version was judged. If that version is unknown (the log was cleaned up, or files were compacted),
+the newest watermark counts. Then only more windows are compared. So a source whose log was cleaned up needs no special
+treatment, as long as the version that was read can be opened.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ _SLOT, _JUDGED_AT = "__slot", "__judged_at"
 
 
 class JudgedAt:
-    """Against which watermark the rows of each version of the source were judged, as table epochs tells it.
+    """The watermark against which the rows of each source version were judged, derived from table epochs.
 
-    Exact for the first version that an epoch read, and not too small for the others. Where event time goes on by
-    the clock it does so up to a commit before the rows of that commit are judged, which no table tells: there it is
-    not too small for the first one either.
+    The watermark is exact for the first version that an epoch read, and an upper bound for its other versions. If event
+    time also advances by the clock, it does so before the rows of a commit are judged. No table records that, so the
+    watermark is an upper bound for the first version too.
 
     Args:
-        made: rows of table epochs that are not stale; the oldest may have been removed.
+        history: rows of table epochs that are not stale; the oldest may have been removed.
         newest: watermark of the snapshot.
-        by_clock: whether event time may go on between two commits.
+        by_clock: True if event time may advance between two commits.
     """
 
-    def __init__(self, made: pa.Table, newest: Millis, by_clock: bool = False) -> None:
+    def __init__(self, history: pa.Table, newest: Millis, by_clock: bool = False) -> None:
         self._newest = newest
         self._versions: list[int] = []
         self._first: list[tuple[int, Millis, Millis]] = []
         read, watermark = -1, MIN_TIMESTAMP
-        for number, row in enumerate(made.sort_by("epoch").to_pylist()):
+        for number, row in enumerate(history.sort_by("epoch").to_pylist()):
             after = newest if row["watermark"] is None else to_millis(row["watermark"])
             if row["source_version"] is not None and row["source_version"] > read:
                 if row["interval_start"] is not None and (number or row["parent"] is None):
-                    # In event order every row of a run is judged against where the run began.
+                    # In event order, every row of a run is judged against the watermark at the start of the run.
                     first = rest = watermark
                 else:
                     rest = after
@@ -70,13 +70,16 @@ class JudgedAt:
 
     @property
     def alike_until(self) -> int:
-        """The newest of the first versions whose rows are all judged alike; -1 where there are none."""
+        """The version up to which all rows were judged against one watermark; -1 if there is none."""
         if not self._versions or self._first[0][1] != self._first[0][2]:
             return -1
         return self._versions[0]
 
     def __call__(self, version: int | None) -> Millis:
-        """Epoch milliseconds; the smallest time where nothing was judged before."""
+        """Return the watermark for a source version (None: unknown), int64 epoch milliseconds.
+
+        It is the smallest time for a version that was read before the first watermark.
+        """
         place = len(self._versions) if version is None else bisect_left(self._versions, version)
         if place == len(self._versions):
             return self._newest
@@ -85,10 +88,10 @@ class JudgedAt:
 
 
 def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) -> JudgedAt:
-    """The watermarks that the versions of a pipeline's source were judged against."""
+    """Return the watermarks against which the versions of a pipeline's source were judged."""
     handle = tables.open(epochs.NAME)
     columns = ["epoch", "parent", "source_version", "interval_start", "watermark"]
-    # Those that took rows away read none, and may be of a line that was left.
+    # Epochs that removed rows read no source, and may belong to a line that was left.
     counts = ~pc.field("stale") & ~pc.field("kind").isin(sorted(epochs.ERASING))
     return JudgedAt(read_table(tables.warehouse, handle, columns, counts), newest, by_clock)
 
@@ -96,9 +99,9 @@ def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) ->
 def marks_of(
     source: Source, files: Sequence[SourceFile], version: int, judged_at: JudgedAt, within: Interval
 ) -> dict[str, Millis]:
-    """By path of each file of a version, the watermark that its rows were judged against.
+    """Return by path of each file of a version the watermark against which its rows were judged.
 
-    The log is asked about files that may have rows in the interval, as far back as watermarks differ.
+    The log is read only for files that may have rows in the interval, and only as far back as watermarks differ.
     """
     meant = [
         file
@@ -111,12 +114,13 @@ def marks_of(
 
 
 class Passed:
-    """Finds such windows with Spark.
+    """Finder of the windows that an element missed; it reads the source with Spark.
 
     Args:
-        spark: the session.
-        source: as it is now.
-        head: the snapshot that has read it.
+        spark: the Spark session.
+        source: the source at its newest version.
+        head: the snapshot whose rows are searched.
+        tables: the pipeline's tables.
     """
 
     def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
@@ -127,34 +131,34 @@ class Passed:
         self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 
     def windows(self, windows: Windows, within: Interval) -> pa.Table:
-        """The windows that rows with event times within an interval have, each once, with the key columns."""
+        """Return the windows that elements with times in an interval missed, each once, with the key columns."""
         key, lateness = self._source.bound.key, windows.lateness
         grid = windows.assigner.window_grid
         assert grid is not None, windows.assigner
         slot, offset = gcd(grid.slide, grid.size), grid.offset
         behind = self._rows(within).where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
-        # All times between two bounds of windows lie in the same windows.
+        # All times in a slot lie in the same windows, because windows begin and end only at the bounds of slots.
         number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")
         names = [F.col(quoted(name)) for name in key.names]
-        found = behind.groupBy(*names, number.alias(_SLOT)).agg(F.max(_JUDGED_AT).alias(_JUDGED_AT)).toArrow()
-        times = np.asarray(found[_SLOT].to_numpy(), np.int64) * slot + offset
-        missed = windows_at(windows, key, found, times, also=(_JUDGED_AT,))
+        slots = behind.groupBy(*names, number.alias(_SLOT)).agg(F.max(_JUDGED_AT).alias(_JUDGED_AT)).toArrow()
+        times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
+        missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))
         passed = pc.less_equal(missed[END], pc.add(missed[_JUDGED_AT], 1 - lateness))
         return (
             missed.filter(passed)
             .select([*key.names, START, END])
-            .cast(pa.schema([*(pa.field(*one) for one in zip(key.names, key.types, strict=True)), *_SPAN]))
+            .cast(pa.schema([*(pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)), *_SPAN]))
         )
 
     def _rows(self, within: Interval) -> DataFrame:
-        """Every usable row of whole versions in an interval with the watermark it was judged against."""
+        """Return the usable rows in an interval from completely read versions, each with its judging watermark."""
         source, position = self._source, self._position
         files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
         marks = marks_of(source, files, position.version, self._judged_at, within)
-        known = sorted(set(marks.values()))
-        origins = {file.path: (known.index(marks[file.path]), file.written) for file in files}
+        watermarks = sorted(set(marks.values()))
+        origins = {file.path: (watermarks.index(marks[file.path]), file.written) for file in files}
         frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
-        judged = self._spark.createDataFrame(list(enumerate(known)), f"{COMMIT} int, {_JUDGED_AT} long")
+        judged = self._spark.createDataFrame(list(enumerate(watermarks)), f"{COMMIT} int, {_JUDGED_AT} long")
         inside = may_lie_within(source, within) & (F.col(TIME) >= within.start) & (F.col(TIME) < within.end)
         usable = (F.col(STATUS) == OK) & inside
         if position.frontier is not None:

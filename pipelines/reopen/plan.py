@@ -1,4 +1,4 @@
-"""The plan of an epoch that reopens late rows: which stretches of which keys, and what stands there now."""
+"""Plan of an epoch that reopens late rows: the stretches to compute again, and the panes published in them."""
 
 from __future__ import annotations
 
@@ -44,63 +44,63 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import epoch_millis
 
 _OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
-"""What tells which panes stand, and where."""
+"""Columns of table results from which the panes that were not retracted, and their windows, follow."""
 
 
 @dataclass(frozen=True)
 class ReopenPlan:
-    """What an epoch that reopens late rows does.
+    """The plan of an epoch that reopens late rows.
 
     Args:
         epoch: number, shards and clocks; it reads in event order up to the watermark of the head.
         wanted: the stretches to compute again, with the key columns.
-        standing: published panes in them that were not withdrawn.
-        reopening: the late rows that are meant.
-        late_rows: how many they are, in each shard of the epoch.
-        margin: how far a session may reach beyond its stretch, milliseconds.
+        published: published panes in the stretches that were not retracted.
+        reopening: the late rows to reopen.
+        late_rows: number of late rows to reopen, for each shard of the epoch.
+        margin: longest time by which a session may reach beyond its stretch, milliseconds.
     """
 
     epoch: EpochPlan
     wanted: pa.Table
-    standing: pa.Table
+    published: pa.Table
     reopening: Reopening
     late_rows: tuple[int, ...]
     margin: Millis = 0
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
+        """Names of the key columns."""
         return self.epoch.bound.key.names
 
     @property
     def windows(self) -> Windows:
-        """The windows that are computed again."""
+        """Windows that are computed again."""
         windows = self.epoch.compute
         assert isinstance(windows, Windows), windows
         return windows
 
     @property
     def spans(self) -> pa.Table:
-        """The spans of time whose rows are needed, of each key apart."""
+        """Spans of time of each key whose source rows are needed."""
         return islands(self.epoch.bound.key, self.wanted).table()
 
 
 class ReadRows(Protocol):
-    """The rows of the source that a snapshot has read."""
+    """Access to the source rows that a snapshot has read."""
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
-        """Rows of table late with the key columns of the pipeline beside what they have."""
+        """Return rows of table late with the key columns of the pipeline added."""
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
-        """Windows of rows that came behind the watermark and were taken by others of their windows.
+        """Return the windows that missed a row because they had passed, while another window accepted the row.
 
         Args:
-            windows: with the assigner.
-            within: where the event times of rows lie whose windows are meant.
+            windows: the windows with their assigner.
+            within: interval of the event times of the rows to look at.
         """
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
-        """Compute the stretches of a plan again, in the shards that have any."""
+        """Compute the stretches of a plan again, in the shards that have stretches."""
 
 
 def plan_reopen(
@@ -112,16 +112,17 @@ def plan_reopen(
     now: Millis,
     margin: Millis = 0,
 ) -> ReopenPlan:
-    """Plan an epoch that reopens late rows; there may be nothing for it to do.
+    """Plan an epoch that reopens late rows. The plan may be empty.
 
     Args:
         tables: the pipeline's tables, published up to the head.
-        bound: the pipeline.
-        head: the snapshot to go on from.
-        selection: which late rows are meant.
-        rows: the rows of the source that the head has read.
-        now: the driver's clock.
-        margin: milliseconds by which sessions of a shorter gap than today's may be apart and yet be one.
+        bound: the bound pipeline.
+        head: the snapshot to start from.
+        selection: the late rows that the user selects.
+        rows: the source rows that the head has read.
+        now: the driver's clock, int64 epoch milliseconds.
+        margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
+            they were made.
 
     Raises:
         Refused: late rows of this pipeline can't be reopened, or were late for windows of another size.
@@ -132,41 +133,44 @@ def plan_reopen(
     hash_ = None if selection.key is None else hash_of_texts(key, selection.key)
     reopening = Reopening(epoch=epoch.epoch, key=hash_, start=selection.start, end=selection.end)
     late_handle = tables.open(late.NAME)
-    found = read_table(tables.warehouse, late_handle)
-    found = rows.keyed(found.filter(late.is_open(found)))
-    meant = late.is_meant(found, key.names, reopening)
+    late_rows = read_table(tables.warehouse, late_handle)
+    late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
+    meant = late.is_meant(late_rows, key.names, reopening)
     handle = tables.open(results.NAME)
     published = read_table(tables.warehouse, handle, [*key.names, *_OF_PANES], ~pc.field("stale"))
     if hash_ is not None:
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
-    published = _standing(published, key.names, windows)
+    published = _to_retract(published, key.names, windows)
     if windows.assigner.forms_sessions:
-        stretches = _stretches(tables, bound, head, reopening, found, meant, published, margin)
+        stretches = _stretches(tables, bound, head, reopening, late_rows, meant, published, margin)
         wanted = stretches.wanted
-        reopening = reopening.model_copy(update={"also": _beside(key, found, meant, stretches)})
-        meant = late.is_meant(found, key.names, reopening)
+        reopening = reopening.model_copy(update={"also": _beside(key, late_rows, meant, stretches)})
+        meant = late.is_meant(late_rows, key.names, reopening)
         places = islands(key, wanted, spans_of(published, key.names))
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
-        wanted = _windows(windows, bound, reopening, found.filter(meant), rows, published)
-        standing = pa.concat_tables([spans_of(published, key.names), _open(tables, key, head, reopening)])
-        check_shape(bound.pipeline.name, windows, key, wanted, standing)
+        wanted = _windows(windows, bound, reopening, late_rows.filter(meant), rows, published)
+        existing = pa.concat_tables([spans_of(published, key.names), _open(tables, key, head, reopening)])
+        check_shape(bound.pipeline.name, windows, key, wanted, existing)
         inside = _are_in(spans_of(published, key.names), wanted, key.names)
     if reopening.key is not None or reopening.also:
-        _check_told(bound, arrow_schema(late_handle))
+        _check_key_columns(bound, arrow_schema(late_handle))
     ids = published.filter(pa.array(inside))["window_id"].unique()
     touched = read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids))
-    standing = _standing(touched, key.names, windows)
-    return ReopenPlan(epoch, wanted, standing, reopening, _by_shard(epoch, found.filter(meant)), margin)
+    panes = _to_retract(touched, key.names, windows)
+    return ReopenPlan(epoch, wanted, panes, reopening, _by_shard(epoch, late_rows.filter(meant)), margin)
 
 
 def _beside(
-    key: KeySchema, found: pa.Table, meant: pa.ChunkedArray, stretches: Stretches
+    key: KeySchema, late_rows: pa.Table, meant: pa.ChunkedArray, stretches: Stretches
 ) -> tuple[tuple[int, int, int], ...]:
-    """The stretches that hold late rows which are not meant: a session is computed whole, with them."""
-    bounded = found["window_start"].is_valid()
+    """Return key hash, start and end of the stretches with late rows that were not selected.
+
+    These rows are reopened too, because a session is always computed as a whole.
+    """
+    bounded = late_rows["window_start"].is_valid()
     left = pc.and_(pc.invert(meant.filter(bounded)), pa.array(stretches.late))
-    spans = spans_of(found, key.names).filter(left)
+    spans = spans_of(late_rows, key.names).filter(left)
     places = islands(key, stretches.wanted, spans)
     held = np.isin(places.of_span[: len(stretches.wanted)], places.of_span[len(stretches.wanted) :])
     holding = stretches.wanted.filter(pa.array(held))
@@ -174,8 +178,8 @@ def _beside(
     return tuple(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def _check_told(bound: BoundPipeline, schema: pa.Schema) -> None:
-    """Refuse to choose among late rows by a key that their table does not have."""
+def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
+    """Refuse to choose late rows by key if table late does not have the key columns."""
     pipeline = bound.pipeline
     derived = set(pipeline.key) & set(pipeline.columns)
     if derived or (pipeline.key and not key_columns(late.NAME, schema, pipeline.key)):
@@ -186,7 +190,7 @@ def _check_told(bound: BoundPipeline, schema: pa.Schema) -> None:
 
 
 def _by_shard(epoch: EpochPlan, rows: pa.Table) -> tuple[int, ...]:
-    """How many rows belong to each shard."""
+    """Return the number of rows in each shard."""
     groups = key_groups(rows, epoch.bound.key.names, epoch.bound.pipeline.max_parallelism).to_numpy()
     return tuple(int(((groups >= shard.first) & (groups <= shard.last)).sum()) for shard in epoch.shards)
 
@@ -207,7 +211,7 @@ def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Mi
         steps=(CommitStep(clock_of(head), manifest.watermark),),
         partitions=EventTimes.of(bound.pipeline, manifest).partitions,
         watermark_before=MIN_TIMESTAMP,
-        # Those of the head: its files are cut as they are.
+        # The shards are those of the head, because its state files have their key groups.
         shards=tuple(Shard(first=shard.first, last=shard.last) for shard in manifest.shards),
         stale=manifest.stale,
         started_at=now,
@@ -217,7 +221,7 @@ def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Mi
 def _windows(
     windows: Windows, bound: BoundPipeline, reopening: Reopening, meant: pa.Table, rows: ReadRows, published: pa.Table
 ) -> pa.Table:
-    """The windows of late rows, and of sliding ones those that a row missed that others took."""
+    """Return the windows of late rows, and overlapping windows that missed a row which another window accepted."""
     judged_at = pc.fill_null(epoch_millis(meant["watermark"]), MAX_TIMESTAMP)
     times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
     wanted = windows_at(windows, bound.key, meant, times)
@@ -237,22 +241,22 @@ def _windows(
 
 
 def _times_of(windows: Windows, reopening: Reopening) -> Interval:
-    """Where the event times of rows lie that have a window which is to be reopened."""
+    """Return the interval of the event times of rows that may belong to windows to reopen."""
     start = FIRST_TIME if reopening.start is None else max(FIRST_TIME, reopening.start)
-    # A row lies before the end of its windows, and these begin before the end that is meant.
+    # A row's time is before the end of its windows, and these windows start before `reopening.end`.
     end = LAST_TIME if reopening.end is None else reopening.end + getattr(windows.assigner, "size", 0)
     return Interval(start=start, end=min(LAST_TIME, end))
 
 
 def _least_lateness(published: pa.Table) -> Millis:
-    """The least lateness that a published window was given: the code may have allowed less than today."""
+    """Return the least lateness of the published windows. Earlier code may have allowed less lateness than today's."""
     given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
     least = pc.min(given).as_py()
     return MAX_TIMESTAMP if least is None else max(0, least)
 
 
 def overlap(windows: Windows) -> bool:
-    """Whether an element has several windows, of which it may miss some."""
+    """Return True if an element has several windows, so that it may miss some of them."""
     grid = windows.assigner.window_grid
     return grid is not None and grid.slide < grid.size
 
@@ -262,16 +266,16 @@ def _stretches(
     bound: BoundPipeline,
     head: Snapshot,
     reopening: Reopening,
-    found: pa.Table,
+    late_rows: pa.Table,
     meant: pa.ChunkedArray,
     published: pa.Table,
     margin: Millis,
 ) -> Stretches:
     key = bound.key
-    spans, selected = spans_of(found, key.names), meant.filter(found["window_start"].is_valid())
+    spans, selected = spans_of(late_rows, key.names), meant.filter(late_rows["window_start"].is_valid())
     rows = _open_rows(tables, key, head, reopening)
     opened, closed = spans_of(rows, key.names), spans_of(published, key.names)
-    # A pane of a session that grew since belongs to that session: they are one.
+    # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
     closed = closed.filter(pa.array(~_are_in(closed, _emitted(rows, key.names), key.names)))
     bounds = (
         MIN_TIMESTAMP if reopening.start is None else reopening.start,
@@ -281,18 +285,18 @@ def _stretches(
 
 
 def _open_rows(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
-    """The state rows of open windows, of one key where one is asked for."""
+    """Return the state rows of open windows, of one key if the reopening names one."""
     rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
     return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
 
 
 def _open(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
-    """The open windows as spans."""
+    """Return the open windows as spans."""
     return spans_of(_open_rows(tables, key, head, reopening), key.names)
 
 
 def _emitted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """The panes that open sessions put out, as spans."""
+    """Return the panes that open sessions have emitted, as spans."""
     emitted = rows["emitted"].combine_chunks()
     owners = rows.take(pc.list_parent_indices(emitted))
     panes = pc.list_flatten(emitted)
@@ -300,15 +304,15 @@ def _emitted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     return pa.table({**{name: owners[name] for name in key}, **bounds})
 
 
-def _standing(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Table:
-    """What a correction takes back: the newest pane stands for those before it, unless each holds a part."""
+def _to_retract(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Table:
+    """Return the panes that a correction retracts: the newest of each window, or all if each holds a part."""
     if windows.accumulation is Accumulation.DISCARDING:
-        return results.standing(rows, key)
+        return results.unretracted(rows, key)
     return results.latest(rows, key)
 
 
 def _are_in(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which spans are among others."""
+    """Return True for each span that is among others."""
     names = (*key, START, END)
     schema = KeySchema(names, tuple(spans.schema.field(name).type for name in names))
     codes = encode_keys(schema, *(({name: part[name] for name in names}, len(part)) for part in (spans, others))).codes

@@ -1,4 +1,4 @@
-"""An epoch that reopens late rows: plan, correct, commit, publish, as any other; and nothing where nothing differs."""
+"""An epoch that reopens late rows: plan, correct, commit and publish. If nothing differs, there is no epoch."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MARGINS = 8
 
 
 def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
-    """Take late rows into the windows they belong to; the epoch's manifest and how many rows they were.
+    """Add late rows to the windows that they belong to; return the epoch's manifest and the number of late rows.
 
-    There is no epoch, and None, where no late row is meant and every window is as it should be.
+    If no late row is selected and every window has the right result, there is no epoch, and the manifest is None.
 
     Args:
-        driver: holds the lease.
-        selection: which late rows.
+        driver: the driver, which holds the lease.
+        selection: the late rows to reopen.
 
     Raises:
         Refused: the pipeline has no snapshot, or its results depend on the order of arrival.
@@ -73,14 +73,14 @@ def corrected(
     now: Millis,
     tell: Tell = lambda step: None,
 ) -> tuple[ReopenPlan, list[ShardOutcome]]:
-    """Plan to reopen late rows, and compute their windows; what each shard corrects.
+    """Plan to reopen late rows, and compute their windows; return the plan and the outcome of each shard.
 
-    Where the gap of sessions has grown, sessions that were two may be one today. That shows when one reaches beyond
-    what was known to touch it: then those within that reach are computed together.
+    If the gap of sessions has grown, two former sessions may be one today. This shows when a computed session reaches
+    beyond its stretch. Then the margin grows to that reach, and stretches within the margin are computed together.
 
     Raises:
         Refused: late rows of this pipeline can't be reopened.
-        TidegateError: sessions reach further and further, however far those around them are taken in.
+        TidegateError: sessions reach beyond their stretches with every margin that was tried.
     """
     margin: Millis = 0
     for _ in range(_MARGINS):
@@ -99,10 +99,10 @@ def corrected(
 
 
 def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0) -> Manifest:
-    """Commit what was corrected, and with it which late rows are; the manifest.
+    """Commit the corrections and the selection of reopened late rows; return the manifest.
 
     Raises:
-        Refused: another driver committed since the plan was made, or a file is not where it was written.
+        Refused: another driver committed since the plan was made, or a written file is missing.
     """
     epoch = plan.epoch
     head = epoch.head
@@ -142,7 +142,7 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
 
 
 def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
-    """A range of key groups as it stands after the epoch."""
+    """Return a shard with its rows, open windows and next timer after the epoch."""
     if outcome is None or not outcome.changed:
         return before
     counters = {**before.counters, "open_windows": outcome.counters["open_windows"]}
@@ -156,6 +156,6 @@ def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
 
 
 def _counted(shard: Shard, outcome: ShardOutcome | None, late_rows: int) -> Shard:
-    """A range of key groups with what the epoch put out there, and the late rows that it took in."""
+    """Return a shard with the counts of panes that the epoch emitted in it, and of late rows that it added."""
     counted = {} if outcome is None else {name: outcome.counters[name] for name in _COUNTED}
     return shard.model_copy(update={"counters": {**shard.counters, **counted, "reopened": late_rows}})

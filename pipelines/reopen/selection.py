@@ -1,4 +1,4 @@
-"""Which late rows are reopened, and which pipelines can be: those whose windows depend on the set of their elements."""
+"""Selection of the late rows to reopen, and the check that results depend only on the set of a window's elements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Late rows by the window that they would have gone to; by default all of them.
+    """Selection of late rows by their key and by the window that they would have gone to. The default selects all.
 
     Args:
         key: texts of the key columns' values, in order; None for every key.
-        start: windows that begin at or after it, int64 epoch milliseconds.
-        end: and before it.
+        start: smallest start of the windows, int64 epoch milliseconds; None for no limit.
+        end: limit of the window starts, exclusive, int64 epoch milliseconds; None for no limit.
 
     Raises:
         UsageError: the span is empty.
@@ -33,10 +33,10 @@ class Selection:
 
 
 def check_reopenable(pipeline: Pipeline) -> Windows:
-    """The windows of a pipeline whose late rows can be reopened.
+    """Return the windows of a pipeline after a check that its late rows can be reopened.
 
     Raises:
-        Refused: their results depend on the order of arrival, which is gone, or on an assigner of the user's own.
+        Refused: the results depend on the order of arrival, which is lost, or on an assigner of the user's own.
     """
     windows = pipeline.compute
     if isinstance(windows, KeyedProcess | CoProcess):

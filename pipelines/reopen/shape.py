@@ -1,7 +1,7 @@
-"""Windows of another size than today's: published or open from before the assigner changed.
+"""Check for windows of another size than today's, which were published or opened before the assigner changed.
 
-A window that is computed again takes all elements of its span. Where some of them are in a window of other bounds that
-was published, or is still open, they would count twice. Sessions need no such check: all that touch are taken back.
+A window that is computed again takes all elements of its span. If a published or open window with other bounds holds
+some of these elements, they would count twice. Sessions need no check, because all sessions that touch are retracted.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import from_millis, show_millis
 
 
-def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Table, standing: pa.Table) -> None:
-    """Refuse windows that would take elements which others of another shape hold.
+def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Table, existing: pa.Table) -> None:
+    """Refuse to compute windows whose elements windows of another shape hold already.
 
     Args:
-        pipeline: its name.
-        windows: with today's assigner, which assigns by event time alone.
+        pipeline: name of the pipeline.
+        windows: the windows with today's assigner, which assigns by event time alone.
         key: the key columns.
         wanted: windows to compute again, as spans.
-        standing: windows that are published or open, as spans.
+        existing: published and open windows, as spans.
 
     Raises:
-        Refused: such windows overlap; the message says from when on late rows can be reopened.
+        Refused: such windows overlap; the message names the time from which on late rows can be reopened.
     """
-    foreign = standing.filter(pa.array(~_fit(windows, standing)))
+    foreign = existing.filter(pa.array(~_fit(windows, existing)))
     overlapping = foreign.filter(pa.array(_overlap(key, foreign, wanted)))
     if not len(overlapping):
         return
     (first,) = overlapping.sort_by([(START, "ascending")]).slice(0, 1).to_pylist()
-    told = ", ".join(repr(first[name]) for name in key.names)
+    owner = ", ".join(repr(first[name]) for name in key.names) or "all"
     grid = windows.assigner.window_grid
-    # Of overlapping windows a late row names the newest; its others begin up to a size before.
+    # If windows overlap, table late names the newest window of a row; its other windows begin up to a size earlier.
     since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
     moment = from_millis(since).isoformat().removesuffix("+00:00")
     raise Refused(
-        f"late rows of pipeline {pipeline!r} belong to windows of today's size, and the window of {told or 'all'} from "
+        f"late rows of pipeline {pipeline!r} belong to windows of today's size, and the window of {owner} from "
         f"{show_millis(first[START])} to {show_millis(first[END])} is from before compute.assigner changed: its "
         f"elements would count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or "
         "take the change back, or backfill a pipeline of another name"
@@ -50,7 +50,7 @@ def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Tabl
 
 
 def _fit(windows: Windows, spans: pa.Table) -> Bools:
-    """Which spans are windows of today's assigner."""
+    """Return True for each span that is a window of today's assigner."""
     assign = windows.assigner.array_assignment
     assert assign is not None
     starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
@@ -62,9 +62,9 @@ def _fit(windows: Windows, spans: pa.Table) -> Bools:
 
 
 def _overlap(key: KeySchema, spans: pa.Table, others: pa.Table) -> Bools:
-    """Which spans are connected with others of their key by elements that both may hold."""
+    """Return True for each span that may share elements with another span of its key, directly or through others."""
     parts = [
         part.set_column(part.schema.get_field_index(END), END, pc.subtract(part[END], 1)) for part in (spans, others)
     ]
-    found = islands(key, *parts)
-    return np.isin(found.of_span[: len(spans)], found.of_span[len(spans) :])
+    connected = islands(key, *parts)
+    return np.isin(connected.of_span[: len(spans)], connected.of_span[len(spans) :])

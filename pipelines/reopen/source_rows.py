@@ -1,4 +1,4 @@
-"""The rows of the source that a snapshot has read, by Spark: what stretches are computed from."""
+"""Source rows that a snapshot has read. Spark reads them again to compute stretches."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _NUMBER = "__number"
 
 
 class SourceRows:
-    """What a snapshot has read of its source.
+    """Source rows that a snapshot has read.
 
     Args:
-        spark: the session.
-        source: as it is now.
+        spark: the Spark session.
+        source: the source at its newest version.
         head: the snapshot.
-        tables: the pipeline's.
+        tables: the pipeline's tables.
 
     Raises:
-        Refused: the version that was read can't be read any more.
+        Refused: the version that the snapshot has read can't be read any more.
     """
 
     def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
@@ -60,7 +60,7 @@ class SourceRows:
         self._position = source.settled(source.position_of(head.manifest))
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
-        """Rows of table late with the key columns of the pipeline beside what they have."""
+        """Return rows of table late with the key columns of the pipeline added."""
         bound = self._source.bound
         inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
         if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
@@ -77,11 +77,11 @@ class SourceRows:
         return late_rows
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
-        """Windows of rows that came behind the watermark and were taken by others of their windows."""
+        """Return the windows that missed a row because they had passed, while another window accepted the row."""
         return Passed(self._spark, self._source, self._head, self._tables).windows(windows, within)
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
-        """Compute the stretches of a plan again, one task for each shard that has any.
+        """Compute the stretches of a plan again, in one task for each shard with stretches.
 
         Raises:
             TidegateError: a shard did not report.
@@ -97,7 +97,7 @@ class SourceRows:
 
     @cached_property
     def _rows(self) -> DataFrame:
-        """Every usable row that was read; files of a version that was read in part among them."""
+        """Every usable row that was read, also from the version that was read in part."""
         source, position = self._source, self._position
         parts = []
         if position.version >= 0:
@@ -137,14 +137,14 @@ class SourceRows:
         )
 
     def _markers(self, job: ReopenJob) -> DataFrame:
-        """Shards without an event run too: what stands there is to be taken back."""
+        """Return a marker for each shard of the job. Shards without events run too, to retract published panes."""
         rows = [(number, str(number)) for number in job.files]
         return self._spark.createDataFrame(rows, f"{SHARD} int, {MARKER} string")
 
 
 def _shard_of(plan: ReopenPlan, key_group: Column) -> Column:
-    """The shard of a key group: those of the head, however they were cut."""
-    shard = F.lit(0)
-    for number, own in enumerate(plan.epoch.shards):
-        shard = F.when(key_group >= own.first, F.lit(number)).otherwise(shard)
-    return shard.cast("int")
+    """Return the number of a key group's shard. The shards are those of the head, which may differ in size."""
+    number = F.lit(0)
+    for index, shard in enumerate(plan.epoch.shards):
+        number = F.when(key_group >= shard.first, F.lit(index)).otherwise(number)
+    return number.cast("int")

@@ -1,8 +1,8 @@
-"""What has to be computed again: windows of a key, or for sessions the stretches of time in which they are connected.
+"""Spans of time to compute again: windows of a key, or stretches of connected sessions of a key.
 
-Every row that was read lies in a window that was published, in one that is open, or in one that a late
-row would have gone to. Where such windows touch, event order has one session; so these windows alone
-tell which stretches of a key are to be read, and a stretch holds whole sessions.
+Every row that was read lies in a published window, in an open window, or in the window that a late row would have gone
+to. If such windows of sessions touch, event order makes one session of them. So these windows alone determine the
+stretches of a key that have to be read, and a stretch contains whole sessions.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.timestamps import epoch_millis
 
 START, END = "__start", "__end"
-"""Columns of a span of a key beside the key columns: int64 epoch milliseconds, the end not included."""
+"""Columns of a span beside its key columns: int64 epoch milliseconds, the end exclusive."""
 
 
 def spans_of(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """The windows of rows: key columns, start and end. Rows without bounds have none."""
+    """Return the windows of rows as spans: key columns, start and end. Rows without bounds are left out."""
     bounds = {START: epoch_millis(rows["window_start"]), END: epoch_millis(rows["window_end"])}
     return pa.table({**{name: rows[name] for name in key}, **bounds}).filter(bounds[START].is_valid())
 
 
 def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, also: tuple[str, ...] = ()) -> pa.Table:
-    """The windows that rows of given event times belong to, each once, for windows that don't merge.
+    """Return the windows that rows belong to by their event times, each once, for windows that don't merge.
 
     Args:
-        windows: with the assigner.
+        windows: the windows with their assigner.
         key: the key columns.
-        rows: with these columns.
-        times: of the rows, int64 epoch milliseconds.
-        also: further columns to tell windows apart by.
+        rows: rows with the key columns.
+        times: event times of the rows, int64 epoch milliseconds.
+        also: further columns of the rows; windows with different values in them are different.
     """
     assign = windows.assigner.array_assignment
     if assign is None:
@@ -47,20 +47,20 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
     names = [*key.names, *also]
     keys = rows.select(names).take(pa.array(assigned.rows))
     spans = {START: pa.array(assigned.starts, pa.int64()), END: pa.array(assigned.ends, pa.int64())}
-    found = pa.table({**{name: keys[name] for name in names}, **spans})
-    return found.group_by(found.column_names, use_threads=False).aggregate([])
+    repeated = pa.table({**{name: keys[name] for name in names}, **spans})
+    return repeated.group_by(repeated.column_names, use_threads=False).aggregate([])
 
 
 @dataclass(frozen=True)
 class Islands:
-    """Spans that touch, put together by key.
+    """Groups of spans of a key that touch; each island is the union of its spans.
 
     Args:
-        keys: of the spans.
-        codes: the key of each island, as a code.
-        starts: int64 epoch milliseconds.
-        ends: not included.
-        of_span: the island of each span, in the order in which spans were given.
+        keys: keys of the spans.
+        codes: key of each island, as a code.
+        starts: start of each island, int64 epoch milliseconds.
+        ends: end of each island, int64 epoch milliseconds, exclusive.
+        of_span: index of the island of each span, in the order of the given spans.
     """
 
     keys: KeyCodes
@@ -70,14 +70,17 @@ class Islands:
     of_span: Int64s
 
     def table(self, which: Bools | None = None) -> pa.Table:
-        """Some of them (all) as spans."""
+        """Return the islands as spans: all, or those for which `which` is True."""
         chosen = np.arange(len(self.codes)) if which is None else np.flatnonzero(which)
         columns = dict(zip(self.keys.schema.names, self.keys.take(self.codes[chosen]), strict=True))
         return pa.table({**columns, START: pa.array(self.starts[chosen]), END: pa.array(self.ends[chosen])})
 
 
 def islands(key: KeySchema, *parts: pa.Table, margin: int = 0) -> Islands:
-    """Put spans together that touch: `start <= end + margin` of one before, as sessions do where there is none."""
+    """Group spans that touch: a span joins an earlier one of its key if `start <= end + margin`.
+
+    With a margin of 0, this is the rule by which sessions merge.
+    """
     keys = encode_keys(key, *(({name: part[name] for name in key.names}, len(part)) for part in parts))
     codes = np.concatenate(keys.codes)
     starts, ends = (
@@ -85,9 +88,9 @@ def islands(key: KeySchema, *parts: pa.Table, margin: int = 0) -> Islands:
     )
     order = np.lexsort((ends, starts, codes))
     code, start, end = codes[order], starts[order], ends[order]
-    # The running maximum within a key: ranks are small enough to carry the key along.
-    known, rank = np.unique(end, return_inverse=True)
-    reached = known[np.maximum.accumulate(code * len(known) + rank) - code * len(known)] if len(known) else end
+    # This is the running maximum of the ends within each key. Ranks of ends are small enough to combine with the key.
+    ranked, rank = np.unique(end, return_inverse=True)
+    reached = ranked[np.maximum.accumulate(code * len(ranked) + rank) - code * len(ranked)] if len(ranked) else end
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (code[1:] != code[:-1]) | (start[1:] > reached[:-1] + margin)
     first = np.flatnonzero(begins)
@@ -102,8 +105,8 @@ class Stretches:
     """Stretches of keys to compute again.
 
     Args:
-        wanted: as spans.
-        late: which late rows lie in them.
+        wanted: the stretches, as spans.
+        late: for each late row, True if it lies in a stretch.
     """
 
     wanted: pa.Table
@@ -118,24 +121,25 @@ def session_stretches(
     may_begin: tuple[int, int],
     margin: int = 0,
 ) -> Stretches:
-    """The stretches of selected late rows, and those where sessions lie that should be one.
+    """Return the stretches of selected late rows, and the stretches with several sessions that should be one.
 
-    Sessions of a stream may touch without a late row: an element behind the watermark opens one over
-    another that has passed.
+    Sessions of a stream may touch without a late row: an element behind the watermark may open a session beside one
+    that has passed already.
 
     Args:
         key: the key columns.
         late: spans of late rows that were not reopened.
-        selected: which of them are meant.
-        closed: spans of published and of open sessions.
+        selected: for each late row, True if it is selected.
+        closed: spans of published sessions and of open sessions.
         may_begin: smallest and largest start of stretches without a late row.
-        margin: milliseconds by which sessions may be apart and yet be one: those of a shorter gap than today's.
+        margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
+            they were made.
     """
     windows = pa.concat_tables(closed).group_by([*key.names, START, END], use_threads=False).aggregate([])
-    found = islands(key, late, windows.select(late.column_names), margin=margin)
-    count = len(found.codes)
+    connected = islands(key, late, windows.select(late.column_names), margin=margin)
+    count = len(connected.codes)
     asked = np.zeros(count, np.bool_)
-    asked[found.of_span[: len(late)][selected]] = True
-    sessions = np.bincount(found.of_span[len(late) :], minlength=count)
-    asked |= (sessions > 1) & (found.starts >= may_begin[0]) & (found.starts <= may_begin[1])
-    return Stretches(found.table(asked), asked[found.of_span[: len(late)]])
+    asked[connected.of_span[: len(late)][selected]] = True
+    sessions = np.bincount(connected.of_span[len(late) :], minlength=count)
+    asked |= (sessions > 1) & (connected.starts >= may_begin[0]) & (connected.starts <= may_begin[1])
+    return Stretches(connected.table(asked), asked[connected.of_span[: len(late)]])

@@ -1,4 +1,4 @@
-"""A shard with stretches to compute again: in a Spark task, or wherever its events are."""
+"""The job of a shard in an epoch that reopens late rows, run by a Spark task or in the driver's process."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis
 
 BEYOND = "beyond"
-"""How far a session of a shard reaches beyond its stretch, milliseconds: then nothing of the shard is corrected."""
+"""Counter of a shard that corrected nothing: the milliseconds by which a session reaches beyond its stretch."""
 
 
 @dataclass(frozen=True)
 class ReopenJob:
-    """What every task of an epoch that reopens late rows needs to know; it travels to the executors.
+    """The input of every task of an epoch that reopens late rows, except the events; it travels to the executors.
 
     Args:
-        shards: as for any epoch.
-        files: of each shard that has something to do, its state files.
+        shards: the job of any epoch's shards.
+        files: state files of each shard that has stretches.
         wanted: the stretches of all shards.
-        standing: the published panes in them.
-        margin: how far a session may reach beyond its stretch, milliseconds.
+        published: the published panes in the stretches that were not retracted.
+        margin: longest time by which a session may reach beyond its stretch, milliseconds.
     """
 
     shards: ShardJob
     files: dict[int, tuple[str, ...]]
     wanted: pa.Table
-    standing: pa.Table
+    published: pa.Table
     margin: Millis = 0
 
     @classmethod
     def of(cls, plan: ReopenPlan) -> ReopenJob:
-        """The job of a plan."""
+        """Return the job of a plan."""
         epoch, groups = plan.epoch, set(_groups(plan, plan.wanted))
         assert epoch.head is not None
         files = {
@@ -57,14 +57,14 @@ class ReopenJob:
             for number, shard in enumerate(epoch.shards)
             if any(shard.first <= group <= shard.last for group in groups)
         }
-        return cls(job_of(epoch), files, plan.wanted, plan.standing, plan.margin)
+        return cls(job_of(epoch), files, plan.wanted, plan.published, plan.margin)
 
     def run(self, number: int, events: pa.Table) -> ShardOutcome:
-        """Compute the stretches of one shard again, and write what corrects them."""
+        """Compute the stretches of one shard again, and write the files with the corrections."""
         began = perf_counter()
         job, shard = self.shards, self.shards.shards[number]
 
-        def own(rows: pa.Table) -> pa.Table:
+        def of_shard(rows: pa.Table) -> pa.Table:
             groups = key_groups(rows, job.key.names, job.max_parallelism)
             return rows.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
 
@@ -76,27 +76,28 @@ class ReopenJob:
             where=(group >= shard.first) & (group <= shard.last),
         ).drop_columns([state.MANIFEST.name])
         try:
-            made = correct(job, events, rows, own(self.wanted), own(self.standing), self.margin)
+            wanted, published = of_shard(self.wanted), of_shard(self.published)
+            corrections = correct(job, events, rows, wanted, published, self.margin)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
-        outcome = ShardOutcome(number, made.state is not None)
-        for table, out in ((results.NAME, made.results), (state.NAME, made.state)):
+        outcome = ShardOutcome(number, corrections.state is not None)
+        for table, out in ((results.NAME, corrections.results), (state.NAME, corrections.state)):
             if out is not None and (
                 file := write_file(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out)
             ):
                 outcome.files[table] = file
-        outcome.counters = {"fired_late": made.fired, "withdrawn": made.withdrawn}
-        if made.state is not None:
-            standing = made.state
-            is_open = pc.and_(pc.equal(standing["namespace"], WINDOW), standing["in_flight"])
-            outcome.rows = len(standing)
+        outcome.counters = {"fired_late": corrections.fired, "withdrawn": corrections.withdrawn}
+        if corrections.state is not None:
+            state_rows = corrections.state
+            is_open = pc.and_(pc.equal(state_rows["namespace"], WINDOW), state_rows["in_flight"])
+            outcome.rows = len(state_rows)
             outcome.counters["open_windows"] = pc.sum(is_open).as_py() or 0
-            outcome.next_event_time_timer = pc.min(pc.list_flatten(standing["event_time_timers"])).as_py()
+            outcome.next_event_time_timer = pc.min(pc.list_flatten(state_rows["event_time_timers"])).as_py()
         outcome.seconds = {"correct": perf_counter() - began}
         return outcome
 
     def run_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A Spark task: the events of a shard and the marker that names it; nothing where there is no marker."""
+        """Run as a Spark task on the events of a shard and the marker that names it. Without a marker, do nothing."""
         number: int | None = None
         parts: list[pa.RecordBatch] = []
         for batch in batches:

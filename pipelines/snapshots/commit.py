@@ -1,7 +1,7 @@
-"""The commit of a snapshot: the one place where table state changes, and the fence between drivers.
+"""The commit of a snapshot: the one place that changes table state, and the fence between drivers.
 
-It is made on the handle that was planned with and allows no retry, so of two drivers that started from
-one snapshot the second fails here, before anything of it is published.
+The commit uses the handle that the epoch was planned with, and allows no retry. So if two drivers start from one
+snapshot, the second driver fails here, before it publishes anything.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def commit_snapshot(
 
     Args:
         tables: the pipeline's tables.
-        handle: table state as it was planned with.
-        manifest: of the new snapshot; it becomes a row in a file of its own.
-        schema: of the table from now on.
-        added: state files that come, or come back.
-        kept: paths of files that stay; every other one leaves.
+        handle: table state, opened when the epoch was planned.
+        manifest: the manifest of the new snapshot; it becomes a row in a file of its own.
+        schema: columns of the table from now on.
+        added: state files to add. A restore adds files of older versions again.
+        kept: paths of the files that stay; every other file is removed.
 
     Raises:
-        Refused: somebody committed since the handle was opened, a file is not where it was written, or one that
-            publishing has to rewrite can't be read.
+        Refused: somebody committed since the handle was opened, an added file is missing, or a file that publishing
+            has to rewrite can't be read.
     """
     check_removable(tables, manifest)
     path = tables.path(state.NAME)
@@ -71,14 +71,14 @@ def commit_snapshot(
         )
     except CommitFailedError as error:
         raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
-    # Before anything is published: readers must not see what state may forget.
+    # This comes before publishing: readers must not see results of a commit that a power cut can undo.
     tables.warehouse.make_commit_durable(path, handle.version() + 1)
 
 
 def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:
-    """What each published table holds before and after this epoch is published."""
-    told = published_by(handle)
-    before = told.after if told is not None else newest_epochs(tables, PUBLISHED)
+    """Return the newest epoch of each published table, before this epoch is published and after it."""
+    previous = published_by(handle)
+    before = previous.after if previous is not None else newest_epochs(tables, PUBLISHED)
     return {
         "before": before,
         "after": {**before, **{name: manifest.epoch for name in before if manifest.goes_to(name)}},
@@ -88,22 +88,23 @@ def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest
 def remaining(
     tables: PipelineTables, snapshot: Snapshot, prefix: str, replaced: Sequence[Shard] = ()
 ) -> tuple[list[DataFile], list[dict[str, Any]]]:
-    """What stays of a snapshot where the state of some shards is replaced: new files, and files as they are.
+    """Return the state that stays when some shards are replaced: newly written files, and unchanged files.
 
-    New ones are needed where somebody compacted the table: for what lies in a file with the manifest, which would
-    come along, and with rows that are replaced.
+    A file is written anew only if somebody compacted the table, so that rows that stay share a file with the manifest
+    or with rows that are replaced.
 
     Args:
         tables: the pipeline's tables.
-        snapshot: of table state, or a savepoint.
-        prefix: of the new files' names; they are written to table state.
-        replaced: ranges of key groups whose rows go.
+        snapshot: a snapshot of table state, or a savepoint.
+        prefix: start of the names of new files, which are written to table state.
+        replaced: ranges of key groups whose rows are replaced.
     """
-    told = {file["path"] for file in snapshot.manifest_files}
+    with_manifest = {file["path"] for file in snapshot.manifest_files}
     mixed, whole = [], []
     for file in snapshot.files:
         low, high = file["min.key_group"], file["max.key_group"]
-        if file["path"] not in told and not any(low <= shard.last and high >= shard.first for shard in replaced):
+        overlaps = any(low <= shard.last and high >= shard.first for shard in replaced)
+        if file["path"] not in with_manifest and not overlaps:
             whole.append(file)
         elif not any(shard.first <= low and high <= shard.last for shard in replaced):
             mixed.append(file["path"])
@@ -117,13 +118,17 @@ def remaining(
 
 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
-    """Refuse a manifest that lists a file which is not there with its size."""
+    """Refuse a manifest that lists a file which is missing or has another size.
+
+    Raises:
+        FilesMissing: a file is missing or cut short.
+    """
     for table, work in manifest.publish.items():
         check_before_commit(tables, table, work.files, manifest.epoch)
 
 
 def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:
-    """Refuse files that are not there with their size, while nothing of an epoch is committed.
+    """Refuse files that are missing or have another size, before anything of an epoch is committed.
 
     Raises:
         FilesMissing: a file is missing or cut short.
@@ -137,7 +142,7 @@ def check_before_commit(tables: PipelineTables, table: str, files: Sequence[Data
 
 
 def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
-    """What a driver is told whose plan was overtaken."""
+    """Return the error for a driver that another driver overtook between plan and commit."""
     return Refused(
         f"epoch {epoch} of {tables.pipeline}: somebody else committed to table state since it was planned at "
         f"{planned_at}. Nothing of this epoch counts; run it again once the other driver has ended"
@@ -145,7 +150,7 @@ def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
 
 
 def as_data_file(file: dict[str, Any]) -> DataFile:
-    """An active state file, as `active_files` lists it, as one to be added again."""
+    """Convert an active state file, as `active_files` lists it, to a file that can be added to a table."""
     low, high = ({"key_group": file[f"{bound}.key_group"]} for bound in ("min", "max"))
     statistics = {"numRecords": file["num_records"], "minValues": low, "maxValues": high, "nullCount": {"key_group": 0}}
     return DataFile(path=file["path"], size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(statistics))

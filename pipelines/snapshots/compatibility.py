@@ -1,4 +1,4 @@
-"""Whether new code can go on from a snapshot, field by field: as it is, after a migration, or not at all."""
+"""Comparison of a snapshot with new code, field by field: unchanged, to be migrated, or incompatible."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
 from tidegate.windowing.state.rows import FORMAT_VERSION, REST
 
-_ANEW = "Give the pipeline another name and backfill it, or take the change back"
-_OTHERWISE = f"{_ANEW[0].lower()}{_ANEW[1:]}"
+_NEW_NAME = "Give the pipeline another name and backfill it, or take the change back"
+_OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """A field in which a snapshot and the code differ, so that the code can't go on from it.
+    """A field in which a snapshot and the code differ, so that the code can't use the snapshot.
 
     Args:
-        field: in words.
-        then: what the snapshot has; None where it has nothing.
-        now: what the code has.
-        way_out: what can be done.
+        field: name of the field, in words.
+        then: value in the snapshot; None if it has none.
+        now: value in the code; None if it has none.
+        way_out: advice for the user.
     """
 
     field: str
     then: object
     now: object
-    way_out: str = _ANEW
+    way_out: str = _NEW_NAME
 
     def __str__(self) -> str:
         return f"{self.field} is {_shown(self.then)} in the snapshot and {_shown(self.now)} in the code"
@@ -45,12 +45,12 @@ class Incompatibility:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """What lies between a snapshot and the code.
+    """The differences between a snapshot and the code.
 
     Args:
-        migrations: what the next epoch changes in the state, in words; empty where it is taken as it is.
-        incompatibilities: what keeps the code from going on; empty where nothing does.
-        notes: what changes without touching the state, in words.
+        migrations: changes that the next epoch makes to the state, in words; empty if it uses the state as it is.
+        incompatibilities: differences that keep the code from using the snapshot; empty if it can.
+        notes: changes that don't touch the state, in words.
     """
 
     migrations: tuple[str, ...]
@@ -59,7 +59,7 @@ class Compatibility:
 
 
 def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
-    """Every field in which a snapshot and the code differ, and whether it can be taken over."""
+    """Compare each field of a snapshot with the code, and sort the differences by their consequence."""
     now, then = bound.schemas, manifest.schemas
     whole: list[tuple[str, object, object]] = [
         (f"key column {name!r}", then.key.get(name), now.key.get(name)) for name in {**then.key, **now.key}
@@ -71,12 +71,12 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
     if not 1 <= then.version <= FORMAT_VERSION:
         reads = f"1 to {FORMAT_VERSION}"
         refused.append(Incompatibility("version of the state rows", then.version, reads, "Install a newer tidegate"))
-    found, expected = format_of(then, bound), StateFormat.of(bound.state)
+    old_format, new_format = format_of(then, bound), StateFormat.of(bound.state)
     migrations = []
-    for difference in differences(found, expected):
+    for difference in differences(old_format, new_format):
         if difference.field.startswith("key") or difference.field == "namespace":
             continue
-        change = taken_over(difference, found, expected, left_behind(bound.pipeline))
+        change = taken_over(difference, old_format, new_format, left_behind(bound.pipeline))
         if change is None:
             refused.append(Incompatibility(*difference, _way_out(bound, difference)))
         elif change:
@@ -85,17 +85,17 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
 
 
 def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
-    """Every field that keeps the code from going on from a snapshot; none where it can."""
+    """Return every difference that keeps the code from using a snapshot; empty if it can."""
     return list(compare(bound, manifest).incompatibilities)
 
 
 def migration_of(bound: BoundPipeline, manifest: Manifest) -> StateFormat | None:
-    """The format that state rows have to be migrated from; None where they are as the code has them."""
+    """Return the format to migrate state rows from; None if they need no migration."""
     return format_of(manifest.schemas, bound) if compare(bound, manifest).migrations else None
 
 
 def format_of(schemas: Schemas, bound: BoundPipeline) -> StateFormat:
-    """What the state rows of a snapshot are, as windowing compares them."""
+    """Return the format of a snapshot's state rows, in the form that windowing compares."""
     return StateFormat(
         key=dict(schemas.key),
         namespace=bound.state.namespace,
@@ -108,12 +108,12 @@ def format_of(schemas: Schemas, bound: BoundPipeline) -> StateFormat:
 
 
 def left_behind(pipeline: Pipeline) -> frozenset[str]:
-    """The contents and states that a pipeline names as dropped; an aggregate's contents have a prefix."""
+    """Return the names that a pipeline drops from its state. An aggregate's contents column has the prefix `acc_`."""
     return frozenset(pipeline.dropped) | {f"acc_{name}" for name in pipeline.dropped}
 
 
 def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
-    """Refuse a snapshot that this pipeline can't go on from, migrated or not.
+    """Refuse a snapshot that this pipeline can't use, not even after a migration.
 
     Raises:
         Refused: key, contents, trigger state, user state or max_parallelism differ; the message names
@@ -127,18 +127,18 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
 
 
 def check_dropped(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
-    """Refuse a name in `dropped` that the code still computes, or that nothing of the pipeline ever had.
+    """Refuse a name in `dropped` that the code still computes, or that the pipeline never had.
 
-    What was left behind before keeps its column in table results. A state leaves no trace, so where the code has
-    states an unknown name may be one that was left behind.
+    A result that was dropped before keeps its column in table results. A dropped state leaves no trace. So if the code
+    or the snapshot has states, an unknown name may be a state that was dropped before.
 
     Args:
-        tables: the pipeline's.
-        bound: the code.
-        manifest: of the snapshot that it goes on from.
+        tables: the pipeline's tables.
+        bound: the pipeline of the code.
+        manifest: the manifest of the snapshot to start from.
 
     Raises:
-        Refused: naming the field, the name and the way out.
+        Refused: the message names the field, the name and the way out.
     """
     now = _names(format_of(bound.schemas, bound))
     then = _names(format_of(manifest.schemas, bound)) | (
@@ -150,24 +150,26 @@ def check_dropped(tables: PipelineTables, bound: BoundPipeline, manifest: Manife
         if name in now:
             raise Refused(f"{field}, which the code still computes: take it out of dropped=, or out of compute")
         if name not in then and not has_states:
-            known = sorted(_names(format_of(manifest.schemas, bound)) - now)
-            instead = f"the snapshot has {known} that the code has not" if known else "there is nothing left to drop"
+            droppable = sorted(_names(format_of(manifest.schemas, bound)) - now)
+            instead = (
+                f"the snapshot has {droppable} that the code has not" if droppable else "there is nothing left to drop"
+            )
             raise Refused(
                 f"{field}, which no snapshot and no result of it ever had: {instead}. Take it out of dropped="
             )
 
 
 def _names(format_: StateFormat) -> set[str]:
-    """The names of aggregates, states and result columns as a pipeline names them."""
+    """Return the names of aggregates, states and result columns, as `dropped` names them."""
     parts = (format_.contents, format_.trigger_state, format_.user_state, format_.result)
     return {name.removeprefix("acc_") for part in parts for name in part if not name.startswith(REST)}
 
 
 def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -> Snapshot | None:
-    """The head, with the tables given the columns that the code needs; before an epoch is planned.
+    """Add the columns that the code needs to the tables, before an epoch is planned; return the head.
 
     Raises:
-        Refused: the code can't go on from it, `dropped` has a wrong name, or a column has another type.
+        Refused: the code can't use the head, `dropped` has a wrong name, or a column has another type.
     """
     if head is not None:
         check_restorable(bound, head.manifest)
@@ -188,21 +190,21 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
     if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
         casts = ", ".join(f"{name!r}: 'try_cast({quoted(name)} as TYPE)'" for name in columns)
         return f"Where the source's type changed, read it in the TYPE of before: columns={{{casts}}}. Or: {_OTHERWISE}"
-    return _ANEW
+    return _NEW_NAME
 
 
 def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
     sides = ("",) if pipeline.right is None else SIDES
     return tuple(
-        f"watermark_by of {one.source.table} is {one.watermark_by!r} now, so its source partitions start anew at the "
+        f"watermark_by of {part.source.table} is {part.watermark_by!r} now, so its source partitions start anew at the "
         "watermark"
-        for one, side in zip(pipeline.inputs, sides, strict=True)
-        if not manifest.are_partitioned_by(side, one.watermark_by)
+        for part, side in zip(pipeline.inputs, sides, strict=True)
+        if not manifest.are_partitioned_by(side, part.watermark_by)
     )
 
 
 def _columns_of(pipeline: Pipeline, field: str) -> list[str]:
-    """The columns of the source that a contents column is made of, where an aggregate reads them."""
+    """Return the source columns that the aggregate of a contents column reads; empty for other fields."""
     aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
     if not isinstance(aggregates, Mapping):
         return []

@@ -1,4 +1,4 @@
-"""What is inside a snapshot: its windows and timers as rows, and counts for each key group."""
+"""Contents of a snapshot: its windows and timers as rows, and counts and checksums for each key group."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _INTERNAL = {
     "filled",
 }
 
-_OWN = {KEY: {"user_state"}, BUCKET: {"side"}}
-"""What is no detail where it is all that there is: a function's state, and whose element a join keeps."""
+_SHOWN = {KEY: {"user_state"}, BUCKET: {"side"}}
+"""Internal columns that people look at nevertheless, by namespace: a function's state, and the side of an element."""
 
 
 def state_rows(warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None) -> pa.Table:
-    """The state rows of a snapshot or savepoint, without its manifest."""
+    """Return the state rows of a snapshot or savepoint, without its manifest."""
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
     rows = warehouse.read_files(
         snapshot.path,
@@ -44,9 +44,9 @@ def state_rows(warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | 
 
 
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:
-    """The state rows as people look at them: by key group, without columns that hold nothing."""
+    """Return the state rows for people to look at: ordered by key group, without internal and empty columns."""
     rows = state_rows(tables.warehouse, snapshot, None if key_group is None else pc.field("key_group") == key_group)
-    hidden = _INTERNAL - _OWN.get(snapshot.manifest.schemas.namespace, set())
+    hidden = _INTERNAL - _SHOWN.get(snapshot.manifest.schemas.namespace, set())
     rows = rows.drop_columns([name for name in rows.column_names if name in hidden])
     empty = [name for name in rows.column_names if len(rows) and rows[name].null_count == len(rows)]
     order = [("key_group", "ascending"), ("window_start", "ascending")]
@@ -54,7 +54,7 @@ def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | Non
 
 
 def key_group_counts(rows: pa.Table) -> list[dict[str, Any]]:
-    """Windows and timers of each key group that has any."""
+    """Return the number of windows and timers of each key group that has windows."""
     windows: Counter[int] = Counter(rows["key_group"].to_pylist())
     timers: dict[str, Counter[int]] = {name: Counter() for name in ("event_time_timers", "processing_time_timers")}
     for name, counts in timers.items():
@@ -68,7 +68,7 @@ def key_group_counts(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def checksums(rows: pa.Table) -> dict[int, str]:
-    """A checksum of each key group: the same for the same rows, however they are cut into files and shards."""
+    """Return a checksum of each key group. It depends on the rows alone, not on files, shards or order."""
     sums: Counter[int] = Counter()
     names = sorted(rows.column_names)
     for batch in rows.select(names).to_batches(max_chunksize=65_536):

@@ -1,4 +1,4 @@
-"""What changed between two snapshots: windows and timers that came, went or changed."""
+"""Difference between two snapshots: windows and timers that were added, removed or changed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Change:
     """A window that is in both snapshots.
 
     Args:
-        before: its row in the first.
-        after: its row in the second.
-        columns: whose values differ; the bounds among them where a session grew.
+        before: its row in the first snapshot.
+        after: its row in the second snapshot.
+        columns: columns whose values differ. The bounds are among them if a session grew.
     """
 
     before: dict[str, Any]
@@ -41,7 +41,7 @@ class Change:
 
 @dataclass
 class Difference:
-    """From one snapshot to another; rows as `state` has them."""
+    """The difference from one snapshot to another; rows have the columns of table `state`."""
 
     came: list[dict[str, Any]] = field(default_factory=list)
     went: list[dict[str, Any]] = field(default_factory=list)
@@ -50,43 +50,46 @@ class Difference:
     timers_went: list[Timer] = field(default_factory=list)
 
 
-def compare(warehouse: Warehouse, one: Snapshot, other: Snapshot) -> Difference:
-    """What the second snapshot has that the first has not, and the other way round."""
-    key = tuple(other.manifest.schemas.key)
-    before, after = (_by_place(state_rows(warehouse, snapshot), key) for snapshot in (one, other))
-    found = Difference()
+def compare(warehouse: Warehouse, first: Snapshot, second: Snapshot) -> Difference:
+    """Return the difference from the first snapshot to the second."""
+    key = tuple(second.manifest.schemas.key)
+    before, after = (_by_place(state_rows(warehouse, snapshot), key) for snapshot in (first, second))
+    difference = Difference()
     for place in before.keys() & after.keys():
-        _note_change(found, before[place], after[place])
+        _note_change(difference, before[place], after[place])
     went, came = (
         {place: rows[place] for place in rows.keys() - others} for rows, others in ((before, after), (after, before))
     )
-    _match_grown(found, went, came, len(key))
-    found.went, found.came = list(went.values()), list(came.values())
-    for rows, timers in ((went, found.timers_went), (came, found.timers_came)):
+    _match_grown(difference, went, came, len(key))
+    difference.went, difference.came = list(went.values()), list(came.values())
+    for rows, timers in ((went, difference.timers_went), (came, difference.timers_came)):
         for row in rows.values():
             timers += _timers(row)
-    for part in (found.came, found.went):
+    for part in (difference.came, difference.went):
         part.sort(key=lambda row: (row["window_end"] is None, row["window_end"], str([row[name] for name in key])))
-    return found
+    return difference
 
 
 def _by_place(rows: pa.Table, key: tuple[str, ...]) -> dict[tuple[Any, ...], dict[str, Any]]:
     return {tuple(row[name] for name in (*key, *_PLACE)): row for row in rows.to_pylist()}
 
 
-def _note_change(found: Difference, before: dict[str, Any], after: dict[str, Any]) -> None:
+def _note_change(difference: Difference, before: dict[str, Any], after: dict[str, Any]) -> None:
     columns = tuple(name for name in after if name not in _TIMERS and before.get(name) != after[name])
     if columns:
-        found.changed.append(Change(before, after, columns))
+        difference.changed.append(Change(before, after, columns))
     old, new = set(_timers_of(before)), set(_timers_of(after))
-    found.timers_went += [Timer(before, *timer) for timer in sorted(old - new)]
-    found.timers_came += [Timer(after, *timer) for timer in sorted(new - old)]
+    difference.timers_went += [Timer(before, *timer) for timer in sorted(old - new)]
+    difference.timers_came += [Timer(after, *timer) for timer in sorted(new - old)]
 
 
 def _match_grown(
-    found: Difference, went: dict[tuple[Any, ...], Any], came: dict[tuple[Any, ...], Any], key_columns: int
+    difference: Difference, went: dict[tuple[Any, ...], Any], came: dict[tuple[Any, ...], Any], key_columns: int
 ) -> None:
-    """A window that lies within a larger one of its key has grown: windows of a fixed size can't."""
+    """Record a removed window as a change of the added window of its key that contains it: a session that grew.
+
+    Windows of a fixed size never contain each other.
+    """
     by_key: defaultdict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
     for place in came:
         by_key[place[: key_columns + 2]].append(place)
@@ -99,7 +102,7 @@ def _match_grown(
             if candidate[-2] <= start and end <= candidate[-1]
         ]
         if grown:
-            _note_change(found, went.pop(place), came.pop(grown[0]))
+            _note_change(difference, went.pop(place), came.pop(grown[0]))
 
 
 def _timers_of(row: dict[str, Any]) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""How people name a snapshot: the newest, an epoch's, or a savepoint."""
+"""Names of snapshots on the command line: `latest`, an epoch's number, or `savepoint:NAME`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ SAVEPOINT = "savepoint:"
 
 
 def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
-    """The snapshot that people name: `latest`, an epoch's number, or `savepoint:NAME`.
+    """Return the snapshot that a user names: `latest`, an epoch's number, or `savepoint:NAME`.
 
     Raises:
-        UsageError: there is none of that name; the message lists those there are.
-        Refused: the pipeline has no snapshot at all, or the savepoint belongs to another one.
+        UsageError: no snapshot has that name; the message lists the names that exist.
+        Refused: the pipeline has no snapshot at all, or the savepoint belongs to another pipeline.
     """
     if target.startswith(SAVEPOINT):
         return read_savepoint(tables, target.removeprefix(SAVEPOINT))
     versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
     if target != "latest" and target not in versions:
-        known = f"latest, savepoint:NAME, or one of the epochs {', '.join(reversed(versions))}" if versions else ""
+        choices = f"latest, savepoint:NAME, or one of the epochs {', '.join(reversed(versions))}" if versions else ""
         raise UsageError(
             f"{target!r} is no snapshot of {tables.pipeline}: "
-            + (f"give {known}" if known else "there is none before its first epoch, and savepoints are savepoint:NAME")
+            + (
+                f"give {choices}"
+                if choices
+                else "there is none before its first epoch, and savepoints are savepoint:NAME"
+            )
         )
     return require_snapshot(tables, versions.get(target))

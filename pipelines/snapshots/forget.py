@@ -1,9 +1,9 @@
-"""Forgetting a key: its rows leave every table, snapshot and savepoint, and the files they were in are removed.
+"""Erasure of a key: remove its rows from every table, snapshot and savepoint, and delete the files they were in.
 
-It is an epoch of its own: state and manifest in one commit, the other tables when it is published. A source
-partition that is named for the key leaves the manifest, and the checks lose their examples. After that only
-the newest snapshot stays, since every older one may hold the key. An interrupted run is simply repeated. A key that
-nothing ever held changes nothing. The source is its owner's: what is still there comes back with a backfill.
+`forget` is an epoch of its own: one commit changes state and manifest, and publishing changes the other tables. The
+manifest loses source partitions that are named after the key, and the checks lose their examples of it. Then only the
+newest snapshot stays, because every older one may hold the key. Users repeat an interrupted run. If nothing holds the
+key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was erased.
+    """Report of an erasure.
 
     Args:
-        epoch: that did it; None where nothing held the key, and nothing was changed.
-        rows: by table, how many rows the key had; of the savepoints by their names.
+        epoch: number of its epoch; None if nothing held the key, and nothing changed.
+        rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
     """
 
     epoch: int | None
@@ -55,18 +55,18 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
 
     Args:
         tables: the pipeline's tables.
-        pipeline: its value: a key that `columns=` derives can't be told in the source's rows.
+        pipeline: the pipeline's value. Rows of the source don't have key columns that its `columns=` derives.
         key: texts of the key columns' values, in order.
         now: int64 epoch milliseconds.
 
     Raises:
-        UsageError: that is no key of this pipeline.
-        Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
+        UsageError: the texts are no key of this pipeline.
+        Refused: late or rejected rows don't have the key columns, or somebody commits at the same time.
     """
     head = required(tables, trusted_head(tables))
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     hash_ = hash_of_texts(key_, key)
-    _check_told(tables, pipeline, head)
+    _check_key_columns(tables, pipeline, head)
     if broken := broken_savepoints(tables):
         raise Refused(
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
@@ -85,21 +85,22 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     rows[state.NAME] = rest.gone
     for entry in list_savepoints(tables):
         snapshot = read_savepoint(tables, entry.name)
-        gone = _without(tables, snapshot, hash_, "state-forget")
-        _rewrite_savepoint(tables, snapshot, gone, _erased(snapshot.manifest, pipeline, key_, key, gone))
-        rows[f"savepoint {entry.name}"] = gone.gone
+        rest = _without(tables, snapshot, hash_, "state-forget")
+        _rewrite_savepoint(tables, snapshot, rest, _erased(snapshot.manifest, pipeline, key_, key, rest))
+        rows[f"savepoint {entry.name}"] = rest.gone
     quality.forget_examples(tables, key)
     vacuum(tables, Retention(snapshots=1, age=0), now)
     return Forgotten(manifest.epoch, rows)
 
 
-def _check_told(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
-    # Rows of two inputs are kept with their key beside them.
+def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
+    """Refuse if table late or rejects holds rows without the key columns: nobody can tell whose rows these are."""
+    # Late and rejected rows of two inputs have the key columns of the pipeline beside the columns of the source.
     derived = sorted(set(pipeline.key) & set(pipeline.columns)) if pipeline.right is None else []
     for table in (late.NAME, rejects.NAME):
         handle = tables.open(table)
-        known = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
-        if (derived or not known) and len(read_table(tables.warehouse, handle, ["epoch"])):
+        key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
+        if (derived or not key) and len(read_table(tables.warehouse, handle, ["epoch"])):
             raise Refused(
                 f"table {tables.path(table)} holds rows of the source, in which the derived key column(s) "
                 f"{', '.join(derived) or 'of this pipeline'} can't be told: nothing was erased. Forget them in the "
@@ -119,9 +120,10 @@ def _published_rows(tables: PipelineTables, head: Snapshot, hash_: int) -> dict[
 
 
 class _Rest(NamedTuple):
-    """A snapshot without a key: rows and open windows that are gone, files that come, paths that stay.
+    """The state files of a snapshot without a key.
 
-    `group` is the key's group. A file with the manifest never stays: that is written anew.
+    `group` is the key's group, `gone` and `windows` are the numbers of removed rows and open windows, `added` are new
+    files, and `kept` the paths of unchanged files. A file with the manifest never stays, because the manifest changes.
     """
 
     group: int
@@ -134,28 +136,28 @@ class _Rest(NamedTuple):
 def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str) -> _Rest:
     names = tuple(snapshot.manifest.schemas.key)
     schema = arrow_schema(snapshot.handle)
-    told = {file["path"] for file in snapshot.manifest_files}
+    with_manifest = {file["path"] for file in snapshot.manifest_files}
     gone, windows, added, kept = 0, 0, [], set()
     for file in snapshot.files:
         rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
         rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
         holds = pc.equal(key_hashes(rows, names), hash_)
-        own = rows.filter(holds)
-        if not len(own) and file["path"] not in told:
+        of_key = rows.filter(holds)
+        if not len(of_key) and file["path"] not in with_manifest:
             kept.add(file["path"])
             continue
-        gone += len(own)
-        windows += pc.sum(pc.and_(pc.equal(own["namespace"], WINDOW), own["in_flight"])).as_py() or 0
+        gone += len(of_key)
+        windows += pc.sum(pc.and_(pc.equal(of_key["namespace"], WINDOW), of_key["in_flight"])).as_py() or 0
         rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
         added += [] if rest is None else [rest]
     return _Rest(hash_ % snapshot.manifest.max_parallelism, gone, windows, added, kept)
 
 
 def _erased(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
-    """A manifest that counts without the key, and in which no source partition is named for it."""
+    """Return the manifest of a snapshot with the counts and source partitions of the key removed."""
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in snapshot.shards]
     named = partitions_of(snapshot, pipeline, schema, key)
-    partitions = {name: known for name, known in snapshot.partitions.items() if name not in named}
+    partitions = {name: partition for name, partition in snapshot.partitions.items() if name not in named}
     return snapshot.model_copy(update={"shards": tuple(shards), "partitions": partitions})
 
 
@@ -179,11 +181,11 @@ def _smaller(shard: Shard, rest: _Rest) -> Shard:
 
 
 def _rewrite_savepoint(tables: PipelineTables, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
-    """Put what is left into a savepoint, and remove every file that is not of it, also of a run that died."""
+    """Commit the remaining state to a savepoint, and delete all its other files, also those of an interrupted run."""
     listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
     needed = set(listed)
     if rest.gone or erased != snapshot.manifest:
-        told = next(commit["tidegate"] for commit in snapshot.handle.history() if "tidegate" in commit)
+        record = next(commit["tidegate"] for commit in snapshot.handle.history() if "tidegate" in commit)
         row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
         written = write_file(tables.warehouse, snapshot.path, "manifest-forget", row)
         added = [*rest.added, *([written] if written else [])]
@@ -193,7 +195,7 @@ def _rewrite_savepoint(tables: PipelineTables, snapshot: Snapshot, rest: _Rest, 
             [*(add_action(file) for file in added), *removes],
             "append",
             snapshot.handle.schema(),
-            commit_properties=CommitProperties(custom_metadata={"tidegate": told}, max_commit_retries=0),
+            commit_properties=CommitProperties(custom_metadata={"tidegate": record}, max_commit_retries=0),
         )
         needed = rest.kept | {file.path for file in added}
     for stray in tables.warehouse.names(snapshot.path).keys() - needed:

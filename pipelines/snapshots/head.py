@@ -1,4 +1,4 @@
-"""Snapshots in table `state`: the newest one, an older one, and the line they form."""
+"""Snapshots in table `state`: read the newest or an older one, list them all, and follow their line back."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
 
 PUBLISHED_BY = "tidegate_published"
-"""Metadata of a state commit: what `PublishedBy` says."""
+"""Name of the field of a state commit's metadata that holds `PublishedBy`."""
 
 _COMMITS_OF_OTHERS = 5
-"""Commits to table state after its newest snapshot that are looked past: the fence of a vacuum, mostly."""
+"""Newest commits to table state among which its newest snapshot is looked for. The others are fences of a vacuum."""
 
 _CHANGED = "Only tidegate may change it: restore the table from before that change"
 
 
 class OtherPipeline(Refused):
-    """A table of state rows that a pipeline of another name made."""
+    """Error for a table of state rows that a pipeline of another name made."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One version of table `state` and the manifest in it.
+    """One version of table `state`, and the manifest in it.
 
     Args:
-        manifest: what the epoch recorded.
-        version: of the table.
+        manifest: the record of the epoch.
+        version: version of the table.
         handle: the table at that version.
-        files: the state files, without that of the manifest, as deltalake lists them.
-        manifest_files: the file (or, after a compaction by somebody else, files) with the manifest row.
+        files: the state files, as deltalake lists them, without the file of the manifest.
+        manifest_files: the file with the manifest row. It is one file unless somebody else compacted the table.
     """
 
     manifest: Manifest
@@ -50,15 +50,15 @@ class Snapshot:
 
     @property
     def path(self) -> str:
-        """Where the table is: table `state`, or a savepoint."""
+        """Path of the table: table `state`, or a savepoint."""
         return path_of(self.handle)
 
 
 def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot | None:
-    """The snapshot at the head of table `state`, or at a version; None if there is none yet.
+    """Return the snapshot at the head of table `state`, or at a version; None if there is none yet.
 
     Raises:
-        Refused: the table holds no readable manifest although it holds state, or is of another pipeline.
+        Refused: the table holds state without a readable manifest, or belongs to another pipeline.
     """
     if not tables.exist:
         return None
@@ -74,14 +74,17 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
 
 @dataclass(frozen=True, slots=True)
 class PublishedBy:
-    """The newest epoch that each published table holds, 0 for none: before an epoch is published, and after it."""
+    """The newest epoch of each published table (0 for none), before an epoch is published and after it."""
 
     before: dict[str, int]
     after: dict[str, int]
 
 
 def published_by(handle: DeltaTable) -> PublishedBy | None:
-    """What the published tables hold by the newest snapshot in a handle; None where an older tidegate committed it."""
+    """Return the newest epochs of the published tables, as the newest snapshot in a handle records them.
+
+    The result is None if an older tidegate committed that snapshot: it did not record them.
+    """
     for commit in handle.history(_COMMITS_OF_OTHERS):
         if isinstance(commit.get("tidegate"), dict):
             return _published_by(commit)
@@ -89,17 +92,17 @@ def published_by(handle: DeltaTable) -> PublishedBy | None:
 
 
 def _published_by(commit: dict[str, Any]) -> PublishedBy | None:
-    told = commit.get(PUBLISHED_BY)
-    return PublishedBy(told["before"], told["after"]) if isinstance(told, dict) else None
+    record = commit.get(PUBLISHED_BY)
+    return PublishedBy(record["before"], record["after"]) if isinstance(record, dict) else None
 
 
 def is_newest(snapshot: Snapshot, tables: PipelineTables) -> bool:
-    """Whether nobody has committed to table `state` since a snapshot was read from it."""
+    """Return True if nobody has committed to table `state` since this snapshot was read from it."""
     return tables.warehouse.log(tables.path(state.NAME)).info(snapshot.version + 1) is None
 
 
 def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot:
-    """The snapshot at the head of table `state`, or at a version, for what can do nothing without one.
+    """Return the snapshot at the head of table `state`, or at a version, for callers that need one.
 
     Raises:
         Refused: there is none yet.
@@ -108,7 +111,7 @@ def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snap
 
 
 def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
-    """A snapshot, for what can do nothing without one.
+    """Return a snapshot that must not be None.
 
     Raises:
         Refused: there is none yet.
@@ -119,7 +122,7 @@ def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
 
 
 def newest_epochs(tables: PipelineTables, names: Sequence[str] = ALL) -> dict[str, int]:
-    """The newest epoch that was committed to each table, 0 before the first; tables that are gone are left out."""
+    """Return the newest epoch committed to each table, 0 before the first. Missing tables are left out."""
     return {
         name: tables.open(name).transaction_version(tables.application) or 0
         for name in names
@@ -128,7 +131,7 @@ def newest_epochs(tables: PipelineTables, names: Sequence[str] = ALL) -> dict[st
 
 
 def no_snapshot_yet(tables: PipelineTables) -> Refused:
-    """The error for what can do nothing without a snapshot."""
+    """Return the error for a caller that needs a snapshot of a pipeline without one."""
     name = tables.pipeline
     return Refused(
         f"pipeline {name!r} has no snapshot yet: first run `tidegate backfill {name}` with --start and --end, or "
@@ -137,39 +140,47 @@ def no_snapshot_yet(tables: PipelineTables) -> Refused:
 
 
 def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:
-    """The snapshot that a table of state rows holds at the version it was opened at; None if it is empty.
+    """Return the snapshot in a table of state rows, at the version of the handle; None if the table is empty.
 
     Raises:
-        Refused: it holds state rows and no manifest, or several.
+        Refused: the table holds state rows and no manifest, or several manifests.
     """
     files = active_files(handle)
-    own = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
-    if not own:
+    manifest_files = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
+    if not manifest_files:
         if files:
             raise Refused(f"table {path} at version {handle.version()} has state but no manifest. {_CHANGED}")
         return None
     rows = warehouse.read_files(
         path,
-        [file["path"] for file in own],
+        [file["path"] for file in manifest_files],
         arrow_schema(handle),
         ["manifest"],
         pc.field("key_group") == state.MANIFEST_KEY_GROUP,
     )
     if len(rows) != 1:
         raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {_CHANGED}")
-    shared = [file for file in own if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
+    # After a compaction by somebody else, a file may hold the manifest and state rows.
+    shared = [file for file in manifest_files if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
     return Snapshot(
         Manifest.parse(rows["manifest"][0].as_py()),
         handle.version(),
         handle,
-        tuple(file for file in files if file not in own or file in shared),
-        tuple(own),
+        tuple(file for file in files if file not in manifest_files or file in shared),
+        tuple(manifest_files),
     )
 
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """What the log tells of a snapshot without opening it; `published_by` as the function of that name gives it."""
+    """A snapshot as the log lists it, without opening the table.
+
+    Args:
+        version: version of table `state`.
+        committed_at: int64 epoch milliseconds.
+        manifest: the short form of the manifest that the commit records.
+        published_by: the result of the function of that name.
+    """
 
     version: int
     committed_at: int
@@ -178,16 +189,16 @@ class SnapshotEntry:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that made it."""
+        """Number of the epoch that made the snapshot."""
         return int(self.manifest["epoch"])
 
 
 def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[SnapshotEntry]:
-    """The snapshots in the log, the newest first. Reads only the log, and starts no JVM.
+    """Return the snapshots in the log, the newest first. This reads only the log, and starts no JVM.
 
     Args:
         tables: the pipeline's tables.
-        newest: how many of the newest are wanted; None lists all. The rest of the log is not read.
+        newest: number of snapshots to return; None returns all. The rest of the log is not read.
 
     Raises:
         Refused: an entry of the log is damaged.
@@ -196,9 +207,9 @@ def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[Sn
 
 
 def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
-    """The snapshots in a log of table `state`, the newest first.
+    """Yield the snapshots in a log of table `state`, the newest first.
 
-    Delta's own history would count versions down without a gap, and a log has gaps where snapshots were thinned out.
+    Delta's own history expects versions without a gap. This log has gaps between snapshots that retention removed.
     """
     for version in reversed(log.versions):
         entry = log.entry(version)
@@ -207,7 +218,7 @@ def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:
-    """The snapshots that an epoch came from, its own first, back over restores."""
+    """Yield the snapshot of an epoch, then those of its ancestors, the newest first. Restores are followed too."""
     entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
     while epoch is not None and epoch in entries:
         yield entries[epoch]

@@ -1,6 +1,6 @@
 """Traces of a key: files and manifests that hold it, also those that no snapshot refers to any more.
 
-A key without a trace needs no forgetting. A file that can't be read may hold any key.
+If a key has no trace, there is nothing to forget. A file that can't be read may hold any key.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tidegate.windowing.operators.two_inputs import SIDES
 
 @dataclass(frozen=True, slots=True)
 class KeyTraces:
-    """The places where a pipeline may hold a key.
+    """Search for a key in the files and manifests of a pipeline.
 
     Args:
         tables: the pipeline's tables.
-        pipeline: its value.
-        schema: names and types of its key columns.
-        key: texts of their values, in order.
-        hash: Spark's hash of them, int64.
+        pipeline: the pipeline's value.
+        schema: names and types of the key columns.
+        key: texts of the key columns' values, in order.
+        hash: Spark's hash of the key, int64.
     """
 
     tables: PipelineTables
@@ -45,10 +45,10 @@ class KeyTraces:
 
     @property
     def are_left(self) -> bool:
-        """Whether a file or a manifest may hold the key, or an epoch that forgets it is still there.
+        """True if a file or a manifest may hold the key, or if the snapshot of an epoch that forgot it is retained.
 
-        Every file in the folders counts: older snapshots refer to others than the newest, and an interrupted
-        forgetting leaves files that nothing refers to.
+        Every file in the folders counts: older snapshots refer to other files than the newest one, and an interrupted
+        `forget` leaves files that nothing refers to.
         """
         try:
             return (
@@ -63,8 +63,8 @@ class KeyTraces:
             return True
 
     def _are_in_snapshot(self, version: int, kind: str) -> bool:
-        """Whether the manifest of a snapshot tells of the key; it is read only if it can."""
-        by_key = any(one.watermark_by in (one.key or self.pipeline.key) for one in self.pipeline.inputs)
+        """Return True if the manifest of a snapshot names the key. It is read only if it can name a key."""
+        by_key = any(part.watermark_by in (part.key or self.pipeline.key) for part in self.pipeline.inputs)
         if not by_key and kind != "forget":
             return False
         snapshot = read_snapshot(self.tables, version)
@@ -104,35 +104,35 @@ class KeyTraces:
 
 
 def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str]) -> set[str]:
-    """The source partitions that are named for a part of a key; what comes of one later is a new one.
+    """Return the source partitions that are named after a part of a key. Later rows of one start a new partition.
 
     Args:
-        manifest: of a snapshot.
-        pipeline: the value.
+        manifest: manifest of a snapshot.
+        pipeline: the pipeline's value.
         schema: names and types of the key columns.
-        key: texts of their values, in order.
+        key: texts of the key columns' values, in order.
     """
     named = set()
-    for one, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
-        columns = one.key or pipeline.key
-        by = manifest.watermark_by.get(side, one.watermark_by)
+    for part, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
+        columns = part.key or pipeline.key
+        by = manifest.watermark_by.get(side, part.watermark_by)
         if by not in columns:
             continue
-        part = columns.index(by)
-        column = KeySchema((schema.names[part],), (schema.types[part],))
+        index = columns.index(by)
+        column = KeySchema((schema.names[index],), (schema.types[index],))
         prefix = f"{side}:" if side else ""
         named |= {
             name
             for name in manifest.partitions
-            if name.startswith(prefix) and _is_same(column, name.removeprefix(prefix), key[part])
+            if name.startswith(prefix) and _is_same(column, name.removeprefix(prefix), key[index])
         }
     return named
 
 
 def _is_same(column: KeySchema, text: str, other: str) -> bool:
-    """Whether two texts are of one value."""
+    """Return True if two texts stand for one value of a key column."""
     try:
         return text == other or hash_of_texts(column, (text,)) == hash_of_texts(column, (other,))
     except UsageError:
-        # Such as the partition of nulls, whose name is no number.
+        # A partition's name need not be a value of the column: that of the partition of nulls is no number.
         return False

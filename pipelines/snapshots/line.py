@@ -1,8 +1,8 @@
-"""Lines: which epochs a snapshot and the published tables have in common, and where they parted.
+"""Lines of epochs: the epochs that a snapshot and the published tables share, and the fork after which they differ.
 
-A manifest names the epochs that it came from. Where the newest manifest can't be read, or its commit is lost, the log
-and table `epochs` tell the parent of each. Epochs are the same if their run is: a copy of a warehouse goes on with the
-same numbers and the same table ids.
+A manifest names its ancestors. If the newest manifest can't be read, or its commit is lost, the logs and table `epochs`
+name the parent of each epoch. Two epochs are the same if their run ids are equal. Numbers and table ids don't suffice,
+because a copy of a warehouse continues with the same ones.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest epoch that any table of a pipeline knows, which is what readers see.
+    """The newest epoch that any table of a pipeline has. Readers see the tables at this epoch.
 
     Args:
-        snapshot: of that epoch; None where it can't be read or is lost.
+        snapshot: the snapshot of that epoch; None if it can't be read or is lost.
         epoch: its number.
-        timeline: the newest one.
-        line: the epochs that it came from, as far as anything tells.
-        run_ids: the run of each epoch that is known here.
-        is_trusted: whether table state stands at it.
+        timeline: the newest timeline.
+        line: its ancestors, as far as the logs and table epochs name them.
+        run_ids: by epoch, the run id that the logs and table epochs name.
+        is_trusted: True if the head of table state is this epoch.
     """
 
     snapshot: Snapshot | None
@@ -54,7 +54,7 @@ class Head:
 
     @classmethod
     def of(cls, tables: PipelineTables) -> Head | None:
-        """The head of a pipeline; None where it has not published anything yet.
+        """Return the head of a pipeline, or None if the pipeline has not published anything yet.
 
         Raises:
             Refused: a table can't be opened, or is another pipeline's.
@@ -62,19 +62,20 @@ class Head:
         entries = {entry.manifest["epoch"]: entry for entry in reversed(list_snapshots(tables))}
         at_head = _readable(tables, None)
         at_head_epoch = 0 if at_head is None else at_head.manifest.epoch
-        known = max([*newest_epochs(tables).values(), *entries, at_head_epoch], default=0)
-        if not known:
+        newest = max([*newest_epochs(tables).values(), *entries, at_head_epoch], default=0)
+        if not newest:
             return None
-        told = _Told.of(tables, entries)
-        found = at_head if at_head_epoch == known else None
-        if found is None and known in entries:
-            found = _readable(tables, entries[known].version)
-        line = told.line(known) if found is None else found.manifest.line
-        return cls(found, known, told.timeline, line, told.run_ids, found is not None and found is at_head)
+        ancestry = _Ancestry.of(tables, entries)
+        snapshot = at_head if at_head_epoch == newest else None
+        if snapshot is None and newest in entries:
+            snapshot = _readable(tables, entries[newest].version)
+        line = ancestry.line(newest) if snapshot is None else snapshot.manifest.line
+        is_trusted = snapshot is not None and snapshot is at_head
+        return cls(snapshot, newest, ancestry.timeline, line, ancestry.run_ids, is_trusted)
 
 
 def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
-    """Whether a snapshot was made by this pipeline in this warehouse, or in one of which this is a copy."""
+    """Return True if this pipeline made the snapshot in this warehouse, or in the warehouse that this one copies."""
     then = target.manifest
     if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
         return True
@@ -82,7 +83,7 @@ def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
 
 
 def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -> int:
-    """The newest epoch that a snapshot and the published tables share; 0 where they share none."""
+    """Return the newest epoch that a snapshot and the published tables share; 0 if they share none."""
     then = target.manifest
     if not is_made_here(tables, head, target):
         return 0
@@ -101,7 +102,7 @@ def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -
 
 
 def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int, losses: Losses) -> list[Manifest]:
-    """The epochs between the fork and a snapshot: their line was left, and what they published with it."""
+    """Return the manifests of the epochs after the fork up to a snapshot, whose published rows come back with it."""
     then = target.manifest
     if not is_made_here(tables, head, target):
         return []
@@ -113,8 +114,9 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
         if theirs.get(entry.manifest["epoch"], entry.manifest["run_id"]) == entry.manifest["run_id"]
     }
     read = {epoch: _readable(tables, entries[epoch].version) for epoch in wanted if epoch in entries}
-    found = {**{epoch: one.manifest for epoch, one in read.items() if one is not None}, then.epoch: then}
-    if gone := [epoch for epoch in wanted if epoch not in found]:
+    manifests = {epoch: snapshot.manifest for epoch, snapshot in read.items() if snapshot is not None}
+    manifests[then.epoch] = then
+    if gone := [epoch for epoch in wanted if epoch not in manifests]:
         named = f"epoch {gone[0]}" if len(gone) == 1 else f"epochs {gone[0]} to {gone[-1]}"
         back = _newest_on_line(entries, head.line, parted)
         instead = "" if back is None else f" (epoch {back} can be restored without a loss)"
@@ -122,49 +124,50 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
             f"epoch {then.epoch} of {tables.pipeline} is on a line that was left at epoch {parted}, and what {named} "
             f"of it published is no longer retained{instead}"
         )
-    return [found[epoch] for epoch in wanted if epoch in found]
+    return [manifests[epoch] for epoch in wanted if epoch in manifests]
 
 
 def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile]:
-    """The files that epochs of a line published to a table after the fork, each once.
+    """Return the files that the epochs of a line published to a table after the fork, each once.
 
-    Restores among them list what other epochs of the line published: that counts only where those are not retained.
+    A restore also lists files of other epochs of the line. Such a file is taken from the restore only if the manifest
+    of its own epoch is not retained.
     """
-    found = {
+    by_path = {
         file.path: file for manifest in left if manifest.kind != "restore" for file in manifest.publish[table].files
     }
-    known = {manifest.epoch for manifest in left}
+    retained = {manifest.epoch for manifest in left}
     for manifest in left:
         for file in manifest.publish[table].files if manifest.kind == "restore" else ():
             epoch = epoch_of(file.path)
-            if epoch is not None and epoch > parted and epoch not in known:
-                found.setdefault(file.path, file)
-    return list(found.values())
+            if epoch is not None and epoch > parted and epoch not in retained:
+                by_path.setdefault(file.path, file)
+    return list(by_path.values())
 
 
 def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
-    """The prunes of a pipeline on any line: their epochs, and of which epochs each table lost its rows.
+    """Return the prunes of a pipeline on any line: by epoch of the prune, the epochs whose rows each table lost.
 
-    Of one whose snapshot is no longer retained nothing tells which rows went; only that it was.
+    A prune whose snapshot is no longer retained has an empty value: nothing records the rows that it removed.
     """
-    found: dict[int, dict[str, tuple[int, ...]]] = {
+    prunes: dict[int, dict[str, tuple[int, ...]]] = {
         row["epoch"]: {} for row in _epoch_rows(tables) if row["kind"] == "prune"
     }
     for entry in list_snapshots(tables):
         if entry.manifest["kind"] == "prune" and (snapshot := _readable(tables, entry.version)) is not None:
             work = {table: publish.remove_epochs for table, publish in snapshot.manifest.publish.items()}
-            found[snapshot.manifest.epoch] = {table: gone for table, gone in work.items() if gone}
-    return found
+            prunes[snapshot.manifest.epoch] = {table: gone for table, gone in work.items() if gone}
+    return prunes
 
 
 def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> bool:
-    """Whether the rows of a file that comes back are newer than those that were pruned, or were spared by the prune."""
+    """Return True if a file that comes back is newer than the newest pruned epoch, or if a prune spares its rows."""
     epoch = epoch_of(file.path)
     return epoch is None or epoch > pruned or (table == rejects.NAME and _lies_ahead(tables, file))
 
 
 def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
-    """Whether a file has a row that was rejected for lying ahead; one that can't be read goes with what was pruned."""
+    """Return True if a file has a row that was rejected because its time was ahead; False for an unreadable file."""
     path, schema = tables.path(rejects.NAME), arrow_schema(tables.open(rejects.NAME))
     try:
         rows = tables.warehouse.read_files(path, [file.path], schema, ["reason"])
@@ -174,7 +177,7 @@ def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
 
 
 def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
-    """The epochs whose rows a line removed from a table: those it replaced, and those of its own that it pruned."""
+    """Return the epochs whose rows a line removed from a table: the replaced epochs, and its own pruned epochs."""
     return {
         epoch
         for manifest in left
@@ -184,14 +187,14 @@ def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
 
 
 def erasing_epochs(tables: PipelineTables) -> set[int]:
-    """The epochs in which somebody took rows away on purpose, as far as table epochs tells."""
+    """Return the epochs that removed rows on a user's request, as far as table epochs names them."""
     return {row["epoch"] for row in _epoch_rows(tables) if row["kind"] in epochs.ERASING}
 
 
 def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> tuple[DataFile, ...]:
-    """Rows of table epochs for a line that comes back, in a file that a restore publishes."""
-    kept = erasing_epochs(tables)
-    left = [manifest for manifest in left if manifest.epoch not in kept]
+    """Write the rows of table epochs for a line that comes back; return the file that the restore publishes."""
+    erasures = erasing_epochs(tables)
+    left = [manifest for manifest in left if manifest.epoch not in erasures]
     if not left:
         return ()
     schema = arrow_schema(tables.open(epochs.NAME))
@@ -201,7 +204,10 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
 
 
 def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
-    """By epoch of each listed snapshot, whether all that was published up to it is there, or is retained with it."""
+    """Return for each listed epoch whether a restore to it brings back all that was published up to it.
+
+    It does if every epoch from it back to the line of the head is retained.
+    """
     head = _readable(tables, None) if entries else None
     line = () if head is None else head.manifest.line
     parents = {entry.manifest["epoch"]: entry.manifest["parent"] for entry in entries}
@@ -223,13 +229,13 @@ def _newest_on_line(entries: Collection[int], line: Line, parted: int) -> int | 
 
 
 def _run_ids(tables: PipelineTables, target: Snapshot) -> dict[int, str]:
-    """The run of each epoch that a savepoint came from, as far as it tells; of a snapshot, its own."""
-    known = {} if target.path == tables.path(state.NAME) else origin_of(target).run_ids
-    return {**known, target.manifest.epoch: target.manifest.run_id}
+    """Return the run id of a snapshot by its epoch; for a savepoint, also those of the ancestors that it records."""
+    ancestors = {} if target.path == tables.path(state.NAME) else origin_of(target).run_ids
+    return {**ancestors, target.manifest.epoch: target.manifest.run_id}
 
 
 def _readable(tables: PipelineTables, version: int | None) -> Snapshot | None:
-    """The snapshot at a version of table state, None: at its head; None where it can't be read."""
+    """Return the snapshot at a version of table state (None: at its head), or None if it can't be read."""
     try:
         return read_snapshot(tables, version)
     except OtherPipeline:
@@ -239,35 +245,36 @@ def _readable(tables: PipelineTables, version: int | None) -> Snapshot | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What the logs and table epochs tell of each epoch."""
+class _Ancestry:
+    """Parent, run id and timeline of epochs, as the logs and table epochs record them."""
 
     parents: dict[int, int | None]
     run_ids: dict[int, str]
     timeline: int
 
     @classmethod
-    def of(cls, tables: PipelineTables, entries: dict[int, SnapshotEntry]) -> _Told:
-        told = [entry.manifest for entry in entries.values()]
+    def of(cls, tables: PipelineTables, entries: dict[int, SnapshotEntry]) -> _Ancestry:
+        records = [entry.manifest for entry in entries.values()]
         for table in PUBLISHED:
             if tables.warehouse.exists(tables.path(table)):
                 commits = (commit.get("tidegate") for commit in tables.open(table).history(1))
-                told += [one for one in commits if isinstance(one, dict) and "parent" in one]
-        told = [*_epoch_rows(tables), *told]
+                records += [commit for commit in commits if isinstance(commit, dict) and "parent" in commit]
+        # The later record of an epoch wins, so the logs count more than table epochs.
+        records = [*_epoch_rows(tables), *records]
         return cls(
-            {one["epoch"]: one["parent"] for one in told},
-            {one["epoch"]: one["run_id"] for one in told if "run_id" in one},
-            max((one["timeline"] for one in told), default=0),
+            {record["epoch"]: record["parent"] for record in records},
+            {record["epoch"]: record["run_id"] for record in records if "run_id" in record},
+            max((record["timeline"] for record in records), default=0),
         )
 
     def line(self, epoch: int) -> Line:
-        """The epochs that one came from, back to where nothing is told."""
-        found: list[int] = []
+        """Return an epoch and its ancestors, back to the first one without a record."""
+        ancestors: list[int] = []
         following: int | None = epoch
         while following is not None and following in self.parents:
-            found.append(following)
+            ancestors.append(following)
             following = self.parents[following]
-        return tuple((one, one) for one in reversed(found))
+        return tuple((number, number) for number in reversed(ancestors))
 
 
 def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
@@ -276,7 +283,7 @@ def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
     try:
         rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "parent", "timeline", "run_id", "kind"])
     except Refused:
-        # A file of it is damaged: then the logs have to do.
+        # A file of the table is damaged: the logs alone have to suffice.
         return []
-    found: list[dict[str, Any]] = rows.to_pylist()
-    return found
+    records: list[dict[str, Any]] = rows.to_pylist()
+    return records

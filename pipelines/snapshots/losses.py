@@ -1,4 +1,4 @@
-"""Losses: published rows that a restore can't have any more. They are named, and given up on request."""
+"""Losses: published rows that a restore can't bring back. The error names them; users can give them up."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 
 class Losses:
-    """What a restore can't have, found bit by bit and told at once.
+    """Collector of the losses of a restore, so that one error names all of them.
 
     Args:
         tables: the pipeline's tables.
-        target: what is restored.
-        give_up: hears of each loss; None refuses to lose anything.
+        target: the snapshot to restore.
+        give_up: called with the text of each loss; None refuses to lose anything.
     """
 
     def __init__(self, tables: PipelineTables, target: Snapshot, give_up: Callable[[str], None] | None) -> None:
         self._tables = tables
         self._target = target
         self._give_up = give_up
-        self.found: list[str] = []
+        self.texts: list[str] = []
 
     @property
     def accepted(self) -> bool:
-        """Whether losses are given up."""
+        """True if the user gives losses up."""
         return self._give_up is not None
 
     def add(self, text: str) -> None:
-        """Note a loss, in words."""
-        self.found.append(text)
+        """Record a loss, in words."""
+        self.texts.append(text)
 
     def settle(self) -> None:
-        """Tell what is lost, before anything of it is given up.
+        """Report all losses to `give_up`, or refuse them, before the restore commits.
 
         Raises:
-            Refused: losses were not to be given up.
+            Refused: there are losses, and the user does not give them up.
         """
-        if self._give_up is None and self.found:
-            named = self._target.manifest.epoch
-            target = named if self._target.path == self._tables.path(state.NAME) else self._savepoint
+        if self._give_up is None and self.texts:
+            epoch = self._target.manifest.epoch
+            target = epoch if self._target.path == self._tables.path(state.NAME) else self._savepoint
             raise Refused(
-                f"{'; '.join(self.found)}. Put back what is missing, or go on without it: `tidegate restore "
+                f"{'; '.join(self.texts)}. Put back what is missing, or go on without it: `tidegate restore "
                 f"{self._tables.pipeline} {target} {GIVE_UP}`"
             )
         if self._give_up is not None:
-            for text in self.found:
+            for text in self.texts:
                 self._give_up(text)
 
     @property
@@ -60,7 +60,7 @@ class Losses:
         return f"savepoint:{self._target.path.rpartition('/')[2]}"
 
     def readable(self, table: str, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """The files of a line that comes back which are there; the rows of others are lost."""
+        """Return the readable files of a line that comes back. Record the rows of the other files as lost."""
         path = self._tables.path(table)
         sizes = self._tables.warehouse.sizes(path, [file.path for file in files])
         kept = []
@@ -72,7 +72,7 @@ class Losses:
         return tuple(kept)
 
     def rows_of(self, table: str, files: Sequence[dict[str, Any]], removed: Collection[int]) -> tuple[str, ...]:
-        """Give up active files that can't be read; those of whose epochs nothing stays are no loss."""
+        """Return the paths of damaged files to give up. Record their rows as lost unless their epochs are removed."""
         for file in files:
             first, last = file.get("min.epoch"), file.get("max.epoch")
             if first is None or last is None or not {*range(first, last + 1)} <= {*removed}:
@@ -85,7 +85,7 @@ class Losses:
 
 
 def damaged_files(tables: PipelineTables) -> dict[str, list[dict[str, Any]]]:
-    """By published table, the active files that can't be read. It reads all of them."""
+    """Return the active files that can't be read, by published table. This reads every active file."""
     return {
         table: [file for file in active_files(tables.open(table)) if _fault(tables, table, file["path"])]
         for table in PUBLISHED
@@ -93,7 +93,7 @@ def damaged_files(tables: PipelineTables) -> dict[str, list[dict[str, Any]]]:
 
 
 def _fault(tables: PipelineTables, table: str, file: str) -> str | None:
-    """Why a file can't be read; None where it can."""
+    """Return the reason why a file can't be read; None if it can."""
     try:
         tables.warehouse.read_files(tables.path(table), [file], arrow_schema(tables.open(table)))
     except Refused as error:

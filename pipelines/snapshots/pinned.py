@@ -1,4 +1,4 @@
-"""A pipeline's tables as of one epoch, whatever was published since: what checks and reports look at."""
+"""A pipeline's tables as of one epoch, without what was published since. Checks and reports read these."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 @dataclass(frozen=True)
 class PinnedTables:
-    """The rows of an epoch and of those before it that still count.
+    """The rows that an epoch and the epochs before it published and that are not stale.
 
     Args:
-        snapshot: of the epoch.
-        versions: of each table, that it was read at.
+        snapshot: snapshot of the epoch.
+        versions: by table, the version that was read.
         results: every pane.
         late: rows that came too late.
-        rejects: rows that can't be used.
-        epochs: one row an epoch of the snapshot's line, by number.
-        state: rows of the snapshot.
+        rejects: rejected rows.
+        epochs: one row for each epoch of the snapshot's line, ordered by number.
+        state: state rows of the snapshot.
     """
 
     snapshot: Snapshot
@@ -42,33 +42,33 @@ class PinnedTables:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the epoch's snapshot."""
+        """Manifest of the epoch."""
         return self.snapshot.manifest
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key columns."""
+        """Names of the key columns."""
         return tuple(self.manifest.schemas.key)
 
     def latest_windows(self) -> pa.Table:
-        """The newest pane of each window that is not withdrawn."""
+        """Return the newest pane of each window, without retracted windows."""
         return results.latest(self.results, self.key)
 
     def final_windows(self) -> pa.Table:
-        """Of these, the ones that nothing can change any more."""
+        """Return the newest panes of windows that no later event can change."""
         return results.final(self.latest_windows(), self.manifest.watermark)
 
 
 @dataclass(frozen=True)
 class PinnedEpoch:
-    """An epoch and the tables that hold its rows, opened at one version each and not read yet.
+    """An epoch and the tables that hold its rows, each opened at one version and not read yet.
 
     Args:
-        snapshot: of the epoch.
+        snapshot: snapshot of the epoch.
         handles: the published tables.
-        epochs: one row an epoch of the snapshot's line, by number.
-        erasing: rows of table epochs in which rows were taken away on purpose: before the epoch, after it or off its
-            line, for what was taken away of an epoch that counts is gone.
+        epochs: one row for each epoch of the snapshot's line, ordered by number.
+        erasing: rows of table epochs for the epochs that removed rows on a user's request. They may be older or newer
+            than this epoch, or off its line, because each of them may have removed rows of this line.
     """
 
     snapshot: Snapshot
@@ -78,18 +78,21 @@ class PinnedEpoch:
 
     @property
     def versions(self) -> dict[str, int]:
-        """The version of each table."""
+        """Version of each table."""
         opened = {name: handle.version() for name, handle in self.handles.items()}
         return {state.NAME: self.snapshot.version, **opened}
 
     @property
     def current(self) -> pc.Expression:
-        """The rows that count as of the epoch."""
+        """Filter for the rows that belong to the epoch or to an earlier one and are not stale."""
         return (pc.field("epoch") <= self.snapshot.manifest.epoch) & ~pc.field("stale")
 
 
 def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
-    """The tables of a pipeline as of an epoch, for who reads them in parts. Arguments and errors as `pin_tables`."""
+    """Open the tables of a pipeline as of an epoch, for callers that read them in parts.
+
+    Arguments and errors are those of `pin_tables`.
+    """
     head, published = require_snapshot(tables), published_epoch(tables)
     _check_settled(head.manifest, published)
     snapshot = newest_published(tables, head) or head if epoch is None else _of_epoch(tables, epoch)
@@ -113,16 +116,16 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
 
 
 def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables:
-    """The tables of a pipeline as of an epoch.
+    """Read the tables of a pipeline as of an epoch.
 
     Args:
-        tables: of the pipeline.
-        epoch: None takes the newest that is published: a driver may be about to publish another.
+        tables: the pipeline's tables.
+        epoch: number of the epoch. None takes the newest published one: a driver may be about to publish another.
 
     Raises:
-        UsageError: there is no snapshot of that epoch.
-        Refused: it is not published yet, or was replaced by a later restore or re-run.
-        TidegateError: the newest is being published, and takes rows away: some tables have them still.
+        UsageError: the epoch has no snapshot.
+        Refused: the epoch is not published yet, or a later restore or re-run replaced it.
+        TidegateError: an epoch that removes rows is being published, so some tables still have these rows.
     """
     pinned = pin_epoch(tables, epoch)
     read = {
@@ -150,7 +153,7 @@ def _check_settled(manifest: Manifest, published: int) -> None:
 
 
 def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot:
-    known = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
-    if epoch not in known:
-        raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(known)}")
-    return require_snapshot(tables, known[epoch])
+    versions = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
+    if epoch not in versions:
+        raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(versions)}")
+    return require_snapshot(tables, versions[epoch])

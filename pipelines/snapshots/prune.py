@@ -1,4 +1,4 @@
-"""Retention of late and rejected rows: those of old epochs go. A quiet epoch that lists them, as a restore does."""
+"""Removal of late and rejected rows of old epochs. It is a quiet epoch that lists the old epochs, like a restore."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PRUNED = (late.NAME, rejects.NAME)
 
 
 def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
-    """Remove the late and rejected rows of epochs that began before a moment; how many each table had.
+    """Remove the late and rejected rows of epochs that began before a moment; return their number by table.
 
-    The caller holds the lease. Counters of the epochs stay, so what is gone is still counted. Rejected rows of an
-    epoch that rejected any for lying ahead stay: without them such a row would be taken once OPTIMIZE has written its
-    file anew.
+    The caller holds the lease. The counters of these epochs stay and still count the removed rows. If an epoch rejected
+    a row because its time was ahead, its rejected rows stay: without them, the row would be accepted once OPTIMIZE has
+    rewritten its file.
 
     Args:
         tables: the pipeline's tables.
-        before: int64 epoch milliseconds.
-        now: int64 epoch milliseconds.
+        before: the moment, int64 epoch milliseconds.
+        now: the driver's clock, int64 epoch milliseconds.
 
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
@@ -43,11 +43,11 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         spared = _ahead_epochs(tables) if table == rejects.NAME else frozenset[int]()
         is_spared = pc.is_in(held, value_set=pa.array(sorted(spared), pa.int64()))
         is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
-        found = held.filter(pc.and_not(is_old, is_spared))
-        counts[table] = len(found)
-        # The newest that is old is named even where it has no rows here: lines that were left may have some.
+        expired = held.filter(pc.and_not(is_old, is_spared))
+        counts[table] = len(expired)
+        # The newest old epoch is listed even without rows here: files of a line that was left may hold older rows.
         newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
-        gone[table] = Publish(remove_epochs=tuple(sorted({*found.to_pylist(), *((newest,) if newest else ())})))
+        gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())})))
     if any(counts.values()):
         manifest = _manifest(head.manifest, gone, now)
         added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
@@ -58,16 +58,17 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
 
 
 def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
-    """The epochs that rejected a row for lying ahead, on any line."""
+    """Return the epochs on any line that rejected a row because its time was ahead."""
     handle = tables.open(rejects.NAME)
     rows = read_table(tables.warehouse, handle, ["epoch"], where=pc.field("reason") == rejects.AHEAD)
     return frozenset(rows["epoch"].to_pylist())
 
 
 def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:
-    """The epochs that began before a moment, a number below which all did, and the newest number on any line that did.
+    """Return three things about the epochs that began before a moment.
 
-    Rows of very old epochs leave table epochs: they began before the oldest that is there.
+    They are the numbers of these epochs; a number such that all epochs below it are old too, even if table epochs no
+    longer has their rows (0 for none); and the newest old number on any line (0 for none).
     """
     rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "started_at"])
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))

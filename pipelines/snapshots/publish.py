@@ -1,8 +1,8 @@
-"""Step 4 of an epoch: results, late, rejects and epochs get what the manifest lists, one commit each.
+"""Step 4 of an epoch: add the rows that the manifest lists to results, late, rejects and epochs, one commit each.
 
-Check and commit share one handle. On a harmless conflict (somebody altered the table) it is opened
-anew, the transaction looked at again, and the commit tried again: the next epoch never starts
-unpublished. Recovery is the same code: publish what the newest manifest lists and a table lacks.
+The check for an earlier commit and the commit itself share one handle. After a harmless conflict (somebody altered the
+table) this code opens the table again, checks again and commits again, so the next epoch never starts before the
+previous one is published. Recovery runs the same code: it publishes what the newest manifest lists and a table lacks.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from tidegate.windowing.timestamps import timestamps_of
 _ATTEMPTS = 10
 
 GIVE_UP = "--give-up-results"
-"""The option of `tidegate restore` with which published rows that can't be had are given up."""
+"""Option of `tidegate restore` that gives up published rows which can't be read or restored."""
 
 
 def publish(tables: PipelineTables, manifest: Manifest) -> None:
-    """Publish an epoch to every table; what is published already is left as it is.
+    """Publish an epoch to every table. A table that has the epoch already stays as it is.
 
     Raises:
-        FilesMissing: a file that the manifest lists is gone. Refused: the table's commits keep failing.
+        FilesMissing: a file that the manifest lists is missing. Refused: the table's commits keep failing.
     """
     for table in PUBLISHED:
         publish_table(tables, manifest, table)
 
 
 def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> bool:
-    """Publish an epoch to one table; whether there was anything to do."""
+    """Publish an epoch to one table; return False if the table has it already or gets nothing."""
     work = manifest.publish[table]
     if not manifest.goes_to(table):
         return False
@@ -53,7 +53,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
         handle = tables.open(table)
         if is_published(handle, tables.application, manifest.epoch):
             return False
-        # On top of it nobody would see a RESTORE any more.
+        # After another commit, nobody would notice the RESTORE any more.
         check_not_set_back(tables, table, handle.version())
         try:
             _commit(tables, manifest, table, handle, work)
@@ -67,7 +67,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
 
 
 def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
-    """Whether a table holds an epoch, or one after it: then there is nothing left to do for anybody."""
+    """Return True if a table holds this epoch or a later one, so that nothing is left to publish."""
     published = handle.transaction_version(application)
     return published is not None and published >= epoch
 
@@ -97,12 +97,12 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         ),
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
     )
-    # A commit that tries again opens the table again: this one came right after the version of its handle.
+    # Each attempt opens the table again and allows no retry, so the new version follows the handle's version.
     tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
 
 
 def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
-    """The command after which the source rows of an epoch that can't be published are read again."""
+    """Return the command after which a run reads the source rows of an epoch that can't be published again."""
     if manifest.parent is None:
         return f"remove the folder {tables.warehouse.path(tables.pipeline)}"
     if manifest.parent in {entry.manifest["epoch"] for entry in list_snapshots(tables)}:
@@ -111,10 +111,10 @@ def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
 
 
 def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
-    """Read every file that publishing an epoch rewrites, while nothing of the epoch is committed.
+    """Read every file that publishing an epoch rewrites, before anything of the epoch is committed.
 
     Raises:
-        Refused: one of them can't be read: the epoch could never be published.
+        Refused: a file can't be read, so the epoch could never be published.
     """
     for table in PUBLISHED:
         work = manifest.publish[table]
@@ -138,14 +138,14 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
 def _rewritten(
     tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish
 ) -> tuple[list[Any], list[DataFile]]:
-    """Files with rows that go away, become stale or are reopened, and what comes in their place."""
+    """Return the removals of files with rows that go away, become stale or are reopened, and the files instead."""
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
     listed = set() if work.reopened else {file.path for file in work.files}
     for file in _touched(handle, work):
         if file["path"] in listed:
-            # A part of the epoch was published before, and stays.
+            # This file of the epoch was published before, and stays.
             continue
         if _goes_whole(file, work):
             removes.append(remove_action(file))
@@ -171,7 +171,7 @@ def _rewritten(
 def _returning(
     tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish
 ) -> list[DataFile]:
-    """The files that a manifest lists; late rows that a line had reopened come back as such."""
+    """Return the files that a manifest lists. Late rows that an epoch of the line reopened come back as reopened."""
     if not work.reopened:
         return list(work.files)
     schema, path = arrow_schema(handle), tables.path(table)
@@ -181,7 +181,7 @@ def _returning(
 
 
 def _touched(handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
-    """Files that may hold rows of these epochs, by their statistics; all where keys are to be forgotten."""
+    """Yield the files whose statistics allow rows that change; every file if keys are to be forgotten."""
     wanted = {*work.remove_epochs, *work.stale_epochs}
     for file in active_files(handle) if wanted or work.forget_keys or work.reopened or work.given_up else ():
         is_open = work.reopened and file.get("null_count.reopened") != 0
@@ -191,7 +191,7 @@ def _touched(handle: DeltaTable, work: Publish) -> Iterator[dict[str, Any]]:
 
 
 def _goes_whole(file: dict[str, Any], work: Publish) -> bool:
-    """Whether every row of a file goes away, by its statistics: then it need not be read, nor be readable."""
+    """Return True if the statistics show that every row of a file goes away. Such a file is not read."""
     if file["path"] in work.given_up:
         return True
     first, last = file.get("min.epoch"), file.get("max.epoch")
@@ -206,13 +206,13 @@ def _may_hold(file: dict[str, Any], column: str, wanted: Collection[int]) -> boo
     if not wanted:
         return False
     if first is None or last is None:
-        # Where late rows are marked, the file is described.
+        # Tidegate writes statistics of `reopened` for each file with marked rows, so a file without has no marks.
         return column == "epoch"
     return bool(first <= max(wanted) and last >= min(wanted))
 
 
 def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[str, ...]:
-    """What a published table calls the key columns; nothing where it has no keys."""
+    """Return the names of the key columns in a published table; empty if the table has no keys."""
     if table == epochs.NAME:
         return ()
     if table == results.NAME:
@@ -230,7 +230,7 @@ def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Da
 
 
 def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
-    """The row of table epochs that an epoch leaves."""
+    """Return the row that an epoch adds to table epochs."""
     position = next(iter(manifest.positions.values()))
     values: dict[str, Any] = {
         **manifest.counters,

@@ -1,8 +1,8 @@
-"""The newest snapshot whose epoch every table has: what results, sensors, checks and reports go by.
+"""The newest snapshot whose epoch every table has. Results, sensors, checks and reports use this one.
 
-An epoch is committed to table `state` before its results are published, by some milliseconds, or after a crash by as
-long as nobody runs the pipeline. Until then its watermark says nothing about the results that are there. Table `epochs`
-is published last, so an epoch that it has is in every table.
+A driver commits an epoch to table `state` before it publishes the results: some milliseconds before, or after a crash
+until the next run of the pipeline. In between, the watermark of the epoch says nothing about the published results.
+Table `epochs` is published last, so an epoch in it is in every table.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from tidegate.windowing.time import Millis
 
 
 def published_epoch(tables: PipelineTables) -> int:
-    """The newest epoch that every table has; 0 before the first."""
+    """Return the newest epoch that every table has; 0 before the first."""
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return 0
     return tables.open(epochs.NAME).transaction_version(tables.application) or 0
 
 
 def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Snapshot | None:
-    """The snapshot of the newest epoch that every table has; None before the first.
+    """Return the snapshot of the newest epoch that every table has; None before the first.
 
     Args:
-        tables: of the pipeline.
-        head: the newest snapshot, where it was read already.
+        tables: the pipeline's tables.
+        head: the newest snapshot, if the caller has read it already.
 
     Raises:
         Refused: a table can't be read.
@@ -38,21 +38,26 @@ def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Sn
     while snapshot is not None and snapshot.manifest.epoch > published:
         if published == 0 or snapshot.version == 0:
             return None
-        # A version may be one that only gave the table a column: then its snapshot is that of the one before.
+        # A version that only added a column to the table holds the same snapshot as the version before it.
         snapshot = read_snapshot(tables, snapshot.version - 1)
     return snapshot
 
 
 def settled_watermark(snapshot: Snapshot, head: Snapshot) -> Millis:
-    """The watermark up to which the results of the newest published snapshot are there, int64 epoch milliseconds.
+    """Return the watermark up to which the published results are complete, int64 epoch milliseconds.
 
-    A restore, or an interval that is run again, takes away what lies beyond its own watermark while it is published.
+    While a restore or a repeated interval is published, it removes results beyond its own watermark. So the lower
+    watermark counts.
+
+    Args:
+        snapshot: the newest published snapshot.
+        head: the newest snapshot, which may not be published yet.
     """
     return min(snapshot.manifest.watermark, head.manifest.watermark)
 
 
 def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
-    """As `newest_published`, for what can do nothing without one.
+    """Return the same as `newest_published`, for callers that need a snapshot.
 
     Raises:
         Refused: there is none yet.

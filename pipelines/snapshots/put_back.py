@@ -1,4 +1,4 @@
-"""Published tables that somebody set back with Delta's own RESTORE get the files again that they had before."""
+"""Repair of published tables that somebody set back with Delta's own RESTORE: give them their earlier files again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tidegate.pipelines.tables.set_back import PUT_BACK, SetBack, find_set_back
 
 
 def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
-    """Put published tables back that somebody set back; a sentence for each. The caller holds the lease.
+    """Repair published tables that somebody set back; return a sentence for each. The caller holds the lease.
 
     Args:
-        tables: of the pipeline.
-        give_up: whether files that are gone may be lost; the restore that follows tells them, and takes them out.
+        tables: the pipeline's tables.
+        give_up: True accepts that files are missing. The restore that follows names them and removes them.
 
     Raises:
-        Refused: files of the version to go back to are gone; nothing was changed then.
+        Refused: files of the version to go back to are missing. Then nothing was changed.
     """
     faults = [
         fault
@@ -51,7 +51,7 @@ def _put_back(tables: PipelineTables, fault: SetBack, give_up: bool) -> str:
 
 
 def _losses(tables: PipelineTables, fault: SetBack) -> list[str]:
-    """What is lost with files of the version to go back to that are gone."""
+    """Return a sentence for each missing file of the version to go back to."""
     path = tables.path(fault.table)
     files = active_files(tables.open(fault.table, fault.good))
     sizes = tables.warehouse.sizes(path, [file["path"] for file in files])

@@ -1,4 +1,4 @@
-"""Quiet epochs: those that read nothing and fire nothing, such as a restore. What their manifests have in common."""
+"""Manifests of quiet epochs (restore, reopen, forget, prune), which keep the position and watermark of a snapshot."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def quiet_manifest(
     now: Millis,
     shards: tuple[Shard, ...] | None = None,
 ) -> Manifest:
-    """The manifest of an epoch that takes over the state, the position and the watermark of a snapshot.
+    """Return the manifest of an epoch that takes the state, position and watermark of a snapshot.
 
     Args:
-        state_of: the snapshot; it becomes the parent.
-        kind: of the epoch.
+        state_of: manifest of the snapshot, which becomes the parent.
+        kind: kind of the epoch.
         epoch: its number.
-        timeline: it is on.
-        line: the epochs it came from, itself included.
-        publish: what each table gets.
-        now: int64 epoch milliseconds.
+        timeline: its timeline.
+        line: its ancestors and itself.
+        publish: by table, the changes to publish.
+        now: the driver's clock, int64 epoch milliseconds.
         shards: ranges of key groups with their open windows; None takes those of the snapshot.
     """
     ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
@@ -55,6 +55,6 @@ def quiet_manifest(
 
 
 def _uncounted(shard: Shard) -> Shard:
-    """A range of key groups in which nothing happened; its windows are still open."""
+    """Return a shard with all counters at 0 except its open windows, because a quiet epoch changes nothing else."""
     counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
     return shard.model_copy(update={"counters": counters})

@@ -1,8 +1,8 @@
-"""Recovery: the newest snapshot, once it agrees with what the tables hold and all of it is published.
+"""Recovery: check that the newest snapshot agrees with the tables, and publish what they lack.
 
-Every commit to one of the five tables names its epoch, in the log. So a table that somebody set back, that lost
-the end of its log, or whose folder is gone, is seen before anything goes on from it: state that is behind what is
-published is refused, and so is a published table that was set back; one that lost the end of its log gets what the
+The log entry of every commit to the five tables names its epoch. So recovery notices a table that somebody set back,
+whose log lost its end, or whose folder is gone, before a new epoch starts from it. It refuses state that is behind a
+published table, and a published table that was set back. It publishes to a table whose log lost its end what the
 retained manifests list.
 """
 
@@ -29,16 +29,16 @@ from tidegate.pipelines.tables.table_log import TableLog
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
-    """Publish what the newest snapshots list and the tables lack; the newest one, None if there is none yet.
+    """Publish what the newest snapshots list and the tables lack; return the newest snapshot, None if there is none.
 
-    Recovery only rolls forward, so it can be done again at any time. The caller holds the lease.
+    Recovery only rolls forward, so it can be repeated at any time. The caller holds the lease.
 
     Args:
         tables: the pipeline's tables.
-        publish_epoch: publishes an epoch; None does it without a word.
+        publish_epoch: called to publish an epoch; None publishes without a log line.
 
     Raises:
-        Refused: state is behind what is published, a table is gone, or what a table lacks is no longer retained.
+        Refused: state is behind a published table, a table is gone, or a snapshot that a table lacks is not retained.
     """
     head, newest = _trusted(tables)
     if head is not None:
@@ -51,17 +51,17 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
 
 
 def trusted_head(tables: PipelineTables) -> Snapshot | None:
-    """The newest snapshot, which no table is ahead of; None if there is none yet. Changes nothing.
+    """Return the newest snapshot, after a check that no table is ahead of it; None if there is none. Changes nothing.
 
     Raises:
-        Refused: table state is behind what is published, or gone; or a published table is gone.
+        Refused: table state is gone or behind a published table, or a published table is gone.
     """
     return _trusted(tables)[0]
 
 
 def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
     check_logs(tables)
-    # The tables before the head: a driver that is at work meanwhile moves the head first.
+    # Read the tables before the head: a driver that works meanwhile moves the head first, never a table ahead of it.
     newest = newest_epochs(tables)
     head = read_snapshot(tables)
     check_agreement(tables, head, newest)
@@ -69,10 +69,10 @@ def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
 
 
 def check_logs(tables: PipelineTables) -> None:
-    """Refuse a log whose newest entry lost its end at the end of a line, so that it opens and holds a part of a commit.
+    """Refuse a log whose newest entry ends early at the end of a line: Delta opens it, with a part of the commit.
 
     Raises:
-        Refused: with the way on.
+        Refused: an entry is cut; the message tells how to continue.
     """
     for table in ALL:
         if tables.warehouse.exists(tables.path(table)) and (name := cut_entry(tables, table)) is not None:
@@ -86,14 +86,14 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
     """Refuse a head that is behind a table, a pipeline that has lost a table, and a published table that was set back.
 
     Raises:
-        Refused: with the way on.
+        Refused: the message tells how to continue.
     """
     epoch = 0 if head is None else head.manifest.epoch
-    name, known = tables.pipeline, max(newest.values(), default=0)
+    name, committed = tables.pipeline, max(newest.values(), default=0)
     gone = [table for table in ALL if table not in newest]
-    if state.NAME in gone and known:
+    if state.NAME in gone and committed:
         raise Refused(
-            f"table {tables.path(state.NAME)} is gone, and what it published up to epoch {known} is there. Put its "
+            f"table {tables.path(state.NAME)} is gone, and what it published up to epoch {committed} is there. Put its "
             f"folder back, or restore a savepoint (`tidegate savepoint list {name}`), or begin anew: remove the folder "
             f"{tables.warehouse.path(name)}"
         )
@@ -107,7 +107,7 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
         back = _newest_readable(tables)
         way = "" if back is None else f"go on from the newest snapshot there is, `tidegate restore {name} {back}`, "
         raise Refused(
-            f"table {tables.path(state.NAME)} stands at epoch {epoch}, and epoch {known} was committed to "
+            f"table {tables.path(state.NAME)} stands at epoch {epoch}, and epoch {committed} was committed to "
             f"{', '.join(ahead)}: somebody restored an older version of it, or its log lost its end. Nothing goes on "
             f"from there, since new epochs would be taken for published ones: {way}or restore a savepoint (`tidegate "
             f"savepoint list {name}`), then run again"
@@ -118,7 +118,9 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
 
 
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:
-    """What some table lacks, the oldest first: the newest epoch mostly, or more where a log lost its end.
+    """Return the manifests that may have to be published, the oldest first.
+
+    This is the newest one alone, unless the log of a table lost its end.
 
     Args:
         tables: the pipeline's tables.
@@ -128,35 +130,35 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     Raises:
         Refused: a table lacks an epoch whose snapshot is no longer retained.
     """
-    told = published_by(head.handle)
-    if told is None or _holds(at, told):
-        # An older tidegate did not tell; that the newest epoch is published is looked at in any case.
+    record = published_by(head.handle)
+    if record is None or _holds(at, record):
+        # An older tidegate left no record. `publish` itself checks whether a table has the newest epoch.
         return [head.manifest]
-    found: list[Manifest] = []
-    # Between older snapshots some were thinned out, and what those published can't be told.
+    manifests: list[Manifest] = []
+    # Retention removed snapshots between the older ones, and nothing records what those published.
     recent = TableLog(tables, state.NAME).recent[0]
     for entry in list_snapshots(tables):
         if entry.version < recent:
             break
         snapshot = read_snapshot(tables, entry.version)
         if snapshot is not None:
-            found.append(snapshot.manifest)
-        told = entry.published_by or told
-        if _holds(at, told):
-            return found[::-1]
-    raise Refused(lost_words(tables, at, {table: epoch for table, epoch in told.before.items() if at[table] < epoch}))
+            manifests.append(snapshot.manifest)
+        record = entry.published_by or record
+        if _holds(at, record):
+            return manifests[::-1]
+    raise Refused(lost_words(tables, at, {table: epoch for table, epoch in record.before.items() if at[table] < epoch}))
 
 
-def _holds(at: dict[str, int], told: PublishedBy) -> bool:
-    """Whether the tables hold what they held before an epoch was published."""
-    return all(at[table] >= epoch for table, epoch in told.before.items())
+def _holds(at: dict[str, int], record: PublishedBy) -> bool:
+    """Return True if each table has at least the epoch that it had before an epoch was published."""
+    return all(at[table] >= epoch for table, epoch in record.before.items())
 
 
 def lost_words(tables: PipelineTables, at: dict[str, int], lacking: dict[str, int]) -> str:
-    """An error for tables that lack epochs of which no snapshot is retained."""
-    told = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
+    """Return the error message for tables that lack epochs whose snapshots are not retained."""
+    ends = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
     return (
-        f"{told}, and epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
+        f"{ends}, and epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
         f"publish it again are no longer retained. Put the table back from a copy, or go on without what it lost: "
         f"`tidegate restore {tables.pipeline} latest {GIVE_UP}`"
     )

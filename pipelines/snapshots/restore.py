@@ -1,8 +1,8 @@
-"""Restore: an older snapshot becomes the head, as an epoch of its own that begins a new timeline.
+"""Restore: make an older snapshot the head, in an epoch of its own that begins a new timeline.
 
-The state of the older snapshot comes back in the commit; what was published after it goes away when
-the restore is published, and the results of a line that was left before come back. A crash in between
-is rolled forward like that of any epoch. Epoch numbers grow on: nobody confuses two timelines.
+The commit brings back the state of the older snapshot. Publishing the restore removes what was published after that
+snapshot, and brings back the results of a line that an earlier restore left. Recovery rolls a crash in between forward,
+like that of any epoch. Epoch numbers keep growing, so two timelines never share a new number.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ def restore(
     give_up: Callable[[str], None] | None = None,
     schemas: Callable[[], Schemas] | None = None,
 ) -> Manifest:
-    """Make an older snapshot the head; its manifest. The caller holds the lease.
+    """Make an older snapshot the head; return the manifest of the restore. The caller holds the lease.
 
-    A savepoint that was made elsewhere brings its state, not its results: what the tables hold goes
-    away, and a pipeline that has no tables yet gets them. Where a table is not as tidegate left it, because somebody
-    set it back or its log lost its end, the newest epoch that any table knows counts as the one that is left.
+    A savepoint that was made elsewhere brings its state, not its results: the rows in the tables are removed. A
+    pipeline without tables gets them. If somebody set table state back, or the log of a table lost its end, the restore
+    leaves the newest epoch that any table has. If the target is the head already and nothing is lost or damaged, the
+    restore does nothing and returns the target's manifest.
 
     Args:
         tables: the pipeline's tables.
         target: a retained snapshot, or a savepoint.
         now: the driver's clock, int64 epoch milliseconds.
-        keep_stale: whether what was published since stays readable, marked stale, instead of going away.
-        give_up: hears of each thing that is published and can't be had any more; None refuses to lose anything.
-        schemas: of the tables, for one that is gone and given up.
+        keep_stale: True marks the rows published since the snapshot as stale instead of removing them.
+        give_up: called with a text for each published thing that is lost; None refuses to lose anything.
+        schemas: returns the columns of each table, to create a table that is gone and given up.
 
     Raises:
         Refused: results that belong to the snapshot are gone, somebody set a published table back (`put_back` mends
@@ -76,7 +77,7 @@ def restore(
         check_not_set_back(tables, table)
     lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
     damaged = damaged_files(tables) if losses.accepted and head is not None else {}
-    if head is not None and _is_there(head, target) and not losses.found and not any(damaged.values()):
+    if head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values()):
         return target.manifest
     handle = tables.open(state.NAME)
     _check_columns(tables, handle, target)
@@ -104,7 +105,7 @@ def _make_missing(
     schemas: Callable[[], Schemas] | None,
     losses: Losses,
 ) -> None:
-    """Make the tables that are not there: all of a new pipeline, or those that were lost."""
+    """Create the missing tables: all of them for a new pipeline, or those that were lost."""
     missing = tables.missing
     if not missing:
         return
@@ -124,7 +125,7 @@ def _make_missing(
 
 
 def _is_there(head: Head, target: Snapshot) -> bool:
-    """Whether a snapshot is the newest one already."""
+    """Return True if a snapshot is the head already."""
     if head.snapshot is None or not head.is_trusted:
         return False
     newest, then = head.snapshot.manifest, target.manifest
@@ -132,9 +133,9 @@ def _is_there(head: Head, target: Snapshot) -> bool:
 
 
 def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: Losses) -> int:
-    """Roll forward what a crash left; the oldest epoch that can't be, 0 where there is none.
+    """Publish what a crash left unpublished; return the first epoch that can't be published, 0 if all can.
 
-    That is no loss where the restore goes back to before it.
+    An epoch that can't be published is no loss if the restore goes back to before it.
     """
     if head.snapshot is None:
         return 0
@@ -153,7 +154,7 @@ def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: 
 
 
 def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot) -> None:
-    """A column that the table does not have would be written and never be read."""
+    """Refuse a target with columns that table state does not have: nothing would ever read them."""
     if lost := sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names)):
         raise Refused(
             f"{target.path} has state in columns that {tables.path(state.NAME)} does not have: {', '.join(lost)}. "
@@ -176,7 +177,7 @@ def _manifest(
     epoch = max(newest, then.epoch) + 1
     parted = 0 if head is None else fork(tables, head, target, losses)
     if lacking:
-        # What is published of it in part goes, and comes back with the line.
+        # The part of it that is published goes away, and comes back with the line.
         parted = min(parted, lacking - 1)
     left = [] if head is None else left_line(tables, head, target, parted, losses)
     since = tuple(range(parted + 1, newest + 1))
@@ -190,7 +191,7 @@ def _manifest(
         for table in PUBLISHED
     }
     removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}
-    # What somebody took away on purpose stays away, and rows that are missed are told by the epoch that did it.
+    # The epochs that removed rows on a user's request keep their rows in table epochs, which explain what is missing.
     erasures = erasing_epochs(tables)
     removed[epochs.NAME] -= erasures
     files[epochs.NAME] = epoch_rows(tables, left, epoch)
@@ -203,7 +204,7 @@ def _manifest(
         {
             table: Publish(
                 files=files[table],
-                reopened=tuple(one for work in works[table] for one in work.reopened),
+                reopened=tuple(reopening for work in works[table] for reopening in work.reopened),
                 remove_epochs=tuple(sorted(removed[table])),
                 stale_epochs=_stale(since, erasures if table == epochs.NAME else ()) if keep_stale else (),
                 forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),

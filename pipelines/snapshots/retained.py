@@ -1,7 +1,7 @@
-"""Snapshots that stay: the newest by number, and of the older ones one an hour until they reach an age.
+"""Snapshots that retention keeps: a number of the newest ones, and older ones until they reach an age.
 
-Only streams make so many that they are thinned out: epochs of a backfill, restores and the like stay each, since an
-interval that is run again starts from the snapshot before it.
+Of the older snapshots of streams, only the newest of each hour stays. Streams alone make enough snapshots for that. All
+snapshots of a backfill, a restore and the like stay, because a repeated interval starts from the snapshot before it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tidegate.pipelines.snapshots.head import SnapshotEntry
 from tidegate.windowing.time import Duration, Millis, non_negative_millis
 
 THINNED = frozenset({"stream", "clock"})
-"""Kinds of epochs of which one an hour stays."""
+"""Kinds of epochs of which retention keeps only one snapshot an hour."""
 
 HOUR: Millis = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long snapshots stay, and versions of the published tables.
+    """Rule for the snapshots and the versions of published tables that stay.
 
     Args:
-        snapshots: at least so many of the newest.
-        age: and those that are not older; of a stream's, the newest of each hour.
-        readers: how long versions of the published tables stay for who reads them; None takes the age.
-        epochs: how long rows of table epochs stay; None keeps all.
+        snapshots: number of newest snapshots that stay, at least 1.
+        age: age up to which older snapshots stay too; for a stream, the newest of each hour.
+        readers: time for which replaced versions of the published tables stay for readers; None takes the age.
+        epochs: time for which rows of table epochs stay; None keeps all.
 
     Raises:
         UsageError: fewer than one snapshot. IllegalArgument: a negative duration.
@@ -51,12 +51,12 @@ class Retention:
 
     @classmethod
     def of(cls, entry: PipelineEntry, snapshots: int | None = None, days: int | None = None) -> Self:
-        """Read it from the entry of a pipeline in tidegate.toml.
+        """Read the rule from the entry of a pipeline in tidegate.toml.
 
         Args:
-            entry: of the pipeline.
-            snapshots: how many of the newest; None takes `retain_snapshots`.
-            days: and for how long; None takes `retain_days`.
+            entry: entry of the pipeline.
+            snapshots: number of newest snapshots that stay; None takes `retain_snapshots`.
+            days: age in days up to which older ones stay; None takes `retain_days`.
         """
         age = timedelta(days=entry.retain_days if days is None else days)
         readers = min(age, timedelta(hours=entry.retain_log_hours))
@@ -64,20 +64,20 @@ class Retention:
         return cls(newest, age, readers, timedelta(days=entry.retain_epochs_days))
 
     def oldest_snapshot(self, now: Millis) -> Millis:
-        """Snapshots that were committed before this moment go, unless they are among the newest."""
+        """Return the commit time before which snapshots go, unless they are among the newest."""
         return now - non_negative_millis(self.age, "age")
 
     def oldest_read(self, now: Millis) -> Millis:
-        """Versions of published tables that were replaced before this moment go."""
+        """Return the time before which replaced versions of published tables go."""
         return now - non_negative_millis(self.age if self.readers is None else self.readers, "readers")
 
 
 def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis) -> set[int]:
-    """Versions of the snapshots that stay.
+    """Return the versions of the snapshots that stay.
 
     Args:
         entries: all snapshots in the log, the newest first.
-        retention: which stay.
+        retention: the rule.
         now: int64 epoch milliseconds.
     """
     newest = entries[: retention.snapshots]
@@ -85,7 +85,7 @@ def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis
 
 
 def _by_age(entries: Iterable[SnapshotEntry], oldest: Millis) -> Iterator[SnapshotEntry]:
-    """Of what is young enough: everything that is not thinned out, and of each timeline the newest of each hour."""
+    """Yield the snapshots that are young enough; of a stream, only the newest of each timeline and hour."""
     hours = set()
     for entry in entries:
         if entry.committed_at < oldest:

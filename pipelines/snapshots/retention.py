@@ -1,8 +1,8 @@
-"""Retention: the clean-up that removes nothing which a retained snapshot or a reader needs.
+"""Clean-up of a pipeline's tables: remove old snapshots and files, and keep what retained snapshots and readers need.
 
-Older versions of the tables go, and with them their entries in the log, so that the log lists just what can be
-restored, and what an epoch costs depends on what is retained and not on how many epochs there were.
-Savepoints are tables of their own: nothing here touches them.
+The clean-up removes older versions of the tables together with their entries in the log. So the log lists only what
+can be restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
+Savepoints are tables of their own, and the clean-up never touches them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from tidegate.pipelines.tables.table_log import LogMemory, TableLog
 from tidegate.windowing.time import Millis, non_negative_millis
 
 _GOOD_PART = 1.1
+"""Number of snapshots, as a multiple of those to keep, above which a clean-up is worthwhile."""
 
 _DELETIONS_PER_CHECK = 100
-"""Files that are deleted before the lease and the head are looked at again."""
+"""Number of files to delete between two checks of the lease and the head."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """What a clean-up removes (or would remove).
+    """Snapshots and files that a clean-up removes (or would remove).
 
     Args:
         snapshots: epochs whose snapshots can't be restored any more.
-        files: by table, name and size in bytes of the files that go.
+        files: by table, name and size in bytes of the removed files.
     """
 
     snapshots: tuple[int, ...]
@@ -46,20 +47,20 @@ class Clearing:
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Size of all removed files, in bytes."""
         return sum(size for files in self.files.values() for size in files.values())
 
 
 @dataclass(frozen=True)
 class _Decision:
-    """What goes, and what stays of each log.
+    """Plan of a clean-up: the files to remove, and the versions of each log that stay.
 
     Args:
-        clearing: what goes.
-        snapshots: versions of table state that stay, by themselves.
-        since: by table, the first version from which on all stay.
-        logs: by table.
-        oldest_epoch: whose snapshot stays.
+        clearing: snapshots and files to remove.
+        snapshots: versions of table state that stay because their snapshots do.
+        since: by table, the version from which on all versions stay.
+        logs: by table, its log.
+        oldest_epoch: the oldest epoch whose snapshot stays.
     """
 
     clearing: Clearing
@@ -70,9 +71,9 @@ class _Decision:
 
 
 def is_worthwhile(tables: PipelineTables, retention: Retention) -> bool:
-    """Whether a clean-up would remove a good part of the newest snapshots: a tenth more than are to stay.
+    """Return True if there are a tenth more recent snapshots than should stay.
 
-    It lists one log; the clean-up itself lists every folder.
+    This lists one log. The clean-up itself lists every folder, so it should not run after each epoch.
     """
     return len(TableLog(tables, state.NAME).recent) > retention.snapshots * _GOOD_PART
 
@@ -85,18 +86,18 @@ def vacuum(
     check_lease: Callable[[], None] | None = None,
     memory: LogMemory | None = None,
 ) -> Clearing:
-    """Remove what no retained snapshot, published row or unpublished manifest needs.
+    """Remove files and log entries that no retained snapshot, published row or unpublished manifest needs.
 
-    The caller holds the lease. Drivers that hang with files they have not committed are fenced off first, and a
-    clean-up that hung itself removes nothing that somebody made the head meanwhile.
+    The caller holds the lease. A fence first makes every driver fail that hangs with uncommitted files. If somebody
+    commits while this clean-up hangs, it stops, so it never removes files of the new head.
 
     Args:
         tables: the pipeline's tables.
-        retention: which snapshots stay.
+        retention: rule for the snapshots that stay.
         now: int64 epoch milliseconds.
-        dry_run: whether to only tell.
-        check_lease: raises LeaseHeld if the lease went to another driver.
-        memory: what was read of the logs before.
+        dry_run: True removes nothing and only returns what would be removed.
+        check_lease: raises LeaseHeld if another driver has taken the lease.
+        memory: log entries that were read before.
 
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
@@ -112,7 +113,7 @@ def vacuum(
         _check_head(tables, fence)
 
     decision = _decide(tables, head, retention, now, LogMemory() if memory is None else memory)
-    # The log first: a version that is listed can be read, whenever this ends.
+    # The log loses its entries before the files go, so each listed version stays readable if this stops halfway.
     for table in ALL:
         check()
         decision.logs[table].keep(decision.snapshots if table == state.NAME else (), decision.since[table])
@@ -127,7 +128,7 @@ def vacuum(
 
 
 def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:
-    # The files before the logs: what is written from here on belongs to a commit that no log has yet.
+    # List the files before the logs: a file written later is not in the list, so it can't be removed.
     files = {table: tables.warehouse.names(tables.path(table)) for table in ALL}
     logs = {table: TableLog(tables, table, memory) for table in ALL}
     entries = list(snapshots_of(logs[state.NAME]))
@@ -138,8 +139,8 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     for version in kept:
         if version < since[state.NAME]:
             needed[state.NAME] |= logs[state.NAME].files_at(version)
-    # Epochs that only read and computed publish files of their own, which are named for them; a stream has too many
-    # to read the manifest of each.
+    # Quiet epochs may publish files of other epochs, so their manifests are read. Files of any other epoch carry its
+    # number in their names, and a stream has too many epochs to read each manifest.
     quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
     for manifest in _manifests(tables, quiet):
         for table, work in manifest.publish.items():
@@ -153,19 +154,19 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
 
 
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
-    """The first of the versions up to the newest between which none is missing, nor goes.
+    """Return the version of table state from which on no version is missing, and all snapshots stay.
 
     Args:
-        log: of table state.
+        log: log of table state.
         snapshots: versions of all snapshots, the newest first.
-        kept: those that stay.
+        kept: versions of the snapshots that stay.
     """
     recent = log.recent
     return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
 
 
 def _fence(tables: PipelineTables) -> int:
-    """A commit after which no driver can commit files that it wrote before; its version."""
+    """Commit without changes, so that no driver can commit files that it wrote before; return the version."""
     handle = tables.open(state.NAME)
     planned_at = handle.version()
     try:
@@ -182,7 +183,7 @@ def _fence(tables: PipelineTables) -> int:
 
 
 def _check_head(tables: PipelineTables, fence: int) -> None:
-    """Refuse to go on if somebody committed to table state since the fence: what they need is not what was decided."""
+    """Refuse to continue if somebody committed to table state after the fence, and may need files to be removed."""
     if tables.warehouse.log(tables.path(state.NAME)).info(fence + 1) is not None:
         raise Refused(
             f"somebody committed to table state of {tables.pipeline} while this clean-up hung, and may need what it "
@@ -198,7 +199,7 @@ def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest
 
 
 def _superfluous(files: dict[str, int], needed: set[str], epochs: Collection[int]) -> dict[str, int]:
-    """Files that are neither needed nor of one of these epochs."""
+    """Return the data files that are not needed and that none of these epochs wrote."""
     return {
         name: size
         for name, size in files.items()

@@ -1,7 +1,7 @@
-"""Savepoints: named copies of a snapshot that no retention, VACUUM or clean-up of the log can take away.
+"""Savepoints: named copies of a snapshot that no retention, VACUUM or clean-up of the log removes.
 
-A savepoint is a Delta table of its own, the state rows and the manifest, below the pipeline's folder.
-Any engine reads it, and it can be copied elsewhere as a folder.
+A savepoint is a Delta table of its own below the pipeline's folder, with the state rows and the manifest.
+Any engine reads it, and users can copy its folder elsewhere.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FOLDER = "savepoints"
 
 @dataclass(frozen=True, slots=True)
 class SavepointEntry:
-    """A savepoint as a list shows it.
+    """A readable savepoint in a list.
 
     Args:
-        name: of the savepoint.
+        name: name of the savepoint.
         path: its folder.
         created_at: int64 epoch milliseconds.
-        size: of its files, in bytes.
-        manifest: of the snapshot that was copied.
+        size: size of its files, in bytes.
+        manifest: manifest of the copied snapshot.
     """
 
     name: str
@@ -52,9 +52,9 @@ class BrokenSavepoint:
     """A savepoint that can't be read.
 
     Args:
-        name: of the savepoint.
+        name: name of the savepoint.
         path: its folder.
-        reason: in words.
+        reason: first line of the error.
     """
 
     name: str
@@ -67,18 +67,18 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
 
     Args:
         tables: the pipeline's tables.
-        snapshot: what to copy.
+        snapshot: the snapshot to copy.
         name: letters, digits, `_` and `-`.
         now: int64 epoch milliseconds.
 
     Raises:
-        UsageError: the name can't be one, or is taken.
-        Refused: a file of the snapshot went away meanwhile, or a key was forgotten that it may hold.
+        UsageError: the name is not valid, or is taken.
+        Refused: a file of the snapshot was removed meanwhile, or a key was forgotten that it may hold.
     """
     path = _path(tables, name)
     if _is_complete(tables, path):
         raise UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
-    # What a copy that was interrupted left has no log entry with files.
+    # An interrupted copy left files, and no log entry that lists them.
     tables.warehouse.delete_folder(path)
     files = copy_files(tables, snapshot, path, "state", with_manifest=True)
     handle = DeltaTable.create(
@@ -117,10 +117,10 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
 
 
 def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str) -> None:
-    """Take back a copy that may hold a key which was forgotten while it was made.
+    """Delete a copy that may hold a key which was forgotten during the copy.
 
-    A forgetting looks for savepoints once its epoch is committed: a copy that is complete before that is found by
-    it, and one that is complete later finds the epoch here, or its own snapshot gone.
+    `forget` commits its epoch and then looks for savepoints. A copy that is complete before that look is cleaned by
+    `forget`. A later copy sees the epoch of `forget` here, or its own snapshot is gone.
     """
     if copied.path != tables.path(state.NAME):
         return
@@ -135,16 +135,16 @@ def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str
 
 
 def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
-    """The snapshot that a savepoint holds.
+    """Return the snapshot in a savepoint.
 
     Raises:
         UsageError: there is no such savepoint.
-        Refused: it is one of another pipeline.
+        Refused: the savepoint belongs to another pipeline.
     """
     path = _path(tables, name)
     if not _is_complete(tables, path):
-        known = ", ".join(entry.name for entry in list_savepoints(tables)) or "none"
-        raise UsageError(f"no savepoint {name!r} of {tables.pipeline}: there are {known}")
+        names = ", ".join(entry.name for entry in list_savepoints(tables)) or "none"
+        raise UsageError(f"no savepoint {name!r} of {tables.pipeline}: there are {names}")
     snapshot = _open(tables, path)
     if snapshot.manifest.pipeline != tables.pipeline:
         raise Refused(
@@ -156,9 +156,13 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a savepoint was made: the id of its table `state`, the columns of all tables there, and its line's runs.
+    """The pipeline in which a savepoint was made.
 
-    `run_ids` are of the epochs that it came from and that the log told of then; an older savepoint has none.
+    Args:
+        table_id: Delta id of its table `state`.
+        schemas: by table, the columns.
+        run_ids: by epoch, the run id of the savepoint's epoch and of its ancestors in the log at that time. A
+            savepoint of an older tidegate has none.
     """
 
     table_id: str
@@ -167,29 +171,29 @@ class Origin:
 
 
 def origin_of(savepoint: Snapshot) -> Origin:
-    """Where a savepoint was made; it may have been copied since."""
-    told = _told(savepoint.handle)
-    schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in told["schemas"].items()}
-    return Origin(told["table_id"], schemas, {int(epoch): run for epoch, run in told.get("run_ids", {}).items()})
+    """Return the pipeline in which a savepoint was made. Its folder may have been copied since."""
+    record = _record(savepoint.handle)
+    schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in record["schemas"].items()}
+    return Origin(record["table_id"], schemas, {int(epoch): run for epoch, run in record.get("run_ids", {}).items()})
 
 
 def list_savepoints(tables: PipelineTables) -> list[SavepointEntry]:
-    """Every savepoint of a pipeline that can be read, the newest first."""
-    found = [entry for entry in _entries(tables) if isinstance(entry, SavepointEntry)]
-    return sorted(found, key=lambda entry: -entry.created_at)
+    """Return every readable savepoint of a pipeline, the newest first."""
+    readable = [entry for entry in _entries(tables) if isinstance(entry, SavepointEntry)]
+    return sorted(readable, key=lambda entry: -entry.created_at)
 
 
 def broken_savepoints(tables: PipelineTables) -> list[BrokenSavepoint]:
-    """Every savepoint that can't be read, by name: damaged, copied in part, or written by a newer tidegate."""
+    """Return every unreadable savepoint by name: damaged, copied in part, or written by a newer tidegate."""
     return [entry for entry in _entries(tables) if isinstance(entry, BrokenSavepoint)]
 
 
 def delete_savepoint(tables: PipelineTables, name: str) -> None:
-    """Remove a savepoint, one that can't be read too; nothing else refers to its files.
+    """Remove a savepoint, even an unreadable one. Nothing else refers to its files.
 
     Raises:
         UsageError: there is no such savepoint.
-        Refused: it is one of another pipeline.
+        Refused: the savepoint belongs to another pipeline.
     """
     if name not in {broken.name for broken in broken_savepoints(tables)}:
         read_savepoint(tables, name)
@@ -199,7 +203,7 @@ def delete_savepoint(tables: PipelineTables, name: str) -> None:
 def copy_files(
     tables: PipelineTables, snapshot: Snapshot, target: str, prefix: str, with_manifest: bool = False
 ) -> list[DataFile]:
-    """Copy a snapshot's state files into another table's folder, where they are not yet committed."""
+    """Copy a snapshot's state files into another table's folder, without a commit; return the copies."""
     listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
     copies = []
     for number, file in enumerate(listed.values()):
@@ -218,7 +222,7 @@ def _path(tables: PipelineTables, name: str) -> str:
 
 
 def _is_complete(tables: PipelineTables, path: str) -> bool:
-    """Whether there is a table with its files: version 0 has none yet."""
+    """Return True if a folder holds a table with files. Version 0 has none yet."""
     try:
         return tables.warehouse.exists(path) and tables.warehouse.open(path).version() > 0
     except DeltaError:
@@ -232,16 +236,16 @@ def _open(tables: PipelineTables, path: str) -> Snapshot:
     return snapshot
 
 
-def _told(handle: DeltaTable) -> dict[str, Any]:
-    """What the commit of a savepoint says of it."""
-    told = (commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
-    found: dict[str, Any] | None = next(told, None)
-    if found is None or not {"created_at", "table_id", "schemas"} <= found.keys():
+def _record(handle: DeltaTable) -> dict[str, Any]:
+    """Return the metadata that `create_savepoint` wrote into the commit of a savepoint."""
+    records = (commit["tidegate"] for commit in handle.history() if isinstance(commit.get("tidegate"), dict))
+    record: dict[str, Any] | None = next(records, None)
+    if record is None or not {"created_at", "table_id", "schemas"} <= record.keys():
         raise Refused(
             f"savepoint {path_of(handle)} does not tell where it was made: its log is not as tidegate wrote it. Copy "
             "the folder again, as a whole, or delete it"
         )
-    return found
+    return record
 
 
 def _entries(tables: PipelineTables) -> Iterator[SavepointEntry | BrokenSavepoint]:
@@ -258,7 +262,7 @@ def _entries(tables: PipelineTables) -> Iterator[SavepointEntry | BrokenSavepoin
 def _entry(tables: PipelineTables, name: str) -> SavepointEntry:
     path = _path(tables, name)
     snapshot = _open(tables, path)
-    told = _told(snapshot.handle)
+    record = _record(snapshot.handle)
     files: Sequence[dict[str, object]] = (*snapshot.files, *snapshot.manifest_files)
     sizes = {str(file["path"]): int(str(file["size_bytes"])) for file in files}
-    return SavepointEntry(name, path, told["created_at"], sum(sizes.values()), snapshot.manifest)
+    return SavepointEntry(name, path, record["created_at"], sum(sizes.values()), snapshot.manifest)

@@ -1,4 +1,4 @@
-"""Why a window has not fired: what it waits for, and which source partition holds event time back."""
+"""Reasons for which windows have not fired yet, and the source partitions that hold event time back."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_
 
 @dataclass(frozen=True, slots=True)
 class PartitionStanding:
-    """Event time of a source partition. Times: int64 epoch milliseconds.
+    """Event time of a source partition. Times are int64 epoch milliseconds.
 
     Args:
-        name: value of `watermark_by`; empty for a source that has none.
-        watermark: of the partition alone.
-        idle: whether nobody waits for it.
-        last_commit: when a commit last carried rows of it.
-        quiet: milliseconds since then.
-        aligned: whether it is waited for at all: it is not idle, and not behind after having been so.
-        holds: whether the pipeline's watermark stays where it is until this one moves on.
-        behind: how far it is behind the one that would hold it back else, milliseconds; None where it does not hold.
-        idle_from: when nobody waits for it any more if nothing comes; None where it is idle, or will never be.
+        name: value of `watermark_by`; empty for a source without it.
+        watermark: watermark of the partition alone.
+        idle: True if the pipeline's watermark does not wait for the partition.
+        last_commit: time of the last source commit with rows of the partition.
+        quiet: milliseconds since `last_commit`.
+        aligned: True if the pipeline's watermark waits for the partition: it is not idle, and it has caught up if it
+            was idle before.
+        holds: True if the pipeline's watermark can't move until this partition's watermark does.
+        behind: milliseconds from this watermark to the next partition that would hold the pipeline's watermark back;
+            None if this partition does not hold it back.
+        idle_from: time at which the partition becomes idle if no rows come; None if it is idle, or never becomes so.
     """
 
     name: str
@@ -46,18 +48,21 @@ class PartitionStanding:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An open window, or what a process function or a join keeps. Times: int64 epoch milliseconds.
+    """An open window, the state of a process function's key, or an element of a join, and the reason why it waits.
+
+    Times are int64 epoch milliseconds.
 
     Args:
-        key: by column.
-        start: of the window, or the time of a join's element; None for the global window and a function's key.
-        end: not included.
-        fired: how many panes have gone out.
-        next_event_time_timer: that the watermark has to reach.
-        next_processing_time_timer: that the clock has to reach.
-        missing: how far the watermark is from that timer, in milliseconds.
-        lateness_left: how much longer late elements are taken; None where the window is still open anyway.
-        reason: in words, with the way on.
+        key: value of each key column.
+        start: start of the window, or time of a join's element; None for the global window and a function's key.
+        end: end of the window, exclusive.
+        fired: number of panes that the window has emitted.
+        next_event_time_timer: time that the watermark has to reach.
+        next_processing_time_timer: time that the clock has to reach.
+        missing: milliseconds from the watermark to `next_event_time_timer`.
+        lateness_left: milliseconds for which the window still accepts late elements; None before the watermark passes
+            its end.
+        reason: explanation in words, with the way to continue.
     """
 
     key: dict[str, Any]
@@ -74,39 +79,42 @@ class Waiting:
 def partitions(
     manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
 ) -> list[PartitionStanding]:
-    """Every source partition: those that hold the watermark back first, by how far they are behind.
+    """Return the event time of every source partition, first of those that hold the watermark back, then by watermark.
 
     Args:
-        manifest: of a snapshot.
+        manifest: manifest of a snapshot.
         now: int64 epoch milliseconds.
-        timeouts: after how long without a commit a partition is idle, by input: `""` of a single one, else its side.
+        timeouts: milliseconds without a commit after which a partition becomes idle, by input: `""` for the only
+            input, else its side.
     """
     sides = {name: name.partition(":")[0] if manifest.inputs else "" for name in manifest.partitions}
     watermarks = {name: manifest.inputs.get(side, manifest.watermark) for name, side in sides.items()}
     aligned = {
-        name: known.watermark for name, known in manifest.partitions.items() if known.is_aligned(watermarks[name])
+        name: partition.watermark
+        for name, partition in manifest.partitions.items()
+        if partition.is_aligned(watermarks[name])
     }
-    standings = []
-    for name, known in manifest.partitions.items():
+    statuses = []
+    for name, partition in manifest.partitions.items():
         timeout = (timeouts or {}).get(sides[name])
-        # An input that is ahead of the other holds nothing back, whatever its own partitions do.
-        holds = name in aligned and known.watermark <= watermarks[name] <= manifest.watermark
+        last_commit = partition.last_commit
+        # An input that is ahead of the other input holds nothing back, whatever its own partitions do.
+        holds = name in aligned and partition.watermark <= watermarks[name] <= manifest.watermark
         others = [watermark for other, watermark in aligned.items() if other != name]
-        waits = None if known.idle or timeout is None or known.last_commit is None else known.last_commit + timeout + 1
-        standings.append(
+        statuses.append(
             PartitionStanding(
                 name,
-                known.watermark,
-                known.idle,
-                known.last_commit,
-                None if known.last_commit is None else now - known.last_commit,
+                partition.watermark,
+                partition.idle,
+                last_commit,
+                None if last_commit is None else now - last_commit,
                 name in aligned,
                 holds,
-                max(0, min(others) - known.watermark) if holds and others else None,
-                waits,
+                max(0, min(others) - partition.watermark) if holds and others else None,
+                None if partition.idle or timeout is None or last_commit is None else last_commit + timeout + 1,
             )
         )
-    return sorted(standings, key=lambda one: (not one.holds, one.idle, one.watermark, one.name))
+    return sorted(statuses, key=lambda status: (not status.holds, status.idle, status.watermark, status.name))
 
 
 def open_windows(
@@ -117,17 +125,17 @@ def open_windows(
     key: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> tuple[list[Waiting], int]:
-    """The windows (keys, elements of a join) of a snapshot and what each waits for; and how many there are.
+    """Return the first windows (or keys, or elements of a join) of a snapshot, and the number of all of them.
 
-    Those that end first come before others.
+    Windows that end first come first.
 
     Args:
-        warehouse: where the tables are.
-        snapshot: to look into.
-        lateness: that the pipeline allows, milliseconds.
+        warehouse: the warehouse of the tables.
+        snapshot: the snapshot to read.
+        lateness: allowed lateness of the pipeline, milliseconds.
         now: int64 epoch milliseconds.
         key: texts of the key columns' values, in order; None for all keys.
-        limit: how many are told; None for all.
+        limit: number of windows to return; None for all.
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
@@ -135,7 +143,7 @@ def open_windows(
     for name, text in zip(names, key or (), strict=False):
         rows = rows.filter(pc.fill_null(pc.equal(rows[name].cast("string"), text), text == "null"))
     blocked = _blocked(manifest, now)
-    # Nulls come last: what has no end.
+    # Nulls sort last, so what has no end comes last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
     waiting = [_waiting(row, names, manifest, lateness, blocked) for row in first.to_pylist()]
     return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key))), len(rows)
@@ -184,13 +192,13 @@ def _waiting(
 
 
 def _namespace(manifest: Manifest) -> str:
-    """What the rows are of that wait: windows, keys of a process function, elements of a join."""
+    """Return the namespace of the rows that can wait: windows, keys of a process function, or elements of a join."""
     kind = manifest.schemas.namespace
     return kind if kind in (KEY, BUCKET) else WINDOW
 
 
 def _blocked(manifest: Manifest, now: Millis) -> str:
-    """What the watermark itself waits for."""
+    """Explain in words why the watermark does not move."""
     position = next(iter(manifest.positions.values()))
     if position.frontier is not None:
         return (
@@ -200,11 +208,11 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     for side in manifest.inputs:
         if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
             return f"nothing of the {side} source came yet, and that holds it back"
-    standings = partitions(manifest, now)
-    if all(standing.idle for standing in standings):
+    statuses = partitions(manifest, now)
+    if all(status.idle for status in statuses):
         return "every source partition is idle, so only new events move it"
-    # Where none holds it back, what is not idle came back and is behind.
-    slowest = standings[0]
+    # If no partition holds it back, those that are not idle were idle before and have to catch up.
+    slowest = statuses[0]
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:
         who = f"the {slowest.name} source"
@@ -215,5 +223,5 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
 
 
 def show_length(length: Millis) -> str:
-    """A length of time for people, to the second."""
+    """Return a length of time as text, to the second."""
     return f"{'-' if length < 0 else ''}{timedelta(seconds=abs(length) // 1000)}"

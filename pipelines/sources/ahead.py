@@ -1,8 +1,8 @@
-"""Rows that a pipeline rejected because they lay ahead of their commit: none is taken later, as another one.
+"""Rows that a pipeline rejected because their time was ahead of their commit: they are rejected in every later read.
 
-In event order a row is held against the time its file was written, and OPTIMIZE writes files anew: a row that was
-rejected for lying ahead would be in time there. Which rows were rejected is in table rejects, with all their columns,
-so as many rows with the same values are rejected again. Rows with the same values can't be told apart anyway.
+In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE writes files anew. So
+a row that was rejected could be accepted later. Table rejects has the rejected rows with all their columns, so the same
+number of rows with equal values are rejected again. Nothing distinguishes rows with equal values anyway.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _EXACT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Times as text with all their digits."""
+"""Options of Spark that convert times to text with all their digits."""
 
 
 def rejected_ahead(
     tables: PipelineTables, manifest: Manifest, source: pa.Schema, renamed: Mapping[str, str]
 ) -> pa.Table | None:
-    """Rows that were rejected for lying ahead on the line of a snapshot; None where there are none.
+    """Return the rows that the line of a snapshot rejected because their time was ahead; None if there are none.
 
     Args:
-        tables: the pipeline's.
-        manifest: of the snapshot.
+        tables: the pipeline's tables.
+        manifest: manifest of the snapshot.
         source: columns of a source row, as table rejects keeps it.
-        renamed: what the table calls those whose type changed.
+        renamed: new names in the table of columns whose type changed.
     """
     if not tables.warehouse.exists(tables.path(rejects.NAME)):
         return None
@@ -50,19 +50,19 @@ def rejected_ahead(
 
 
 def rejected_again(spark: SparkSession, judged: DataFrame, rejected: pa.Table) -> DataFrame:
-    """Judged rows of a version, of which those that were rejected are rejected again.
+    """Return the judged rows of a version after those that were rejected before are rejected again.
 
     Args:
-        spark: the session.
+        spark: the Spark session.
         judged: every row of the version.
-        rejected: the rows that were, in the columns of the source.
+        rejected: the rows that were rejected before, in the columns of the source.
     """
     row = F.struct(*[F.col(quoted(name)) for name in rejected.column_names])
     copies = (
         spark.createDataFrame(rejected).select(_text(row).alias(_TEXT)).groupBy(_TEXT).agg(F.count("*").alias(_COPIES))
     )
     rows = judged.withColumn(_TEXT, _text(F.col(ROW))).join(F.broadcast(copies), _TEXT, "left")
-    # Copies that lie ahead of their file still are those that were rejected.
+    # Among rows with equal values, those that are still ahead of their file are rejected first.
     order = F.when(F.col(STATUS) == rejects.AHEAD, 0).otherwise(1)
     number = F.row_number().over(Window.partitionBy(_TEXT).orderBy(order))
     doubtful = rows.where(F.col(_COPIES).isNotNull()).withColumn("__number", number)

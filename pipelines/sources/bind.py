@@ -1,4 +1,4 @@
-"""A pipeline checked against its source as it is now."""
+"""Check of a pipeline against the newest version of its source."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tidegate.pipelines.storage import arrow_schema, warehouse_of
 
 
 def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
-    """Check a pipeline against its source as it is now; Spark is started only for the types of derived columns.
+    """Check a pipeline against the newest version of its source. Only derived columns need a start of Spark.
 
     Raises:
-        Refused: there is no such source, or as `bind` does.
+        Refused: the source does not exist, or `bind` refuses.
     """
     warehouse = warehouse_of(config)
     check_places(warehouse, pipeline)
-    paths = [warehouse.path(each.source.table) for each in pipeline.inputs]
+    paths = [warehouse.path(part.source.table) for part in pipeline.inputs]
     heads = [SourceLog(warehouse, path).head for path in paths]
-    if not any(each.columns for each in pipeline.inputs):
+    if not any(part.columns for part in pipeline.inputs):
         plain = [arrow_schema(warehouse.open(path, head)) for path, head in zip(paths, heads, strict=True)]
         return bind_all(pipeline, [(schema, schema) for schema in plain])
     from tidegate.pipelines.sources.frames import SourceFrames
@@ -29,8 +29,8 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     session = start_session(config, f"check {pipeline.name}")
     try:
         frames = [
-            SourceFrames(session, path, pipeline, each) for path, each in zip(paths, pipeline.inputs, strict=True)
+            SourceFrames(session, path, pipeline, part) for path, part in zip(paths, pipeline.inputs, strict=True)
         ]
-        return bind_all(pipeline, [each.schemas(head) for each, head in zip(frames, heads, strict=True)])
+        return bind_all(pipeline, [frame.schemas(head) for frame, head in zip(frames, heads, strict=True)])
     finally:
         session.stop()

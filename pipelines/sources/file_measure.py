@@ -1,7 +1,7 @@
-"""What a slice of files holds, told before the tasks run: from the files' own statistics, else from their times.
+"""Counts of the rows in a slice of files, before the tasks run: from the files' statistics, else from their rows.
 
-The statistics in a Parquet footer bound the values of a row group exactly. Where they show that every
-row of it can be used and lies in the interval, nothing of it is read.
+The statistics in a Parquet footer bound the values of a row group exactly. If they show that every row of the group is
+usable and lies in the interval, none of its rows are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Rows of one row group with one status, of one source partition."""
+    """Number of rows of a row group with one status and one source partition."""
 
     status: str
     rows: int
@@ -36,17 +36,17 @@ class _Counted:
 
 
 def measure_files(files: FileSlice, partition_by: str | None = None, with_rejects: bool = True) -> Measures:
-    """Count the rows of files, by threads of this process.
+    """Count the rows of files, in threads of this process.
 
     Args:
         files: the files.
         partition_by: column of source partitions.
-        with_rejects: whether rows that can't be used are counted too; they lie in no interval.
+        with_rejects: True counts rejected rows too, which lie in no interval.
 
     Raises:
         Refused: a file is gone or can't be read.
     """
-    found = Measures()
+    measures = Measures()
 
     def measure(part: FilePart) -> list[_Counted]:
         with files.open(part) as file:
@@ -54,10 +54,12 @@ def measure_files(files: FileSlice, partition_by: str | None = None, with_reject
 
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
         for part, counts in zip(files.parts, threads.map(measure, files.parts), strict=True):
-            for one in counts:
-                found.add(part.commit, one.status, one.rows, one.partition, one.smallest, one.largest)
-                found.size += one.size
-    return found
+            for counted in counts:
+                measures.add(
+                    part.commit, counted.status, counted.rows, counted.partition, counted.smallest, counted.largest
+                )
+                measures.size += counted.size
+    return measures
 
 
 def _measure(
@@ -74,27 +76,27 @@ def _measure(
         nullable = [name for name in columns.rules.key if file.may_be_null(group, name)]
         limited = [name for name in columns.limited if not _is_within(file, group, name)]
         if not nullable and not limited and partition_by is None:
-            known = _by_statistics(files, part, file, group)
-            if known is not None:
-                yield sized(known, group)
+            whole_group = _by_statistics(files, part, file, group)
+            if whole_group is not None:
+                yield sized(whole_group, group)
                 continue
         names = [columns.timestamp, *nullable, *limited, *([partition_by] if partition_by else [])]
         table = file.read(group, list(dict.fromkeys(names)))
-        for one in _count(files, part, table, partition_by):
-            if one.status == OK:
-                yield sized(one, group)
+        for counted in _count(files, part, table, partition_by):
+            if counted.status == OK:
+                yield sized(counted, group)
             elif with_rejects:
-                yield one
+                yield counted
 
 
 def _is_within(file: SourceParquet, group: int, name: str) -> bool:
-    """Whether statistics show that all times of a column, or in its values, can be used."""
+    """Return True if statistics show that all times in the values of a column are within the accepted bounds."""
     bounds = file.bounds_of_times(group, name)
     return bounds is not None and all(first >= MICROS[0] and last < MICROS[1] for first, last in bounds)
 
 
 def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group: int) -> _Counted | None:
-    """A row group all of whose rows can be used and lie in the interval, as its statistics show."""
+    """Return the count of a row group if statistics show that all its rows are usable and in the interval, or None."""
     columns = files.columns
     bounds = file.bounds(group, columns.timestamp)
     if bounds is None or file.may_be_null(group, columns.timestamp):

@@ -1,7 +1,7 @@
-"""A slice of a plain source as files: read by Arrow where the rows are needed, without a way through Spark's rows.
+"""A slice of a plain source as files. The tasks read them with Arrow, so rows don't pass through Spark.
 
-A plain source is one whose rows are what its Parquet files hold (`plain.py` says when). Its rows know
-the file and place they came from, so the columns that only late rows need are fetched again for those.
+The rows of a plain source are exactly those in its Parquet files (`plain.py` checks it). Each event has the number of
+its file and its place there, so columns that only late rows need are read later, for these rows alone.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """The rows of one file with an event time in `[since, until)`.
+    """The rows of a file with an event time in `[since, until)`.
 
     Args:
-        path: relative to the table.
-        rows: in the whole file, where the log tells.
-        commit: index of its source commit within the epoch.
-        committed: when it was written, int64 epoch milliseconds.
+        path: path of the file, relative to the table.
+        rows: number of rows in the whole file; None if the log does not record it.
+        commit: index of the source commit within the epoch.
+        committed: time against which the rows' times are checked, int64 epoch milliseconds.
         since: int64 epoch milliseconds.
-        until: not included.
+        until: int64 epoch milliseconds, exclusive.
     """
 
     path: str
@@ -56,14 +56,14 @@ class FilePart:
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The files of a slice; it travels to the tasks.
+    """The files of a slice; this value travels to the tasks.
 
     Args:
-        warehouse: where the source is.
+        warehouse: the warehouse of the source.
         table: path of the source.
-        columns: which are read, and how rows are judged.
-        parts: the files, and which of their rows.
-        traced: whether events say which row of which file they are, because some may be late.
+        columns: columns to read, with the rules for rejected rows.
+        parts: the files, each with the interval of its rows.
+        traced: True if each event has its file and place, because some events may be late.
     """
 
     warehouse: Warehouse
@@ -73,15 +73,15 @@ class FileSlice:
     traced: bool = True
 
     def events(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
-        """The usable rows of parts, a row group at a time: event time, commit, origin, key and used columns.
+        """Yield the usable rows of parts, a table for each row group: event time, commit, origin, key and used columns.
 
         Keys of text or bytes are dictionaries.
 
         Args:
-            numbers: of the parts; None for all.
+            numbers: numbers of the parts; None for all.
 
         Raises:
-            Refused: a file is missing or can't be read as Spark would; the message names it.
+            Refused: a file is missing or can't be read as Spark would read it; the message names the file.
         """
         columns = self.columns
         for number in range(len(self.parts)) if numbers is None else numbers:
@@ -109,17 +109,17 @@ class FileSlice:
         if self.traced:
             events[FILE] = pa.repeat(pa.scalar(number, pa.int32()), rows)
             events[PLACE] = pa.array(np.arange(first, first + rows))
-        made = pa.table(events)
-        return made if wanted.all() else made.filter(pa.array(wanted))
+        table_of_events = pa.table(events)
+        return table_of_events if wanted.all() else table_of_events.filter(pa.array(wanted))
 
     def source_rows(self, files: Int64s, places: Int64s) -> pa.Table:
-        """All columns of the source of some rows, in the order asked for.
+        """Return rows with all columns of the source, in the given order.
 
         Args:
             files: number of each row's part.
-            places: of each row in its file.
+            places: place of each row in its file.
         """
-        found, order = [], []
+        parts, order = [], []
         for number in np.unique(files).tolist():
             asked = np.flatnonzero(files == number)
             with self.open(self.parts[number]) as file:
@@ -127,22 +127,22 @@ class FileSlice:
                     inside = asked[(places[asked] >= first) & (places[asked] < first + file.rows_of(group))]
                     if len(inside):
                         rows = file.read(group, self.columns.schema.names)
-                        found.append(rows.take(pa.array(places[inside] - first)))
+                        parts.append(rows.take(pa.array(places[inside] - first)))
                         order.append(inside)
-        if not found:
+        if not parts:
             return self.columns.schema.empty_table()
         back = np.argsort(np.concatenate(order), kind="stable")
         names = self.columns.schema.names
         return pa.concat_tables(
-            [pa.table([plain(part[name]) for name in names], schema=self.columns.schema) for part in found]
+            [pa.table([plain(part[name]) for name in names], schema=self.columns.schema) for part in parts]
         ).take(pa.array(back))
 
     @contextmanager
     def open(self, part: FilePart) -> Iterator[SourceParquet]:
-        """One file of the source.
+        """Open a file of the source.
 
         Raises:
-            Refused: it is missing, damaged, or written with another calendar.
+            Refused: the file is missing, damaged, or written with another calendar.
         """
         # Commands that only look at the log should not wait for this import.
         import pyarrow.parquet as pq
@@ -163,7 +163,7 @@ class FileSlice:
                     pq.ParquetFile(
                         stream,
                         metadata=metadata,
-                        # Names that the file spells otherwise, or does not have, are no error here.
+                        # The file may spell a name in another case, or lack the column.
                         read_dictionary=[name for name in names if name.casefold() in texts],
                         pre_buffer=not self.warehouse.is_local,
                         coerce_int96_timestamp_unit="us",

@@ -1,7 +1,7 @@
-"""The order in which a pipeline takes the commits of two sources: by commit time, then by input number.
+"""Order in which a pipeline reads the commits of two sources: by commit time, then by input number.
 
-Within a source the order is that of the versions; a commit time that goes back counts as the newest
-before it. So the order is a function of the two logs alone, however they are cut into epochs.
+Within a source, the order is that of the versions. If a commit time goes back, the newest earlier time counts instead.
+So the order depends on the two logs alone, not on their cut into epochs.
 
     left     1 @ 10:00            2 @ 10:02   3 @ 10:01
     right             1 @ 10:01   2 @ 10:02
@@ -18,21 +18,21 @@ from tidegate.windowing.time import Millis
 
 
 class Timed(Protocol):
-    """What has a commit time, int64 epoch milliseconds."""
+    """A value with a commit time."""
 
     @property
     def time(self) -> Millis:
-        """As the log has it."""
+        """Commit time in the log, int64 epoch milliseconds."""
 
 
 Commit = TypeVar("Commit", bound=Timed)
 
 
 def interleaved(logs: Sequence[Sequence[Commit]]) -> list[tuple[int, Commit]]:
-    """Commits with the number of their input, in the order in which they are taken.
+    """Return commits with the numbers of their inputs, in the order in which the pipeline reads them.
 
     Args:
-        logs: the commits of each input by version.
+        logs: the commits of each input, ordered by version.
     """
     streams = [_placed(number, commits) for number, commits in enumerate(logs)]
     return [(number, commit) for _, number, commit in heapq.merge(*streams, key=lambda placed: placed[:2])]

@@ -1,7 +1,7 @@
-"""The source's log: which files each version added, and when it was committed.
+"""The source's log: the files that each version added, and its commit time.
 
-Append-only is the contract. OPTIMIZE changes no data and is nothing; whatever removes data stops
-the run with the version named.
+A source must be append-only. OPTIMIZE changes no data, so it is ignored. If a version removes data, the run stops and
+names the version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.pipelines.storage import Warehouse, active_files
 from tidegate.windowing.time import Millis, to_millis
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
-"""How an absolute path begins, or a URI with a scheme."""
+"""Start of an absolute path, or of a URI with a scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class SourceFile:
     """A data file of the source.
 
     Args:
-        path: relative to the table, as the file system knows it; what tells files apart, for base names repeat.
-        written: when it was written, int64 epoch milliseconds; stays when the log is cleaned up.
-        action: its add action as JSON; empty for files that are only known from a snapshot.
-        newest: the largest event time in it where the log tells, int64 epoch milliseconds.
-        oldest: the smallest.
-        rows: how many rows it has without those that a deletion vector takes out, where the log tells.
+        path: path in the file system, relative to the table. It identifies the file; base names may repeat.
+        written: time of writing, int64 epoch milliseconds; it stays when the log is cleaned up.
+        action: add action as JSON; empty for files that are only listed by a snapshot.
+        newest: largest event time in the file, int64 epoch milliseconds; None if the log does not record it.
+        oldest: smallest event time; None if the log does not record it.
+        rows: number of rows without those that a deletion vector removes; None if the log does not record it.
     """
 
     path: str
@@ -51,12 +51,12 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceCommit:
-    """One version of the source that added data.
+    """A version of the source that added data.
 
     Args:
-        version: of the table.
-        time: commit time as the log has it, int64 epoch milliseconds; it may go back between versions.
-        files: what it added.
+        version: version of the table.
+        time: commit time in the log, int64 epoch milliseconds; it may go back between versions.
+        files: the files that it added.
     """
 
     version: int
@@ -65,7 +65,7 @@ class SourceCommit:
 
 
 class SourceLog:
-    """The log of one source table."""
+    """The log of a source table."""
 
     def __init__(self, warehouse: Warehouse, path: str) -> None:
         self.warehouse = warehouse
@@ -90,10 +90,10 @@ class SourceLog:
         self._newest_entry = self._log.info(self.head)
 
     def now(self) -> SourceLog:
-        """The log as it is now.
+        """Return the log at its newest version.
 
-        Delta opens a table with all its files, and those of a source are many. What came since tells all that is
-        asked of it, unless it changed the table's columns or properties: only then it is opened again.
+        Delta lists all files when it opens a table, and a source has many. So this reads only the entries since the
+        last version, and opens the table again only if one of them changed its columns or properties.
         """
         head = self._followed()
         if head is None:
@@ -105,7 +105,7 @@ class SourceLog:
         return log
 
     def _followed(self) -> int | None:
-        """The newest version, read entry by entry; None where the table has to be opened to tell."""
+        """Return the newest version, read entry by entry; None if the table has to be opened again."""
         if self._newest_entry is None or self._log.info(self.head) != self._newest_entry:
             return None
         version = self.head
@@ -119,7 +119,7 @@ class SourceLog:
         return version
 
     def _at_head(self) -> DeltaTable:
-        """The table with its files."""
+        """Return the table at the head, opened with its files."""
         if self._table is None:
             self._table = self._at(self.head)
         return self._table
@@ -141,22 +141,22 @@ class SourceLog:
 
     @property
     def collations(self) -> dict[str, str]:
-        """The collation of each column that is compared otherwise than byte by byte."""
-        found = {}
+        """Collation of each column that is not compared byte by byte."""
+        collations = {}
         for field in json.loads(self.columns)["fields"]:
             for place, collation in (field.get("metadata", {}).get("__COLLATIONS") or {}).items():
                 if place == field["name"] and not str(collation).endswith("UTF8_BINARY"):
-                    found[field["name"]] = str(collation)
-        return found
+                    collations[field["name"]] = str(collation)
+        return collations
 
     @property
     def partition_columns(self) -> list[str]:
-        """Columns that are kept in the log instead of in the files."""
+        """Columns whose values are in the log instead of in the files."""
         return list(self._metadata.partition_columns)
 
     @property
     def reader_features(self) -> frozenset[str]:
-        """Features of the table that a reader must know, by Delta's names; column mapping only where it is on."""
+        """Features of the table that a reader must support, by Delta's names, with column mapping only if it is on."""
         protocol, mapping = self._protocol, "columnMapping"
         features = set(protocol.reader_features or ())
         if protocol.min_reader_version >= 2:
@@ -166,10 +166,10 @@ class SourceLog:
         return frozenset(features)
 
     def check(self, position: Position) -> None:
-        """Make sure that a position was taken in this table, and not in another one of its name.
+        """Check that a position belongs to this table, not to another table with the same name.
 
         Raises:
-            Refused: the table was replaced, or put back to before the position.
+            Refused: the table was replaced, or set back to before the position.
         """
         if (position.table_id or self.table_id) != self.table_id:
             raise Refused(
@@ -184,10 +184,10 @@ class SourceLog:
             )
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
-        """The versions after `after` up to `until` (the head) that added data.
+        """Return the versions after `after` up to `until` (None: the head) that added data.
 
         Raises:
-            Refused: a version removed or changed data, its log entry is gone, or a file of it is.
+            Refused: a version removed or changed data, or its log entry or one of its files is gone.
         """
         commits = []
         for version in range(after + 1, (self.head if until is None else until) + 1):
@@ -215,9 +215,9 @@ class SourceLog:
         return commits
 
     def settled(self, version: int) -> int:
-        """The newest version that holds the same rows: maintenance (OPTIMIZE, VACUUM, ALTER) is all that came since.
+        """Return the newest version with the same rows, after which only maintenance (OPTIMIZE, VACUUM, ALTER) came.
 
-        A position that goes on to it needs no log entry before it any more, nor files that were compacted away.
+        A position at that version needs neither earlier log entries nor files that were compacted.
         """
         for following in range(version + 1, self.head + 1):
             try:
@@ -229,25 +229,25 @@ class SourceLog:
         return version
 
     def next_commit(self, after: int) -> SourceCommit | None:
-        """The first version after `after` that added data; None where there is none.
+        """Return the first version after `after` that added data; None if there is none.
 
         Raises:
-            Refused: as `commits` does.
+            Refused: `commits` refuses.
         """
         following = self.settled(after) + 1
         commits = self.commits(following - 1, following) if following <= self.head else []
         return commits[0] if commits else None
 
     def time_of(self, version: int) -> Millis:
-        """Commit time of a version.
+        """Return the commit time of a version.
 
         Raises:
-            Refused: its log entry is gone.
+            Refused: the log entry of the version is gone.
         """
         return _commit_time(self._actions(version))
 
     def active(self, timestamp: str, version: int | None = None) -> list[SourceFile]:
-        """The files of a version (the newest), with the largest value of a timestamp column where it is known.
+        """Return the files of a version (None: the newest), with the bounds of a timestamp column if they are recorded.
 
         Raises:
             Refused: an older version can't be read any more.
@@ -262,7 +262,7 @@ class SourceLog:
                 "they were compacted and vacuumed since it was read. Read on first, with `tidegate stream` or the "
                 "backfill of the next interval, and run this again",
             )
-        # Of these the log's reader does not tell which rows a deletion vector takes out.
+        # deltalake's list of files does not contain the number of rows that a deletion vector removes.
         is_whole = "deletionVectors" not in self.reader_features
         return [
             SourceFile(
@@ -276,47 +276,47 @@ class SourceLog:
         ]
 
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
-        """By path, the version that added each file; None where the log does not tell any more.
+        """Return by path the version that added each file; None if the log does not record it any more.
 
-        A file that a compaction wrote holds rows of several versions, so it has none. Entries are read from the newest
-        on, and no more of them than it takes to find all files.
+        A file that a compaction wrote holds rows of several versions, so its version is None. Entries are read from the
+        newest on, until all files are found.
 
         Args:
-            files: of a version.
+            files: files of a version.
             until: that version.
-            after: of files that are not younger than this version, this one is told.
+            after: a version that is returned for all files that are not younger.
         """
         wanted = {file.path for file in files}
-        found: dict[str, int | None] = dict.fromkeys(wanted)
-        there = [version for version in self._logged() if after < version <= until]
-        for version in reversed(there):
+        added_by: dict[str, int | None] = dict.fromkeys(wanted)
+        logged = [version for version in self._logged() if after < version <= until]
+        for version in reversed(logged):
             if not wanted:
                 break
             try:
                 actions = list(self._actions(version))
             except Refused:
-                # Cleaned up since the log was listed.
+                # The entry was cleaned up after the log was listed.
                 continue
             is_compaction = any("remove" in action for action in actions)
             for add in (action["add"] for action in actions if "add" in action):
                 path, adds_rows = self._path_of(add["path"]), add.get("dataChange", True)
                 if path in wanted and (adds_rows or is_compaction):
                     wanted.discard(path)
-                    found[path] = version if adds_rows else None
-        if after >= 0 and len(there) == until - after:
-            found |= dict.fromkeys(wanted, after)
-        return found
+                    added_by[path] = version if adds_rows else None
+        if after >= 0 and len(logged) == until - after:
+            added_by |= dict.fromkeys(wanted, after)
+        return added_by
 
     def _logged(self) -> list[int]:
-        """The versions with an entry in the log, ascending."""
+        """Return the versions with an entry in the log, ascending."""
         names = self.warehouse.names(f"{self.path}/_delta_log")
         return sorted(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
 
     def _path_of(self, path: str) -> str:
-        """The path of a file relative to the table, as the file system knows it; the log has it as a URI.
+        """Return the path of a file in the file system, relative to the table. The log has it as a URI.
 
         Raises:
-            Refused: it lies elsewhere, as the files of a shallow clone do.
+            Refused: the file is outside the table's folder, as in a shallow clone.
         """
         if _ELSEWHERE.match(path):
             raise Refused(
@@ -359,7 +359,7 @@ def _changes_data(action: Action) -> bool:
 
 
 def _commit_time(actions: list[Action]) -> Millis:
-    """The commit's own time; file times are the last resort, since copying a table changes them."""
+    """Return the commit's own time. File times are the last resort, because copying a table changes them."""
     for action in actions:
         info = action.get("commitInfo", {})
         if time := info.get("inCommitTimestamp") or info.get("timestamp"):
@@ -368,7 +368,7 @@ def _commit_time(actions: list[Action]) -> Millis:
 
 
 def _number_of_rows(add: dict[str, Any]) -> int | None:
-    """As the statistics of an add action tell, without the rows that its deletion vector takes out."""
+    """Return the number of rows by the statistics of an add action, without those that a deletion vector removes."""
     rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
     return None if rows is None else int(rows) - int((add.get("deletionVector") or {}).get("cardinality", 0))
 

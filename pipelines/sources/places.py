@@ -1,7 +1,6 @@
-"""Where tables lie: a pipeline's folder must not meet a source, and two inputs must not be one table.
+"""Check of folders: a pipeline's folder must not overlap with a source, and two inputs must not be the same table.
 
-Whoever owns a source vacuums its folder, and takes with it what the source's log does not know: the tables of a
-pipeline that lie in it.
+A VACUUM of a source removes every file in its folder that its log does not list, and so the tables of a pipeline there.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ from tidegate.pipelines.storage import Warehouse
 
 
 def check_places(warehouse: Warehouse, pipeline: Pipeline) -> None:
-    """Refuse a pipeline whose folder is, contains or lies in a source, and two inputs that are one table.
+    """Refuse a pipeline whose folder is, contains or lies in a source, and two inputs that are the same table.
 
     Args:
-        warehouse: where the pipeline's tables are, and the tables that it names below.
-        pipeline: whose sources are named as people do, by paths and URIs too.
+        warehouse: the warehouse of the pipeline's tables, and of sources that are named relative to it.
+        pipeline: the pipeline; it may name sources by paths and URIs too.
 
     Raises:
-        Refused: naming both places.
+        Refused: the message names both places.
     """
     folder = place(warehouse.path(pipeline.name))
     places = []
-    for number, one in enumerate(pipeline.inputs):
-        table = place(warehouse.path(one.source.table))
+    for number, part in enumerate(pipeline.inputs):
+        table = place(warehouse.path(part.source.table))
         if table == folder or table in folder.parents or folder in table.parents:
             how = "is" if table == folder else "lies in" if table in folder.parents else "contains"
             raise Refused(
                 f"the folder of pipeline {pipeline.name!r}, {folder}, {how} {'right.' if number else ''}source.table = "
-                f"{one.source.table!r}: a VACUUM of the source would remove the pipeline's tables. Give the pipeline "
+                f"{part.source.table!r}: a VACUUM of the source would remove the pipeline's tables. Give the pipeline "
                 "another name, or the warehouse another folder"
             )
         if table in places:
             raise Refused(
-                f"right.source.table = {one.source.table!r} of pipeline {pipeline.name!r} is the first input's table "
+                f"right.source.table = {part.source.table!r} of pipeline {pipeline.name!r} is the first input's table "
                 f"({table}), in which a pipeline has one position: a KeyedProcess over it sees all its rows, or give "
                 "the second input a table of its own"
             )
@@ -47,7 +46,7 @@ def check_places(warehouse: Warehouse, pipeline: Pipeline) -> None:
 
 
 def place(path: str) -> PurePosixPath:
-    """A path or URI in one spelling: no dots, links or doubled slashes, `s3` for every S3 file system."""
+    """Normalize a path or URI: no dots, links or doubled slashes, and `s3` for every S3 file system."""
     scheme, sign, rest = path.rpartition("://")
     scheme = re.sub(r"^s3[an]?$", "s3", scheme.lower())
     if not sign or scheme == "file":

@@ -1,7 +1,7 @@
-"""Which sources are plain: what their Parquet files hold is what Spark would read, so Arrow may read it.
+"""Check for plain sources, whose Parquet files hold exactly the rows that Spark would read, so Arrow may read them.
 
-Everything else goes through Spark, which knows deletion vectors, column mapping, widened types and
-SQL expressions: `explain` says why.
+Spark reads every other source: it supports deletion vectors, column mapping, widened types and SQL expressions.
+`explain` shows the reason.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source_columns import SourceColumns
 
 _HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
-"""Reader features of Delta that say nothing about what is in a data file."""
+"""Reader features of Delta that don't change the content of data files."""
 
 
 def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
-    """What keeps Arrow from reading a source's files, None if nothing does.
+    """Return the reason why Arrow can't read a source's files; None if it can.
 
     Args:
         bound: the pipeline, bound to the source.
@@ -47,7 +47,7 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
 
 
 def asks_for_spark(pipeline: Pipeline) -> str | None:
-    """What in a pipeline itself needs Spark to read the source, None if nothing does."""
+    """Return the reason in the pipeline itself why Spark must read the source; None if there is none."""
     if pipeline.source.reader == "spark":
         return "the source says reader='spark'"
     if len(pipeline.inputs) > 1:
@@ -62,7 +62,7 @@ def asks_for_spark(pipeline: Pipeline) -> str | None:
 
 
 def slice_of(bound: BoundPipeline, log: SourceLog) -> FileSlice:
-    """The slice of a plain source without any file yet."""
+    """Return a slice of a plain source, without files."""
     pipeline = bound.pipeline
     columns = SourceColumns(
         schema=bound.source,
@@ -78,7 +78,7 @@ def slice_of(bound: BoundPipeline, log: SourceLog) -> FileSlice:
 
 
 def _is_known(kind: pa.DataType) -> bool:
-    """Whether a type means the same in Parquet, Arrow and Spark."""
+    """Return True if a type means the same in Parquet, Arrow and Spark."""
     if pa.types.is_list(kind):
         return _is_known(kind.value_type)
     if pa.types.is_map(kind):

@@ -1,1 +1,1 @@
-"""The tables of a pipeline, one module each: schema, meaning of the columns, queries."""
+"""The tables of a pipeline. Each table has a module with its columns, their meaning and its queries."""

@@ -1,7 +1,7 @@
-"""A checksum of rows: the same for the same rows in any order, so a compaction keeps it.
+"""Checksum of rows, which does not depend on their order, so a compaction keeps it.
 
-It is the sum of the hashes of the rows. A column adds to the hash of its row by its name and its value, and a null
-adds nothing: so a file that lacks a column has the checksum of one in which that column is null.
+It is the sum of the hashes of the rows. Each column adds a hash of its name and value to the hash of a row; a null adds
+nothing. So a file that lacks a column has the same checksum as a file in which that column is null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS_AT_A_TIME = 65_536
 
 
 def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
-    """The checksum of rows; those of two tables with the same columns add up, modulo 2 ** 64."""
+    """Return the checksum of rows. Checksums of tables with the same columns add up, modulo 2 ** 64."""
     sums = []
     for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_ROWS_AT_A_TIME):
         hashes = np.zeros(len(batch), np.uint64)
@@ -34,15 +34,15 @@ def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
 
 
 def add_up(checksums: list[int]) -> int:
-    """The checksum of all rows, from those of their parts."""
+    """Return the checksum of all rows from the checksums of their parts."""
     return int(sum(checksums) % 2**64)
 
 
 def _hashed(column: pa.Array, seed: int) -> UInt64s:
-    """A number for each value, 0 for a null."""
+    """Return a hash of each value, 0 for a null."""
     numbers = _numbers(column)
     if numbers is None:
-        # Few texts are many rows: a key has many windows.
+        # Each distinct text is hashed once: texts repeat, because a key has many windows.
         encoded = _texts(column).dictionary_encode()
         seeds = np.full(len(encoded.dictionary), seed, np.uint64)
         of_texts = hash_values(encoded.dictionary, "a text", seeds)
@@ -55,14 +55,14 @@ def _hashed(column: pa.Array, seed: int) -> UInt64s:
 
 
 def _mixed(values: UInt64s) -> UInt64s:
-    """Each number spread over all bits; the finalizer of SplitMix64."""
+    """Spread each number over all bits, with the finalizer of SplitMix64."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _numbers(column: pa.Array) -> UInt64s | None:
-    """The values as 64 bits each, any number for a null; None of a type that has more."""
+    """Return the values as 64 bits each, with any number for a null; None for a type with more bits."""
     kind: Any = column.type
     if pa.types.is_floating(kind):
         column = column.cast(pa.float64()).fill_null(0)

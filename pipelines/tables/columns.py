@@ -1,4 +1,4 @@
-"""How a table's columns are described: a type and a meaning, which Delta keeps as the comment."""
+"""Columns of tables: a type and a meaning, which Delta keeps as the comment, and the names of the input's columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.windowing.timestamps import TIMESTAMP as TIMESTAMP
 
 
 def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) -> pa.Field:
-    """A column with its meaning."""
+    """Return a column with its meaning."""
     return pa.field(name, kind, nullable, {"comment": meaning})
 
 
@@ -21,15 +21,15 @@ def quoted(name: str) -> str:
 
 
 def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str] | None = None) -> list[pa.Field]:
-    """The input's columns as a table keeps them beside ours: one whose name is taken gets the prefix `input_`.
+    """Return the input's columns as a table keeps them beside its own columns.
 
-    Delta does not tell names apart that differ in case only. A column that the source gets later comes last, so
-    those before it keep their names.
+    A column whose name is taken gets the prefix `input_`. Names that differ only in case are the same to Delta. The
+    source adds new columns at the end, so earlier columns keep their names.
 
     Args:
-        ours: columns that the table has of itself.
+        ours: columns of the table that don't come from the input.
         source: columns of the input.
-        names: what the table calls a column of the input whose name it has for another type.
+        names: new names of input columns whose type changed, by the name that the table uses for the old type.
     """
     taken = {field.name.casefold() for field in ours}
     fields = []
@@ -44,25 +44,25 @@ def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str
 
 
 def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str]) -> pa.Table:
-    """The columns of the input as it had them, of rows of a table that keeps them beside ours.
+    """Return the columns of the input, with their own names, from rows of a table that keeps them beside its own.
 
     Args:
-        rows: of the table.
-        ours: columns that the table has of itself.
+        rows: rows of the table.
+        ours: columns of the table that don't come from the input.
         source: columns of the input.
-        names: what the table calls those whose type changed; rows of before have their values under the old name.
+        names: as for `input_fields`. Rows from before the change have their values under the old name.
     """
-    found = {}
+    columns = {}
     for field, kept in zip(source, input_fields(ours, source), strict=True):
         column = rows[names.get(kept.name, kept.name)]
         if kept.name in names:
             column = pc.coalesce(column, rows[kept.name].cast(column.type))
-        found[field.name] = column
-    return pa.table(found)
+        columns[field.name] = column
+    return pa.table(columns)
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:
-    """The type in which Delta can keep a column: UTC microseconds, no large or dictionary variants."""
+    """Return the type in which Delta can keep a column: UTC microseconds, no large or dictionary variants."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz else pa.timestamp("us")
     if pa.types.is_large_string(kind):

@@ -1,7 +1,7 @@
-"""Compaction: the many small files of short epochs become few, and no row changes. Rows of very old epochs go.
+"""Compaction: combine the many small files of short epochs, without changing a row, and remove very old epochs.
 
-Our own, since the files of another writer would have statistics that readers can't trust (NaN).
-Table state needs none: its files are those of its shards.
+Tidegate compacts its tables itself, because other writers give files statistics that readers can't trust (NaN). Table
+state needs no compaction: each commit writes one file for each shard.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, to_millis
 
 COMPACTION = "tidegate_compaction"
-"""Metadata of commits that put rows into other files, or take old epochs away: the table."""
+"""Name of the field, in the metadata of commits that move rows to other files or remove old epochs, with the table."""
 
 _TIER = 8
-"""Files are of about one size if the largest is less than so many times the smallest."""
+"""Upper limit of the ratio between the largest and the smallest file of a tier of similar sizes."""
 
 _ENOUGH = 16
-"""Files of about one size that a table has at most after it was kept up."""
+"""Number of files in a tier at which the tier is always combined."""
 
 FILE_SIZE = 32 * 1024 * 1024
-"""Bytes that a file of a compacted table has at most, about; files of half of it are left alone."""
+"""Approximate upper limit of the bytes of a compacted file. Files of half this size and more stay as they are."""
 
 
 def compact(tables: PipelineTables, table: str, together: int | None = None) -> tuple[int, int]:
-    """Put small files of a table together, in one commit; how many files there were and are.
+    """Combine small files of a table, in one commit; return the number of files before and after.
 
     The caller holds the lease.
 
     Args:
-        tables: of the pipeline.
+        tables: the pipeline's tables.
         table: name of the table.
-        together: files of about one size are put together where there are so many; then a row is written again a few
-            times only, however often this is done. None puts all small files together.
+        together: number of files of similar size from which on they are combined. So each row is rewritten only a few
+            times, however often this runs. None combines all small files.
 
     Raises:
         Refused: somebody else commits to the table at the same time.
@@ -68,14 +68,15 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
 
 
 def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int) -> int:
-    """Take files of table epochs away that hold only epochs which began before a moment; how many epochs those were.
+    """Remove the files of table epochs whose epochs all began before a moment; return the number of these epochs.
 
-    Its files are put together in the order of their epochs, so the oldest go. The caller holds the lease.
+    Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
+    holds the lease.
 
     Args:
-        tables: of the pipeline.
-        before: int64 epoch milliseconds.
-        needed: the oldest epoch whose snapshot is retained; it and those after it stay.
+        tables: the pipeline's tables.
+        before: the moment, int64 epoch milliseconds.
+        needed: the oldest epoch whose snapshot is retained; this epoch and later ones stay.
 
     Raises:
         Refused: somebody else commits to the table at the same time.
@@ -92,18 +93,18 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int) -> int:
 
 
 def _all_began_before(tables: PipelineTables, name: str, moment: Millis) -> bool:
-    """Whether every epoch in a file began before a moment, as the file's own statistics tell."""
+    """Return True if the Parquet statistics of a file show that all its epochs began before a moment."""
     import pyarrow.parquet as pq
 
     filesystem, root = tables.warehouse.filesystem(tables.path(epochs.NAME))
     with filesystem.open_input_file(f"{root}/{name}" if root else name) as opened:
-        told = pq.ParquetFile(opened).metadata
-    place = told.schema.names.index("started_at") if "started_at" in told.schema.names else None
-    if place is None:
+        metadata = pq.ParquetFile(opened).metadata
+    index = metadata.schema.names.index("started_at") if "started_at" in metadata.schema.names else None
+    if index is None:
         return False
-    for group in range(told.num_row_groups):
-        known = told.row_group(group).column(place).statistics
-        if known is None or not known.has_min_max or to_millis(known.max) >= moment:
+    for group in range(metadata.num_row_groups):
+        bounds = metadata.row_group(group).column(index).statistics
+        if bounds is None or not bounds.has_min_max or to_millis(bounds.max) >= moment:
             return False
     return True
 
@@ -126,7 +127,7 @@ def _commit(
 
 
 def _tiers(files: list[dict[str, Any]], together: int | None) -> Iterator[list[dict[str, Any]]]:
-    """The small files that are to be put together: all, or those of about one size where there are enough of them."""
+    """Yield the small files to combine: all of them, or those of each tier of similar sizes that has enough files."""
     small = [file for file in files if file["size_bytes"] < FILE_SIZE // 2]
     if together is None:
         yield small
@@ -138,7 +139,7 @@ def _tiers(files: list[dict[str, Any]], together: int | None) -> Iterator[list[d
 
 
 def _groups(files: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Small files in the order of their epochs, as many together as make a file of full size."""
+    """Yield groups of small files, in the order of their epochs. Each group fits into a file of full size."""
     small = sorted(files, key=lambda file: (file.get("min.epoch") or 0, file["path"]))
     group: list[dict[str, Any]] = []
     for file in small:

@@ -1,6 +1,6 @@
-"""The one list of counters: what an epoch counts, what each number means, and where it is kept and shown.
+"""The list of all counters of an epoch, with the meaning of each number and the places that keep and show it.
 
-events_in = on_time + late + no_window + rejected + dropped, in every epoch.
+In every epoch, events_in = on_time + late + no_window + rejected + dropped.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter of an epoch.
+    """A counter of an epoch.
 
     Args:
-        name: in manifests, and in table epochs where it is kept.
-        meaning: comment of its column.
-        label: in the run report; empty where it is not shown there.
-        by_task: whether the tasks count it, for each shard; else the driver does.
-        by_shard: whether table epochs keeps it for each range of key groups too.
-        is_fate: whether it is one of the things that become of a row that was read.
-        changes_state: whether the state of a shard may have changed where it is not 0.
-        is_kept: whether manifests and table epochs keep it.
-        is_younger: whether tables of older versions lack it, so that it may be null.
+        name: name in manifests and in table epochs.
+        meaning: comment of the column in table epochs.
+        label: label in the run report; empty if the report does not show the counter.
+        by_task: True if the tasks count it, for each shard; False if the driver does.
+        by_shard: True if table epochs keeps it for each range of key groups too.
+        is_fate: True if it counts a fate of the rows that were read. Each row has exactly one fate.
+        changes_state: True if the state of a shard may have changed when the counter is not 0.
+        is_kept: True if manifests and table epochs keep it.
+        is_younger: True if tables of older versions lack it, so that it may be null.
     """
 
     name: str
@@ -68,7 +68,7 @@ COUNTERS = (
         is_younger=True,
     ),
 )
-"""All counters, in the order of table epochs. Late panes change state without element or timer, as a commit ends."""
+"""All counters. Late panes may change the state without an element or a timer, when a source commit ends."""
 
 KEPT = tuple(counter for counter in COUNTERS if counter.is_kept)
 OF_TASKS = tuple(counter.name for counter in KEPT if counter.by_task)
@@ -77,9 +77,9 @@ CHANGES = tuple(counter.name for counter in COUNTERS if counter.changes_state)
 FATES = tuple(counter.name for counter in COUNTERS if counter.is_fate)
 
 FILTERED = tuple(name for name in FATES if name not in ("on_time", "late"))
-"""The fates of rows that no window took and that are not late."""
+"""Fates of rows that no window accepted and that are not late."""
 FIRED = ("fired_early", "fired_on_time", "fired_late")
-"""Panes by their timing."""
+"""Counters of panes, by timing."""
 RETRACTED = "withdrawn"
 REOPENED = "reopened"
 NEVER_EMITTED = "never_emitted"
@@ -87,10 +87,10 @@ ROWS_OUT = "rows_out"
 
 
 def fired(counters: Mapping[str, int]) -> int:
-    """Return the panes of all timings."""
+    """Return the number of panes of all timings."""
     return sum(counters[name] for name in FIRED)
 
 
 def filtered(counters: Mapping[str, int]) -> int:
-    """Return the rows that no window took and that are not late."""
+    """Return the number of rows that no window accepted and that are not late."""
     return sum(counters[name] for name in FILTERED)

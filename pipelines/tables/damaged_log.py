@@ -1,7 +1,8 @@
-"""Entries of a table's log that can't be read: found, and set aside so that the table opens again.
+"""Damaged entries of a table's log: find them, and set them aside so that the table opens again.
 
-A log entry is written whole or not at all, so one that is cut was damaged later: by a power loss, or by a disk. What
-it held is not lost with it: manifests list it. It is kept in a folder of the log, which no reader looks into.
+Delta writes a log entry as a whole or not at all, so an entry that is cut was damaged later, by a power loss or by a
+disk. Its content is not lost, because manifests list it. The damaged file stays in a folder of the log that no reader
+looks into.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ FOLDER = "damaged"
 
 
 def set_aside_damaged(tables: PipelineTables) -> list[str]:
-    """Move damaged entries, and those after them, out of the logs of tables that can't be opened; what was moved.
+    """Move damaged entries, and the entries after them, out of the logs of tables that can't be opened.
 
     The caller holds the lease, and brings the tables into agreement afterwards.
 
     Returns:
-        A sentence for each table, empty where every table opens.
+        A sentence for each changed table; empty if every table opens.
 
     Raises:
-        Refused: a table can't be opened even so.
+        Refused: a table can't be opened even without these entries.
     """
-    return [told for table in ALL if (told := _set_aside(tables, table)) is not None]
+    return [sentence for table in ALL if (sentence := _set_aside(tables, table)) is not None]
 
 
 def _set_aside(tables: PipelineTables, table: str) -> str | None:
@@ -41,7 +42,7 @@ def _set_aside(tables: PipelineTables, table: str) -> str | None:
                 "folder back from a copy; or move it away: then the table counts as gone, and the next command names "
                 "the way on"
             )
-        # The newest first: whenever this ends, no version is left out of the middle.
+        # The newest entry moves first, so the log has no gap even if this stops halfway.
         for name in reversed(damaged):
             tables.warehouse.copy_file(log, name, f"{log}/{FOLDER}", name)
             tables.warehouse.delete_file(log, name)
@@ -52,7 +53,7 @@ def _set_aside(tables: PipelineTables, table: str) -> str | None:
 
 
 def cut_entry(tables: PipelineTables, table: str) -> str | None:
-    """The newest entry of a table's log, where it is cut so that others take it for whole; None where it is not."""
+    """Return the name of the newest log entry if it is cut at the end of a line, so that Delta reads it; else None."""
     versions = entry_versions(_names(tables, table))
     if not versions:
         return None
@@ -70,7 +71,10 @@ def _opens(tables: PipelineTables, table: str) -> bool:
 
 
 def _newest_checkpoint(tables: PipelineTables, table: str) -> list[str]:
-    """The newest checkpoint, where the entries since the one before it are all there; nothing elsewhere."""
+    """Return the files of the newest checkpoint if the table can do without it; else nothing.
+
+    It can if all entries since the checkpoint before it, or since version 0, exist.
+    """
     names = _names(tables, table)
     checkpoints = checkpoint_versions(names)
     if not checkpoints:
@@ -83,12 +87,12 @@ def _newest_checkpoint(tables: PipelineTables, table: str) -> list[str]:
 
 
 def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:
-    """The entries from the first one that is empty or no JSON, in order; none where all can be read."""
+    """Return the entries from the first damaged one on, in order; empty if no entry is damaged."""
     names = _names(tables, table)
     log, versions = tables.warehouse.log(tables.path(table)), entry_versions(names)
     since = max(checkpoint_versions(names), default=-1)
     for number, version in enumerate(versions):
-        # What a checkpoint holds is not read again.
+        # Delta does not read entries up to the newest checkpoint.
         if version > since and not _is_whole(log.read(entry_name(version))):
             return [entry_name(version) for version in versions[number:]]
     return []
@@ -99,7 +103,7 @@ def _names(tables: PipelineTables, table: str) -> set[str]:
 
 
 def _is_whole(entry: bytes) -> bool:
-    """Whether an entry is all that was written: that of an epoch ends with its transaction."""
+    """Return True if an entry is complete. The entry of an epoch is complete if it holds its transaction."""
     if not _are_actions(entry):
         return False
     actions = actions_in(entry)

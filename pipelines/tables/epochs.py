@@ -1,4 +1,4 @@
-"""Table `epochs`: one row an epoch, for reports, conservation suites and `tidegate runs`."""
+"""Table `epochs`: one row for each epoch, read by reports, conservation suites and `tidegate runs`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAME = EPOCHS
 
 ERASING = frozenset({"forget", "prune"})
-"""Kinds of epochs that take rows away on purpose. Their own row stays whatever is restored: so do the gaps."""
+"""Kinds of epochs that remove rows on a user's request. A restore keeps their rows in this table."""
 
 _SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *counters.OF_SHARDS)])
 
@@ -52,26 +52,27 @@ SCHEMA = pa.schema(
 
 
 def newest(warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_stale: bool = False) -> pa.Table:
-    """The rows of the newest epochs, the newest first. Of files that hold only older ones, nothing is read.
+    """Return the rows of the newest epochs, the newest first. Files that hold only older epochs are not read.
 
     Args:
-        warehouse: where the table is.
+        warehouse: the warehouse of the table.
         handle: the table.
-        limit: how many; None takes all.
-        with_stale: whether those count whose results were replaced.
+        limit: number of rows; None takes all.
+        with_stale: True includes epochs whose results were replaced.
     """
     path, schema = path_of(handle), arrow_schema(handle)
     files = sorted(active_files(handle), key=lambda file: -file["max.epoch"])
     wanted = None if with_stale else ~pc.field("stale")
-    found = schema.empty_table()
+    newest_rows = schema.empty_table()
     for file in files:
-        if limit is not None and len(found) == limit and file["max.epoch"] < pc.min(found["epoch"]).as_py():
+        is_full = limit is not None and len(newest_rows) == limit
+        if is_full and file["max.epoch"] < pc.min(newest_rows["epoch"]).as_py():
             break
-        # First the numbers alone: a file may hold a million epochs of which twenty are asked for.
+        # Read the numbers alone first: a file may hold a million epochs, and the caller may ask for twenty.
         numbers = warehouse.read_files(path, [file["path"]], schema, ["epoch"], wanted)["epoch"]
         numbers = pa.table([numbers], ["epoch"]).sort_by([("epoch", "descending")])["epoch"]
         chosen = numbers.slice(0, limit).combine_chunks()
         is_chosen = pc.field("epoch").isin(chosen) if wanted is None else pc.field("epoch").isin(chosen) & wanted
         rows = warehouse.read_files(path, [file["path"]], schema, None, is_chosen)
-        found = pa.concat_tables([found, rows]).sort_by([("epoch", "descending")]).slice(0, limit)
-    return found
+        newest_rows = pa.concat_tables([newest_rows, rows]).sort_by([("epoch", "descending")]).slice(0, limit)
+    return newest_rows

@@ -1,4 +1,4 @@
-"""Times before the year 1 and after 9999, at any depth of a value: Spark holds them, and Python's datetime can't."""
+"""Times before the year 1 and after 9999, at any depth of a value. Spark has such times; Python's datetime has not."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 Bools = npt.NDArray[np.bool_]
 
 MICROS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""Microseconds since 1970 of the year 1 and of the end of 9999, not included: what a datetime holds."""
+"""Range of a datetime in microseconds since 1970: the start of the year 1, and the end of 9999 (exclusive)."""
 DAYS = (-719_162, 2_932_897)
-"""The same in days: what a date holds."""
+"""Range of a date in days since 1970, the end exclusive."""
 
 
 def parts_of(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """The types that a value is made of, those of its fields, elements, keys and values in its place; in order."""
+    """Yield the types without parts that a type is made of: fields, elements, keys and values, in order."""
     if pa.types.is_struct(kind):
         for field in kind:
             yield from parts_of(field.type)
@@ -32,22 +32,22 @@ def parts_of(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def holds_times(kind: pa.DataType) -> bool:
-    """Whether values of a type are or have timestamps or dates."""
+    """Return True if values of a type are timestamps or dates, or contain them."""
     return any(pa.types.is_timestamp(part) or pa.types.is_date(part) for part in parts_of(kind))
 
 
 def far_rows(column: pa.ChunkedArray) -> Bools:
-    """The rows of a column whose value is or has a time that Python can't hold; nulls have none."""
+    """Return True for each row whose value is or contains a time that Python can't hold; False for nulls."""
     flags = [_far(chunk) for chunk in column.chunks]
     return np.concatenate(flags) if flags else np.zeros(0, np.bool_)
 
 
 def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
-    """Rows with text for the times of each column in which one is far.
+    """Return rows with texts instead of times in each column that contains a time that Python can't hold.
 
     Args:
-        rows: of any table.
-        only_nested: whether columns that are times themselves stay as they are.
+        rows: rows of any table.
+        only_nested: True leaves columns of timestamps and dates as they are, and changes only nested columns.
     """
     for place, field in enumerate(rows.schema):
         is_asked = pa.types.is_nested(field.type) or not only_nested
@@ -58,7 +58,7 @@ def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
 
 
 def within(column: pa.ChunkedArray | pa.Array, first: int, end: int) -> Bools:
-    """The values that lie in `[first, end)`; nulls do."""
+    """Return True for each value in `[first, end)` and for each null."""
     bounds = pc.min_max(column).as_py()
     if bounds["min"] is None or (bounds["min"] >= first and bounds["max"] < end):
         return np.ones(len(column), np.bool_)
@@ -79,7 +79,7 @@ def _far(array: pa.Array) -> Bools:
             far |= _far(part)
         return far
     if pa.types.is_map(kind):
-        # The parents of a map's entries are told for lists alone.
+        # Arrow gives the parents of entries only for lists, so a map is converted to a list.
         array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
     parents = pc.list_parent_indices(array).to_numpy()
     far[parents[_far(pc.list_flatten(array))]] = True
@@ -87,7 +87,7 @@ def _far(array: pa.Array) -> Bools:
 
 
 def _with_text(kind: pa.DataType) -> pa.DataType:
-    """A type with text in place of times."""
+    """Return a type with texts instead of times."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_text(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -1,7 +1,7 @@
-"""Data files of our tables: written, described by statistics that readers can trust, added and removed.
+"""Data files of our tables: write them with statistics that readers can trust, add them and remove them.
 
-Wrong or partial statistics make readers lose rows, so there are few: the number of rows always, and
-bounds only for key groups, epochs and window bounds. Times are ISO text, the upper one rounded up.
+Wrong or partial statistics make readers lose rows. So a file has few: the number of rows, and bounds only for key
+groups, epochs and window bounds. Times are ISO text, and the upper bound is rounded up.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from tidegate.windowing.time import Millis, from_millis, to_millis
 _DESCRIBED = ("key_group", "epoch", "reopened", "window_start", "window_end")
 
 _SUMMED = "results-"
-"""Files whose rows have a checksum: what was published, and what a compaction made of it."""
+"""Start of the names of files whose rows have a checksum: published results, also after a compaction."""
 
 CHECKSUM = "tidegateChecksum"
-"""Stands in the statistics of a file, in the manifest and in the log; readers pass over what they don't know there."""
+"""Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
 
 _FIRST_MILLI = to_millis(datetime.min)
 _LAST_MILLI = to_millis(datetime.max)
 
 
 def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) -> DataFile | None:
-    """Write rows into a table's folder; None where there are none.
+    """Write rows into a table's folder, and return the file; None if there are no rows.
 
     Args:
-        warehouse: where the table is.
+        warehouse: the warehouse of the table.
         path: the table's folder.
-        prefix: beginning of the file's name, for people who look.
-        table: the rows, in the table's schema.
+        prefix: start of the file's name. It ends with the epoch, which `epoch_of` reads, or says who wrote the file.
+        table: the rows, with the columns of the table.
     """
     if not len(table):
         return None
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
-    # Readers take a column that a file doesn't have as null; state has many, and nested ones cost even then.
-    given = [one for one in table.column_names if table[one].null_count < len(table)]
+    # Readers fill a column that a file lacks with nulls. Table state has many such columns, and writing costs time.
+    given = [column for column in table.column_names if table[column].null_count < len(table)]
     rows = table.select(given)
     size = warehouse.write_parquet(path, name, rows, use_dictionary=_in_dictionaries(rows.schema))
     described = statistics(table)
@@ -61,21 +61,21 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
 
 
 def _in_dictionaries(schema: pa.Schema) -> list[str] | bool:
-    """Columns of which Parquet makes dictionaries: all but `window_id`, a hash that few rows share."""
-    # Of nested columns every leaf would have to be named.
+    """Return the columns that Parquet stores as dictionaries: all but `window_id`, a hash that few rows share."""
+    # With nested columns, every leaf would have to be named.
     if any(pa.types.is_nested(field.type) for field in schema):
         return True
     return [name for name in schema.names if name != "window_id"]
 
 
 def epoch_of(name: str) -> int | None:
-    """The epoch that wrote a file, by its name; None for what a compaction or a restore put together."""
+    """Return the epoch in a file's name; None for a file that a compaction or a restore put together."""
     named = re.match(r"[a-z]+-(\d{6,})-", name)
     return int(named[1]) if named else None
 
 
 def statistics(table: pa.Table) -> dict[str, Any]:
-    """Delta statistics of a file with these rows."""
+    """Return the Delta statistics of a file with these rows."""
     low, high, nulls = {}, {}, {}
     for name in _DESCRIBED:
         if name not in table.schema.names:
@@ -99,7 +99,7 @@ def _iso(millis: Millis) -> str:
 
 
 def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:
-    """Refuse files that are not there with their size, and make the others last: the log would point to nothing.
+    """Refuse files that are missing or have another size, and make the files durable before the log names them.
 
     Raises:
         FilesMissing: a file is missing or cut short; the message names it.
@@ -107,9 +107,9 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
     sizes = warehouse.sizes(path, [file.path for file in files])
     for file in files:
         if sizes[file.path] != file.size:
-            found = "is missing" if sizes[file.path] is None else f"has {sizes[file.path]} bytes, not {file.size}"
+            fault = "is missing" if sizes[file.path] is None else f"has {sizes[file.path]} bytes, not {file.size}"
             raise FilesMissing(
-                f"file {file.path} of table {path} {found}. Do all workers write to the driver's storage (a local path "
+                f"file {file.path} of table {path} {fault}. Do all workers write to the driver's storage (a local path "
                 "must be a shared mount)? Or did something other than tidegate vacuum the table?"
             )
     if files:
@@ -117,12 +117,12 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
 
 
 def add_action(file: DataFile, data_change: bool = True) -> AddAction:
-    """The action that adds a file to a table; without a change of data where its rows were there before."""
+    """Return the action that adds a file to a table. `data_change` is False if the table had these rows before."""
     return AddAction(file.path, file.size, {}, _now(), data_change, file.stats)
 
 
 def remove_action(file: dict[str, Any], data_change: bool = True) -> RemoveAction:
-    """The action that removes an active file, as `active_files` lists it."""
+    """Return the action that removes an active file, as `active_files` lists it."""
     return RemoveAction(file["path"], data_change, _now(), file["size_bytes"], {})
 
 

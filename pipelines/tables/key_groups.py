@@ -1,4 +1,4 @@
-"""The hash and the key group of each row of a table, computed as Spark does it for the shuffle."""
+"""Hash and key group of each row of a table, computed as Spark computes them for the shuffle."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidegate.windowing.keys import KeySchema, signed64
 
 
 def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa.Array:
-    """The key group of each row, int32. Each distinct key is hashed once.
+    """Return the key group of each row, int32. Each distinct key is hashed once.
 
     Args:
-        rows: with the key columns, typed as in the pipeline's tables.
+        rows: rows with the key columns, typed as in the pipeline's tables.
         key: names of the key columns.
         max_parallelism: number of key groups.
     """
@@ -25,25 +25,25 @@ def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa
 
 
 def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
-    """Spark's `xxhash64(key columns)` of each row, int64. Each distinct key is hashed once."""
+    """Return Spark's `xxhash64(key columns)` of each row, int64. Each distinct key is hashed once."""
     schema = key_schema(rows.schema, key)
     return _of_each_key(rows, key, lambda value: signed64(schema.hash_of(value)), pa.int64())
 
 
 def key_schema(schema: pa.Schema, key: tuple[str, ...]) -> KeySchema:
-    """The key columns of a table with their types."""
+    """Return the key columns of a table with their types."""
     return KeySchema(key, tuple(schema.field(name).type for name in key))
 
 
 def hash_of_texts(key: KeySchema, texts: Sequence[str]) -> int:
-    """Spark's hash of a key, its parts given as people write them; int64.
+    """Return Spark's hash of a key, int64, from the texts of its parts.
 
     Raises:
-        UsageError: that is no key of these columns.
+        UsageError: the texts are no key of these columns.
     """
     if len(texts) != len(key.names) or not key.names:
-        told = ", ".join(key.names) or "none"
-        raise UsageError(f"the key has the columns {told}: give one value for each, in order")
+        names = ", ".join(key.names) or "none"
+        raise UsageError(f"the key has the columns {names}: give one value for each, in order")
     values = []
     for name, kind, text in zip(key.names, key.types, texts, strict=True):
         try:
@@ -60,10 +60,10 @@ def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], 
     if len(columns) == 1:
         computed = [compute(value) for value in columns[0].dictionary.to_pylist()]
         return pc.fill_null(pa.array(computed, kind).take(columns[0].indices), compute(None))
-    known: dict[tuple[object, ...], int] = {}
-    found = []
+    by_key: dict[tuple[object, ...], int] = {}
+    computed = []
     for value in zip(*(column.to_pylist() for column in columns), strict=True):
-        if value not in known:
-            known[value] = compute(value)
-        found.append(known[value])
-    return pa.array(found, kind)
+        if value not in by_key:
+            by_key[value] = compute(value)
+        computed.append(by_key[value])
+    return pa.array(computed, kind)

@@ -1,4 +1,4 @@
-"""Table `late`: every row that came too late for all its windows, with the reason."""
+"""Table `late`: every row that came too late for all its windows, with the reason and its reopening."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ TRAILING = (
 
 
 def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
-    """The input's columns, then what makes the row late."""
+    """Return the columns of the table: those of the input, then the reason, the window and the epochs."""
     return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])
 
 
 def is_open(rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows no window holds."""
+    """Return a boolean for each row: True if no window holds the row and it is not stale."""
     return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))
 
 
 def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Which rows an epoch reopens.
+    """Return a boolean for each row: True if an epoch reopens the row.
 
     Args:
-        rows: of table late.
-        key: what it calls the key columns.
-        reopening: which rows are meant.
+        rows: rows of table late.
+        key: names of the key columns in table late.
+        reopening: the windows that the epoch reopens.
     """
     open_before = pc.and_(is_open(rows), pc.less(rows["epoch"], reopening.epoch))
     begins = epoch_millis(rows["window_start"])
@@ -58,7 +58,7 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
 
 
 def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
-    """Which times lie in `[start, end)`; a time that is not there lies in all of time only."""
+    """Return True for each time in `[start, end)`. A null lies in it only if both bounds are None."""
     lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
     if start is not None:
         lies = pc.and_(lies, pc.fill_null(pc.greater_equal(times, start), False))
@@ -68,7 +68,11 @@ def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.C
 
 
 def with_marks(rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
-    """Rows of a table, and of table late those as reopened that an epoch reopens, or open again where it is gone."""
+    """Return rows of a published table with the marks of reopened rows, as an epoch changes them.
+
+    Rows that the epoch reopens get its number. Rows lose the number of an epoch that is removed or becomes stale. Only
+    table late has marks, so rows of other tables stay as they are.
+    """
     if REOPENED not in rows.column_names:
         return rows
     marks = rows[REOPENED]
@@ -81,7 +85,7 @@ def with_marks(rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
 
 
 def marks_of(rows: pa.Table) -> pa.ChunkedArray | None:
-    """Which epoch reopened each row; None of another table."""
+    """Return the epoch that reopened each row, null for none; None for a table other than late."""
     return rows[REOPENED] if REOPENED in rows.column_names else None
 
 

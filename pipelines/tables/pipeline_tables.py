@@ -1,7 +1,7 @@
-"""The tables of one pipeline: where they are, how they are made, and whether they can be trusted.
+"""The tables of one pipeline: their paths, their creation, and the checks on opening them.
 
-Only this project commits to them, through deltalake and under the lease. Features that would make
-its commits wrong without an error (column mapping, deletion vectors) are refused on opening.
+Only this project commits to them, through deltalake and under the lease. Opening refuses table features that would make
+these commits silently wrong (column mapping, deletion vectors).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 
 LEASE = "lease"
-"""Name of the table that says which driver is at work."""
+"""Name of the table that names the driver at work."""
 
 _ALLOWED_FEATURES = {"appendOnly", "invariants", "timestampNtz", "v2Checkpoint"}
 _FORBIDDEN_PROPERTIES = {
@@ -32,9 +32,9 @@ _FORBIDDEN_PROPERTIES = {
     "delta.enableChangeDataFeed": ("false", ""),
     "delta.appendOnly": ("false", ""),
 }
-# Old versions are snapshots: how long they live is ours to say, not the log's default of 30 days.
-# Somebody else's VACUUM spares every file that is younger than deletedFileRetentionDuration, so none that a
-# snapshot needs goes.
+# Old versions are snapshots, so retention must decide how long they stay, not the log's default of 30 days.
+# A VACUUM by somebody else spares every file that is younger than deletedFileRetentionDuration, so it removes no file
+# that a snapshot needs.
 _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 3650 days",
@@ -53,30 +53,30 @@ class PipelineTables:
     pipeline: str
 
     def path(self, table: str) -> str:
-        """Where a table is."""
+        """Return the path of a table."""
         return self.warehouse.path(self.pipeline, table)
 
     @property
     def application(self) -> str:
-        """The application id of every commit: one for the pipeline, over all timelines."""
+        """Application id of every commit of the pipeline, on all its timelines."""
         return f"tidegate/{self.pipeline}"
 
     @property
     def exist(self) -> bool:
-        """Whether the pipeline has ever made a snapshot table."""
+        """True if the pipeline has a table `state`."""
         return self.warehouse.exists(self.path(state.NAME))
 
     @property
     def missing(self) -> list[str]:
-        """The tables that are not there."""
+        """Names of the tables that don't exist."""
         return [table for table in ALL if not self.warehouse.exists(self.path(table))]
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
         """Open a table.
 
         Raises:
-            Refused: it can't be opened, or has a protocol feature or property under which our commits
-                would be wrong.
+            Refused: the table can't be opened, or has a protocol feature or property that would make our commits
+                wrong.
         """
         try:
             handle = self.warehouse.open(self.path(table), version)
@@ -93,16 +93,16 @@ class PipelineTables:
             ) from error
         protocol = handle.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-        found = {f"feature {feature}" for feature in features - _ALLOWED_FEATURES}
+        unsafe = {f"feature {feature}" for feature in features - _ALLOWED_FEATURES}
         configuration = handle.metadata().configuration
-        found |= {
+        unsafe |= {
             f"property {name}={configuration[name]}"
             for name, allowed in _FORBIDDEN_PROPERTIES.items()
             if configuration.get(name, "").lower() not in allowed
         }
-        if found:
+        if unsafe:
             raise Refused(
-                f"table {self.path(table)} has {', '.join(sorted(found))}: with it, files that tidegate commits would "
+                f"table {self.path(table)} has {', '.join(sorted(unsafe))}: with it, files that tidegate commits would "
                 "be read wrongly. Only tidegate may change its tables; restore the table from before that change"
             )
         return handle
@@ -111,11 +111,11 @@ class PipelineTables:
         try:
             return not self.warehouse.exists(self.path(table))
         except (DeltaError, OSError):
-            # Something is there, and it is no folder.
+            # Something else than a folder stands at the path.
             return False
 
     def create(self, schemas: dict[str, pa.Schema]) -> None:
-        """Make the tables that are not there yet."""
+        """Create the tables that don't exist yet."""
         for table, schema in schemas.items():
             path = self.path(table)
             if not self.warehouse.exists(path):
@@ -129,10 +129,10 @@ class PipelineTables:
                 )
 
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
-        """Give the tables the columns that they lack; whether there were any.
+        """Add missing columns to the tables; return True if any were missing.
 
-        A file with a column that its table does not have would be committed, and the column never be read.
-        Added before an epoch is planned, they do no harm where its driver dies.
+        Nothing reads a column of a file that its table does not have. So the columns are added before an epoch is
+        planned; if its driver dies then, the new columns do no harm.
 
         Raises:
             Refused: a column has another type.
@@ -142,10 +142,10 @@ class PipelineTables:
             if not self.warehouse.exists(self.path(table)):
                 continue
             handle = self.open(table)
-            known = {field.name: field for field in handle.schema().fields}
+            existing = {field.name: field for field in handle.schema().fields}
             added = []
             for field in Schema.from_arrow(schema).fields:
-                was = known.get(field.name)
+                was = existing.get(field.name)
                 kind = field.type if was is None else merged_type(was.type, field.type)
                 if kind is None:
                     raise Refused(
@@ -161,14 +161,17 @@ class PipelineTables:
         return widened
 
 
-def merged_type(known: DeltaType, wanted: DeltaType) -> DeltaType | None:
-    """A type that holds what both hold; None where there is none. Structs, in lists too, may have more fields."""
-    if isinstance(known, ArrayType) and isinstance(wanted, ArrayType):
-        element = merged_type(known.element_type, wanted.element_type)
-        return None if element is None else known if element == known.element_type else ArrayType(element)
-    if not (isinstance(known, StructType) and isinstance(wanted, StructType)):
-        return known if known == wanted else None
-    fields = {field.name: field for field in known.fields}
+def merged_type(existing: DeltaType, wanted: DeltaType) -> DeltaType | None:
+    """Return a type that holds the values of both types; None if there is none.
+
+    Two structs, also in lists, are merged into a struct with the fields of both. Other types have to be equal.
+    """
+    if isinstance(existing, ArrayType) and isinstance(wanted, ArrayType):
+        element = merged_type(existing.element_type, wanted.element_type)
+        return None if element is None else existing if element == existing.element_type else ArrayType(element)
+    if not (isinstance(existing, StructType) and isinstance(wanted, StructType)):
+        return existing if existing == wanted else None
+    fields = {field.name: field for field in existing.fields}
     for field in wanted.fields:
         was = fields.get(field.name)
         kind = field.type if was is None else merged_type(was.type, field.type)
@@ -176,4 +179,4 @@ def merged_type(known: DeltaType, wanted: DeltaType) -> DeltaType | None:
             return None
         if was is None or kind != was.type:
             fields[field.name] = Field(field.name, kind, nullable=True)
-    return known if list(fields.values()) == known.fields else StructType(list(fields.values()))
+    return existing if list(fields.values()) == existing.fields else StructType(list(fields.values()))

@@ -1,7 +1,7 @@
-"""Table `quality`: how every expectation went in every check, so that trends can be queried.
+"""Table `quality`: the outcome of every expectation in every check, so that users can query trends.
 
-One commit a check, and nothing of a pipeline rests on it; so it needs no lease. Every twentieth check or so its small
-files are put together, and outcomes that are too old go.
+Each check is one commit. It needs no lease, because no epoch depends on this table. About every twentieth check
+combines the small files and removes outcomes that are too old.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tidegate.windowing.time import Millis, from_millis
 NAME = "quality"
 
 _ENOUGH = 20
-"""Files that are put together."""
+"""Number of files from which on `tidy` combines them."""
 
 EXAMPLE = ", such as "
-"""What stands between what was seen and an example of it."""
+"""Text in `observed` between the observation and an example of it."""
 
 SCHEMA = pa.schema(
     [
@@ -54,7 +54,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class QualityRow:
-    """How one expectation went."""
+    """Outcome of one expectation in one check. `SCHEMA` gives the meaning of each field."""
 
     check_id: str
     checked_at: datetime
@@ -78,19 +78,19 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
     DeltaTable.create(
         path, Schema.from_arrow(SCHEMA), mode="ignore", name=f"{tables.pipeline}.{NAME}", storage_options=options
     )
-    made = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
+    outcomes = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
     # The table of an older tidegate has fewer columns.
-    write_deltalake(path, made, mode="append", schema_mode="merge", storage_options=options)
+    write_deltalake(path, outcomes, mode="append", schema_mode="merge", storage_options=options)
 
 
 def tidy(tables: PipelineTables, oldest: Millis) -> bool:
-    """Put the files together once there are many, without the checks that are too old; whether that was done.
+    """Combine the files if there are many, without checks that are too old; return False if nothing was done.
 
-    The newest check stays, and the newest that passed: the next one goes on from there.
+    The newest check and the newest passed check stay, because the next check continues from them.
 
     Args:
         tables: the pipeline's tables.
-        oldest: checks before this moment go, int64 epoch milliseconds.
+        oldest: moment before which checks are removed, int64 epoch milliseconds.
     """
     handle = tables.open(NAME)
     if len(active_files(handle)) < _ENOUGH:
@@ -122,12 +122,14 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
 
 
 def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named: bool = False) -> None:
-    """Cut the examples from what was seen, and what names one of the texts all the same; from the files too.
+    """Remove the examples from all observations, in the files too.
+
+    An observation that contains one of the texts even without its example becomes empty.
 
     Args:
         tables: the pipeline's tables.
-        texts: parts of a key.
-        only_if_named: whether to leave the table as it is unless an observation has all of the texts.
+        texts: texts of the parts of a key.
+        only_if_named: True leaves the table as it is unless an observation contains all of the texts.
     """
     if not tables.warehouse.exists(tables.path(NAME)):
         return
@@ -141,17 +143,17 @@ def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named:
         # What a check appends meanwhile stays: only the files of this version go.
         write_deltalake(handle, rows.set_column(place, rows.schema.field(place), pa.array(kept)), mode="overwrite")
     tables.open(NAME).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    # Statistics in its entries name the smallest and the largest text of a file.
+    # The statistics in old log entries contain the smallest and the largest text of a file.
     shorten_log(tables, NAME, tables.open(NAME).version())
 
 
 def _without_example(seen: str | None, texts: Sequence[str]) -> str | None:
-    told = None if seen is None else seen.partition(EXAMPLE)[0]
-    return "" if told and any(text in told for text in texts) else told
+    observation = None if seen is None else seen.partition(EXAMPLE)[0]
+    return "" if observation and any(text in observation for text in texts) else observation
 
 
 def read(tables: PipelineTables, columns: list[str] | None = None) -> pa.Table:
-    """All rows (some columns of them), the newest check first; none where nothing was ever checked."""
+    """Return all rows, with all columns or some, the newest check first; empty if nothing was ever checked."""
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     rows = read_table(tables.warehouse, tables.warehouse.open(tables.path(NAME)), columns)
@@ -159,7 +161,7 @@ def read(tables: PipelineTables, columns: list[str] | None = None) -> pa.Table:
 
 
 def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | None = None) -> pa.Table:
-    """The rows of the newest check: of all, of an epoch, or of a timeline. Files that can't hold it are not read."""
+    """Return the rows of the newest check: of all, of an epoch, or of a timeline. Other files are not read."""
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     handle = tables.warehouse.open(tables.path(NAME))
@@ -170,14 +172,14 @@ def newest(tables: PipelineTables, epoch: int | None = None, timeline: int | Non
     for file in files:
         if len(rows) and _checked_before(file, rows):
             break
-        found = tables.warehouse.read_files(tables.path(NAME), [file["path"]], schema, where=where)
-        rows = pa.concat_tables([rows, found])
+        of_file = tables.warehouse.read_files(tables.path(NAME), [file["path"]], schema, where=where)
+        rows = pa.concat_tables([rows, of_file])
         rows = rows.filter(pc.equal(rows["check_id"], _newest_check(rows))) if len(rows) else rows
     return rows
 
 
 def _newest_first(files: list[dict[str, Any]], wanted: dict[str, int]) -> list[dict[str, Any]]:
-    """Files by the newest check in them; of those that tell it, only such as may hold what is wanted."""
+    """Return the files that may hold the wanted values, ordered by their newest check, the newest first."""
     may_hold = [file for file in files if all(_may_hold(file, name, value) for name, value in wanted.items())]
     return sorted(may_hold, key=lambda file: str(file.get("max.checked_at") or "~"), reverse=True)
 
@@ -188,31 +190,31 @@ def _may_hold(file: dict[str, Any], column: str, value: int) -> bool:
 
 
 def _checked_before(file: dict[str, Any], rows: pa.Table) -> bool:
-    """Whether all checks in a file are older than those of some rows."""
+    """Return True if every check in a file is older than the check of these rows."""
     last = file.get("max.checked_at")
     return last is not None and bool(last < rows["checked_at"][0].as_py())
 
 
 def newest_passed(tables: PipelineTables, epochs: Collection[int]) -> int | None:
-    """The newest of some epochs of which the newest check found nothing critical; None where there is none."""
+    """Return the newest of these epochs whose newest check found nothing critical; None if there is none."""
     rows = read(tables, ["epoch", "check_id", "checked_at", "severity", "success"])
     checks = rows.group_by(["epoch", "check_id", "checked_at"]).aggregate([]).sort_by("checked_at").to_pylist()
     newest = {check["epoch"]: check["check_id"] for check in checks}
-    known = sorted(newest.keys() & set(epochs), reverse=True)
-    return next(
-        (epoch for epoch in known if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed"), None
-    )
+    for epoch in sorted(newest.keys() & set(epochs), reverse=True):
+        if state_of(rows.filter(pc.equal(rows["check_id"], newest[epoch]))) != "failed":
+            return int(epoch)
+    return None
 
 
 def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
-    """What the newest check of an epoch left for the next to go on from."""
+    """Return the proof that the newest check of an epoch left, from which the next check continues; None if none."""
     rows = newest(tables, epoch) if epoch is not None else SCHEMA.empty_table()
     proofs = rows["proof"].drop_null().to_pylist() if "proof" in rows.column_names else []
     return str(proofs[0]) if proofs else None
 
 
 def state_of(rows: pa.Table) -> str:
-    """`passed`, `marked` (a warning does not hold), `failed` (a critical one), or `never checked`."""
+    """Return `passed`, `marked` (a warning does not hold), `failed` (a critical one), or `never checked`."""
     if not len(rows):
         return "never checked"
     broken = rows.filter(pc.invert(rows["success"]))["severity"].to_pylist()

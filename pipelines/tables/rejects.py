@@ -1,4 +1,4 @@
-"""Table `rejects`: every row that can't be used, with the reason: never to the floor."""
+"""Table `rejects`: every row that can't be used, with the reason. No row is silently dropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NULL_GAP = "null_gap"
 GAP_OUT_OF_RANGE = "gap_out_of_range"
 VALUE_OUT_OF_RANGE = "value_out_of_range"
 REASONS = (NULL_KEY, NULL_TIMESTAMP, OUT_OF_RANGE, AHEAD, NULL_GAP, GAP_OUT_OF_RANGE, VALUE_OUT_OF_RANGE)
-"""Why a row can't be used; of several the first."""
+"""Reasons for which a row is rejected. If several apply, the row has the first of them."""
 
 TRAILING = (
     column("reason", pa.string(), ", ".join(REASONS), False),
@@ -29,5 +29,5 @@ TRAILING = (
 
 
 def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Schema:
-    """The input's columns, then why the row can't be used."""
+    """Return the columns of the table: those of the input, then the reason and the epoch."""
     return pa.schema([*input_fields(TRAILING, source, names), *TRAILING])

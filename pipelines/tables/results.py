@@ -1,6 +1,7 @@
-"""Table `results`: every pane of every window, and which of them hold now and which are final.
+"""Table `results`: its columns, and the selection of the latest and of the final results.
 
-Process functions and joins put out rows that stand for themselves: no panes, and nothing is withdrawn.
+Windows emit panes, and a later pane may retract earlier ones. Process functions and joins emit single rows, which are
+never retracted.
 """
 
 from __future__ import annotations
@@ -36,66 +37,66 @@ LEADING = (
     column("watermark", TIMESTAMP, "watermark at the firing; null before the first and after the last"),
     *_MADE,
 )
-"""What describes a pane of a window."""
+"""Columns that describe a pane of a window; they stand between the key columns and the result."""
 
 ELEMENT_LEADING = (
     column("event_time", TIMESTAMP, "of the element or timer it came of; null for a timer in processing time"),
     column("output", pa.string(), "the side output it was sent to; null for a result"),
     *_MADE,
 )
-"""What describes a row that a process function or a join put out."""
+"""Columns that describe a row of a process function or a join; they stand between the key columns and the result."""
 
 RESERVED = frozenset(field.name for field in LEADING)
 ELEMENT_RESERVED = frozenset(field.name for field in ELEMENT_LEADING)
 
 
 def schema(key: KeySchema, results: pa.StructType, leading: Sequence[pa.Field] = LEADING) -> pa.Schema:
-    """Key columns, what describes the row, then the results."""
+    """Return the columns of the table: the key columns, the leading columns, then the results."""
     keys = [pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)]
     return pa.schema([*keys, *leading, *results])
 
 
 def has_panes(rows: pa.Schema) -> bool:
-    """Whether rows of these columns are panes of windows."""
+    """Return True if rows with these columns are panes of windows."""
     return "pane" in rows.names
 
 
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """What `queries.latest` gives, of rows in memory: the newest pane of each window that is not withdrawn.
+    """Return the newest pane of each window, without stale rows and retracted windows.
 
-    Rows that are no panes hold as long as they are not stale.
+    This is `queries.latest` for rows in memory. Rows that are no panes only lose stale rows.
     """
     rows = rows.filter(pc.invert(rows["stale"]))
     if not has_panes(rows.schema):
         return rows
     by = [*key, "window_id"]
-    # A withdrawal counts as newer than the pane it takes back.
+    # A retraction (op '-') of a pane sorts as newer than the pane itself.
     order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
     ordered = rows.take(pc.sort_indices(order))
     numbered = ordered.select(by).append_column("__row", pa.array(range(len(rows)), pa.int64()))
-    # Groups, unlike joins, take a null in the key for a value.
+    # A group_by treats a null in the key as a value, and a join does not.
     newest = numbered.group_by(by, use_threads=False).aggregate([("__row", "max")])["__row_max"]
     kept = ordered.take(newest)
     return kept.filter(pc.equal(kept["op"], "+"))
 
 
-def standing(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Every pane of a window that was not withdrawn, where each holds a part of its contents."""
+def unretracted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Return every pane that was not retracted, of windows whose panes each hold a part of the contents."""
     rows = rows.filter(pc.invert(rows["stale"]))
-    panes, withdrawals = (rows.filter(pc.equal(rows["op"], op)) for op in "+-")
+    panes, retractions = (rows.filter(pc.equal(rows["op"], op)) for op in "+-")
     by = [*key, "window_id"]
     last: dict[tuple[Any, ...], int] = {}
-    for row in withdrawals.select([*by, "pane"]).to_pylist():
+    for row in retractions.select([*by, "pane"]).to_pylist():
         window = tuple(row[name] for name in by)
         last[window] = max(row["pane"], last.get(window, -1))
     touched = pc.is_in(panes["window_id"], value_set=pa.array([window[-1] for window in last], pa.int64()))
     doubtful = panes.filter(touched)
-    stands = [row["pane"] > last.get(tuple(row[name] for name in by), -1) for row in doubtful.to_pylist()]
-    return pa.concat_tables([panes.filter(pc.invert(touched)), doubtful.filter(pa.array(stands, pa.bool_()))])
+    counts = [row["pane"] > last.get(tuple(row[name] for name in by), -1) for row in doubtful.to_pylist()]
+    return pa.concat_tables([panes.filter(pc.invert(touched)), doubtful.filter(pa.array(counts, pa.bool_()))])
 
 
 def final(rows: pa.Table, watermark: Millis) -> pa.Table:
-    """Of rows that are the latest, those that nothing can change any more at a watermark."""
+    """Return those of the latest rows that no later event can change, by a watermark in int64 epoch milliseconds."""
     if watermark == MAX_TIMESTAMP or not has_panes(rows.schema):
         return rows
     final_at = epoch_millis(rows["final_at"])

@@ -1,7 +1,7 @@
-"""Published tables that somebody set back with Delta's own RESTORE: seen in the log.
+"""Detection, by the log, of published tables that somebody set back with Delta's own RESTORE.
 
-A RESTORE takes published rows away and leaves the transaction of their epoch, so the newest epoch of a table does not
-show it. The files do: they are followed through the log from the newest epoch on.
+A RESTORE removes published rows and keeps the transaction of their epoch, so the newest epoch of a table does not show
+it. The files do. This module follows them through the log from the newest epoch on.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.table_log import LogEntry, TableLog
 
 PUT_BACK = "tidegate_put_back"
-"""Metadata of the commit that put a table back: the version with the files that it has again."""
+"""Name of the field in the metadata of a commit that repaired a table: the version whose files it has again."""
 
 _LOOKED_AT = 200
-"""Commits since the newest epoch that are looked at. Those of ours are few; others may OPTIMIZE a quiet table."""
+"""Limit of the commits to look at, from the newest one back to the newest epoch.
+
+Tidegate makes few commits without an epoch, but others may run OPTIMIZE often on a table without new epochs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SetBack:
-    """A RESTORE by which a table lacks published rows.
+    """A RESTORE that removed published rows from a table.
 
     Args:
         table: name of the table.
-        version: that the RESTORE made.
-        good: the newest version before it with the files that were published.
+        version: the version that the RESTORE made.
+        good: the newest version before it with the published files.
     """
 
     table: str
@@ -36,12 +39,12 @@ class SetBack:
 
 
 def find_set_back(tables: PipelineTables, table: str, newest: int | None = None) -> SetBack | None:
-    """Find the RESTORE by which a table lacks published rows; None where there is none.
+    """Return the RESTORE that removed published rows from a table; None if there is none.
 
-    A RESTORE to the files of before what others did is none: so somebody takes that back.
+    A RESTORE that only undoes changes of others, such as OPTIMIZE, removes no rows and is ignored.
 
     Args:
-        tables: of the pipeline.
+        tables: the pipeline's tables.
         table: name of a published table.
         newest: the version to look at; None looks at the newest.
 
@@ -51,7 +54,8 @@ def find_set_back(tables: PipelineTables, table: str, newest: int | None = None)
     since = _since_newest_epoch(tables, table, newest)
     if not any(_is_restore(entry) for entry in since):
         return None
-    # The paths by which the files differ from those of the newest epoch.
+    # `differs` has the paths that were added or removed since the newest epoch. `right` has the values of it with which
+    # the table holds all published rows.
     differs, right = frozenset[str](), {frozenset[str]()}
     good, restored = since[0].version, since[0].version
     for entry in since[1:]:
@@ -70,7 +74,7 @@ def check_not_set_back(tables: PipelineTables, table: str, newest: int | None = 
     """Refuse a published table that somebody set back.
 
     Raises:
-        Refused: with the way on.
+        Refused: the table was set back; the message tells how to continue.
     """
     fault = find_set_back(tables, table, newest)
     if fault is not None:
@@ -82,7 +86,7 @@ def check_not_set_back(tables: PipelineTables, table: str, newest: int | None = 
 
 
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:
-    """The commit of the newest epoch, or what put the table back since, and those after it, the oldest first."""
+    """Return the commit of the newest epoch (or of a later repair) and the commits after it, the oldest first."""
     log, entries = TableLog(tables, table), list[LogEntry]()
     last = log.versions[-1] if newest is None else newest
     for version in range(last, max(last - _LOOKED_AT, -1), -1):
@@ -95,7 +99,7 @@ def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) 
 
 
 def _moves_rows(entry: LogEntry) -> bool:
-    """Whether a commit put rows into other files, so that those of before are not wanted any more."""
+    """Return True if a commit moved rows to other files, so that the earlier files are no longer right."""
     return COMPACTION in entry.info or entry.info.get("operation") == "OPTIMIZE"
 
 

@@ -1,7 +1,7 @@
-"""Table `state`: what the operator remembers, one row for each key and namespace, and the manifest.
+"""Table `state`: the operator's state, one row for each key and namespace, and the manifest.
 
-A version of this table that an epoch committed is a snapshot. The manifest is a row of its own with
-key group -1, so that it is versioned with the state and outlives the clean-up of the log.
+A version of this table that an epoch committed is a snapshot. The manifest is a row of its own with key group -1, so
+it has the version of the state and stays when the log is cleaned up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MEANINGS = {
 
 
 def schema(state: StateSchema) -> pa.Schema:
-    """The columns of an operator's state rows, in Delta's types, and the manifest."""
+    """Return the columns of an operator's state rows, in Delta's types, and the column of the manifest."""
     rows = state.to_table([], 1).schema
     fields = [
         pa.field(
@@ -53,7 +53,7 @@ def schema(state: StateSchema) -> pa.Schema:
 
 
 def to_delta_rows(rows: pa.Table, target: pa.Schema) -> pa.Table:
-    """State rows in the table's column order and types."""
+    """Return state rows with the columns of the table, in its order and types."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(len(rows), field.type)
         for field in target
@@ -62,7 +62,7 @@ def to_delta_rows(rows: pa.Table, target: pa.Schema) -> pa.Table:
 
 
 def manifest_row(manifest: str, target: pa.Schema) -> pa.Table:
-    """The one row that holds a manifest."""
+    """Return the one row that holds a manifest."""
     columns = [
         pa.array([MANIFEST_KEY_GROUP], field.type)
         if field.name == "key_group"

@@ -1,7 +1,7 @@
-"""The log of one of our tables: its entries, and how it is cut so that it depends on what is retained.
+"""The log of one of our tables: read its entries, and cut it so that its length depends on what is retained.
 
-A version can be opened if its log has a checkpoint at it or before it, and every entry from there on. So old
-versions that stay are kept as an entry and a checkpoint of their own, with nothing between two of them.
+A version can be opened if its log has a checkpoint at that version or before it, and every entry after the checkpoint.
+So the log keeps an entry and a checkpoint for each old version that stays, and nothing between two of these versions.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
 _SPARSE = 1000
-"""A checkpoint at every such version stays: opening a version between two of them reads so many entries at most."""
+"""Distance between the versions whose checkpoints always stay. Opening a version reads at most so many entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One version, as its entry tells.
+    """One entry of a log.
 
     Args:
-        version: of the table.
-        info: what the commit tells of itself.
-        added: paths of the files that it added.
-        removed: paths of the files that it removed.
+        version: version of the table.
+        info: metadata of the commit.
+        added: paths of the files that the commit added.
+        removed: paths of the files that the commit removed.
     """
 
     version: int
@@ -55,23 +55,23 @@ class LogEntry:
 
     @property
     def time(self) -> Millis | None:
-        """When it was committed, int64 epoch milliseconds; None where the entry does not tell."""
+        """Time of the commit, int64 epoch milliseconds; None if the entry has none."""
         time = self.info.get("timestamp")
         return None if time is None else int(time)
 
     @property
     def snapshot(self) -> dict[str, Any] | None:
-        """The short form of the manifest, if a snapshot was committed."""
+        """Short form of the manifest; None if the commit made no snapshot."""
         snapshot = self.info.get("tidegate")
         return snapshot if isinstance(snapshot, dict) else None
 
 
 @dataclass
 class LogMemory:
-    """What was read of versions before; it never changes. A stream keeps it from one upkeep to the next.
+    """Entries that were read before, which never change. A stream keeps them from one upkeep to the next.
 
     Args:
-        entries: by table and version.
+        entries: entries by table and version.
         files: paths of all files of a version, by table and version.
     """
 
@@ -79,10 +79,10 @@ class LogMemory:
     files: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
     def forget(self, table: str, kept: Collection[int]) -> None:
-        """Drop the versions that a table's log does not have any more."""
-        for known in (self.entries, self.files):
-            for key in [key for key in known if key[0] == table and key[1] not in kept]:
-                del known[key]
+        """Drop the versions of a table that its log does not have any more."""
+        for memory in (self.entries, self.files):
+            for key in [key for key in memory if key[0] == table and key[1] not in kept]:
+                del memory[key]
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class TableLog:
     """The log of a table, listed once.
 
     Args:
-        tables: of the pipeline.
+        tables: the pipeline's tables.
         table: name of the table.
-        memory: entries that need not be read again.
+        memory: entries that were read before, and need not be read again.
     """
 
     tables: PipelineTables
@@ -106,17 +106,17 @@ class TableLog:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Files of the log that are named for a version."""
+        """Names of the files of the log that start with a version."""
         return frozenset(name for name in self.tables.warehouse.names(self.folder) if version_of(name) is not None)
 
     @cached_property
     def versions(self) -> list[int]:
-        """Versions with an entry, ascending."""
+        """Versions that have an entry, ascending."""
         return entry_versions(self.names)
 
     @property
     def recent(self) -> list[int]:
-        """The versions that follow each other without a gap up to the newest, ascending."""
+        """Versions from the last gap up to the newest version, ascending."""
         versions = self.versions
         first = len(versions) - 1
         while first > 0 and versions[first - 1] == versions[first] - 1:
@@ -124,10 +124,10 @@ class TableLog:
         return versions[max(first, 0) :]
 
     def entry(self, version: int) -> LogEntry | None:
-        """The entry of a version; None if somebody removed it meanwhile.
+        """Return the entry of a version; None if somebody removed it meanwhile.
 
         Raises:
-            Refused: it is damaged.
+            Refused: the entry is damaged.
         """
         key = (self.table, version)
         if key not in self.memory.entries:
@@ -139,7 +139,7 @@ class TableLog:
         return self.memory.entries[key]
 
     def version_at(self, moment: Millis) -> int:
-        """The version that was the newest at a moment, int64 epoch milliseconds; the oldest if all are younger."""
+        """Return the newest version at a moment (int64 epoch milliseconds), or the oldest one if all are younger."""
         recent = self.recent
         oldest = recent[0]
         for version in recent[1:]:
@@ -150,7 +150,7 @@ class TableLog:
         return oldest
 
     def files_since(self, version: int) -> set[str]:
-        """Every file of a version and of those after it. Paths are relative to the table."""
+        """Return every file of a version and of the versions after it, as paths relative to the table."""
         names = {file["path"] for file in active_files(self.tables.open(self.table, version))}
         for after in self.versions:
             if after > version and (entry := self.entry(after)) is not None:
@@ -158,29 +158,31 @@ class TableLog:
         return names
 
     def files_at(self, version: int) -> frozenset[str]:
-        """Every file of a version. Paths are relative to the table."""
+        """Return every file of a version, as paths relative to the table."""
         key = (self.table, version)
         if key not in self.memory.files:
             self.memory.files[key] = frozenset(self._files_at(version))
         return self.memory.files[key]
 
     def keep(self, versions: Collection[int], since: int) -> None:
-        """Leave some versions, and all from `since` on; every other one can't be opened any more.
+        """Keep some versions and all versions from `since` on. No other version can be opened any more.
 
-        Checkpoints come first, then the entries go, the newest first: whenever this ends, what is listed can be opened.
+        This writes the checkpoints first and then deletes entries, the newest first. So each listed version can be
+        opened even if this stops halfway.
 
         Args:
-            versions: older ones that stay.
-            since: the first version from which on all stay.
+            versions: older versions that stay.
+            since: the version from which on all versions stay.
         """
         head, recent = self.versions[-1], set(self.recent)
         if self.versions == [since] and checkpoint_name(since) in self.names:
             return
         alone = {version for version in versions if version < since}
-        # One that stands alone already has a checkpoint of ours. One that Delta wrote may hold tombstones.
+        # A version before a gap has a checkpoint of ours already. A checkpoint that Delta wrote may hold tombstones,
+        # so it is written again.
         for version in sorted({since, head} | (alone & recent)):
             self.write_checkpoint(version)
-            # Entries that go must not be all that a power loss would have left.
+            # The checkpoint must be durable before entries go, or a power loss could leave neither.
             self.tables.warehouse.make_commit_durable(self.tables.path(self.table), version)
         for version in reversed(self.versions):
             if version < since and version not in alone:
@@ -195,9 +197,9 @@ class TableLog:
     def write_checkpoint(self, version: int) -> None:
         """Write a checkpoint without tombstones.
 
-        Delta keeps the tombstone of each file that was ever removed for as long as VACUUM may spare the file, which is
-        ten years here, and copies all of them into every checkpoint. Nothing of ours reads them, and VACUUM
-        spares a file without a tombstone by its age.
+        Delta keeps the tombstone of each removed file as long as VACUUM spares the file, which is ten years here, and
+        copies all tombstones into every checkpoint. Tidegate does not read them, and for a file without a tombstone,
+        VACUUM goes by its age.
         """
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -205,7 +207,7 @@ class TableLog:
         self.tables.open(self.table, version).create_checkpoint()
         name = checkpoint_name(version)
         if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
-            # With Delta's second form of checkpoints it has another name, and stays as it is.
+            # A checkpoint in Delta's second format (v2Checkpoint) has another name, and stays as it is.
             return
         log = self._log
         rows = log.checkpoint(version)
@@ -215,7 +217,7 @@ class TableLog:
         kept = rows.filter(pc.invert(is_tombstone))
         filesystem, target = log.filesystem, log.path(name)
         if isinstance(filesystem, fs.LocalFileSystem):
-            # Whoever opens the table meanwhile finds the one or the other.
+            # A rename is atomic: who opens the table meanwhile reads either the old or the new checkpoint.
             pq.write_table(kept, f"{target}.tmp", filesystem=filesystem)
             size = filesystem.get_file_info(f"{target}.tmp").size
             self.tables.warehouse.make_durable(self.folder, [f"{name}.tmp"], folder=False)
@@ -226,7 +228,7 @@ class TableLog:
         self._describe(version, len(kept), int(size))
 
     def _describe(self, version: int, rows: int, size: int) -> None:
-        """Put the size of the newest checkpoint where Delta notes it."""
+        """Write the size of the newest checkpoint into `_last_checkpoint`, from which Delta reads it."""
         log = self._log
         filesystem, target = log.filesystem, log.path(LAST_CHECKPOINT)
         noted = json.loads(log.read(LAST_CHECKPOINT))
@@ -263,7 +265,7 @@ class TableLog:
 
 
 def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
-    """Let the log of a table begin with a version: a checkpoint there, and no entry before it."""
+    """Cut the log of a table so that it begins with a version: a checkpoint there, and no entry before it."""
     log = TableLog(tables, table)
     if any(version < oldest for version in log.versions):
         log.keep((), oldest)

@@ -1,4 +1,4 @@
-"""Aggregates: the result columns of a window."""
+"""Aggregates: the result columns of windows."""
 
 from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
 from tidegate.windowing.aggregates.by_time import First, Last

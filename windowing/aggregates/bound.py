@@ -1,8 +1,7 @@
-"""Aggregates as values, and as functions bound to the columns of their input.
+"""Aggregates as values, and as functions that are bound to the columns of their input.
 
-`Sum("air_time")` is a value without types. Bound to a schema it becomes an `AggregateFunction` with
-the Arrow types of its accumulator and result, and several of them become one function whose result
-is a row.
+`Sum("air_time")` is a value without types. Binding it to a schema gives an `AggregateFunction` with the Arrow types of
+its accumulator and its result. Several bound aggregates become one function whose result is a row.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from tidegate.windowing.time import Millis
 
 
 class Aggregate(ABC):
-    """One result column of a window. Subclasses are frozen dataclasses."""
+    """A result column of windows. Subclasses are frozen dataclasses."""
 
     @abstractmethod
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        """The function for elements that are mappings with these columns (None: types unknown).
+        """Return the function for elements that are mappings with these columns (None: types unknown).
 
         Raises:
-            IllegalArgument: a column is missing, or has a type that this aggregate can't take.
+            IllegalArgument: a column is missing, or has a type that this aggregate does not support.
         """
 
     @property
     @abstractmethod
     def columns(self) -> Sequence[str]:
-        """The input columns it reads."""
+        """Input columns that the aggregate reads."""
 
 
 def column_type(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """The type of an input column, None where types are unknown.
+    """Return the type of an input column; None if types are unknown.
 
     Raises:
-        IllegalArgument: there is no such column.
+        IllegalArgument: the input has no such column.
     """
     if schema is None:
         return None
@@ -50,7 +49,7 @@ def column_type(schema: pa.Schema | None, column: str, aggregate: str) -> pa.Dat
 
 
 class AggregateColumns(TimedAggregateFunction):
-    """Several aggregates as one: the accumulator is a list, the result a dict by column name."""
+    """Several aggregates as one function: the accumulator is a list, the result a dict by column name."""
 
     def __init__(self, functions: Mapping[str, AggregateFunction]) -> None:
         self.names = tuple(functions)
@@ -60,7 +59,7 @@ class AggregateColumns(TimedAggregateFunction):
         self._merges = [f.merge for f in self.functions]
         self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(functions.items())]
         empty = [f.create_accumulator() for f in self.functions]
-        # What can't change may be shared: most windows of most keys are made and gone within a few elements.
+        # Copying one list of immutable accumulators is cheap, and most windows live only for a few elements.
         self._empty = empty if all(isinstance(part, int | float | str | None) for part in empty) else None
         if all(f.accumulator_type is not None for f in self.functions):
             self.accumulator_type = pa.struct(
@@ -84,7 +83,7 @@ class AggregateColumns(TimedAggregateFunction):
         """Bind every aggregate to the columns of its input.
 
         Raises:
-            IllegalArgument: one can't be bound; the error names it.
+            IllegalArgument: an aggregate can't be bound; the error names it.
         """
         functions = {}
         for name, aggregate in aggregates.items():

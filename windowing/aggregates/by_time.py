@@ -1,7 +1,7 @@
 """First and last value of a column by event time.
 
-Equal times are told apart by the value itself, so the result does not depend on the order of
-arrival, nor on how the input was cut into epochs.
+Values with equal times are ordered by the value itself. So the result depends neither on the order of arrival nor on
+the cut of the input into epochs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, column_type
 from tidegate.windowing.aggregates.extremes import first_rows
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction
@@ -26,7 +25,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True, slots=True)
 class First(Aggregate):
-    """The value of the earliest element, the smallest of them where times are equal; may be null."""
+    """Value of the earliest element; the smallest value if several are earliest. May be null."""
 
     column: str
 
@@ -40,7 +39,7 @@ class First(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Last(Aggregate):
-    """The value of the latest element, the largest of them where times are equal; may be null."""
+    """Value of the latest element; the largest value if several are latest. May be null."""
 
     column: str
 
@@ -53,10 +52,10 @@ class Last(Aggregate):
 
 
 def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """The type of a column whose values tell equal times apart.
+    """Return the type of a column whose values can order elements with equal times; None if types are unknown.
 
     Raises:
-        IllegalArgument: they can't.
+        IllegalArgument: the values have no order.
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):

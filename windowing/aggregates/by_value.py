@@ -1,4 +1,4 @@
-"""Min by and max by: the value of one column where another is smallest or largest."""
+"""Min by and max by: the value of a column in the element whose other column is smallest or largest."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.extremes import first_rows, orderable
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
 @dataclass(frozen=True, slots=True)
 class MinBy(Aggregate):
-    """The value of `column` where `by` is smallest; the smallest of them where several are. May be null.
+    """Value of `column` in the element with the smallest `by`; the smallest value if several have it. May be null.
 
     Elements whose `by` is null are left out, as in Spark.
     """
@@ -37,7 +36,7 @@ class MinBy(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class MaxBy(Aggregate):
-    """The value of `column` where `by` is largest; the largest of them where several are. May be null.
+    """Value of `column` in the element with the largest `by`; the largest value if several have it. May be null.
 
     Elements whose `by` is null are left out, as in Spark.
     """
@@ -96,23 +95,23 @@ class _ByValue(VectorisedAggregate):
         return accumulators.flatten()[1]
 
     def _chosen(self, by: pa.Array, values: pa.Array, groups: Groups) -> pa.Array:
-        known = valid_of(by)
+        valid = valid_of(by)
         chosen = np.ones(len(by), np.bool_)
         for column in (by, values):
             rank = ranks(column)
-            # Rows that are out must not win, and a group in which none is left has its nulls tie.
+            # Rows that are not chosen get the worst rank. In a group without a valid `by`, all rows tie.
             if self._largest:
-                rank = np.where(chosen & known, rank, np.iinfo(np.int64).min)
+                rank = np.where(chosen & valid, rank, np.iinfo(np.int64).min)
                 best = groups.max(rank)
             else:
-                rank = np.where(chosen & known, rank, np.iinfo(np.int64).max)
+                rank = np.where(chosen & valid, rank, np.iinfo(np.int64).max)
                 best = groups.min(rank)
             chosen &= rank == best[groups.ids]
         rows = first_rows(chosen, groups)
-        some = known[rows]
+        has_value = valid[rows]
         fields = [pa.field("by", by.type), pa.field("value", values.type)]
         taken = [by.take(pa.array(rows)), values.take(pa.array(rows))]
-        return pa.StructArray.from_arrays(taken, fields=fields, mask=None if some.all() else pa.array(~some))
+        return pa.StructArray.from_arrays(taken, fields=fields, mask=None if has_value.all() else pa.array(~has_value))
 
 
 def _order(entry: dict[str, Any]) -> tuple[tuple[int, Any], tuple[int, Any]]:

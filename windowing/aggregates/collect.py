@@ -1,7 +1,7 @@
-"""Collect a column: every value as a list, or the distinct ones as a set; nulls are left out.
+"""Collections of a column's values: all values as a list, or the distinct values as a set. Nulls are left out.
 
-A list is in order of event time, equal times by value, and a set in order of value: neither depends
-on the order of arrival. Both grow with their window.
+A list is ordered by event time, then by value, and a set by value. So neither depends on the order of arrival. Both
+grow with the number of elements in their window.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.by_time import comparable
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction
@@ -27,7 +26,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class CollectList(Aggregate):
-    """The values of a column as a list, by event time; empty of nothing but nulls."""
+    """Values of a column as a list, ordered by event time; empty if all values are null."""
 
     column: str
 
@@ -41,7 +40,7 @@ class CollectList(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class CollectSet(Aggregate):
-    """The distinct values of a column as a sorted list; NaN equals itself, and -0.0 is 0.0."""
+    """Distinct values of a column as a sorted list. NaN equals itself, and -0.0 equals 0.0."""
 
     column: str
 
@@ -106,14 +105,14 @@ class _CollectSet(VectorisedAggregate):
         return []
 
     def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
-        found = value[self._column]
-        return accumulator if found is None else self.merge(accumulator, [found])
+        item = value[self._column]
+        return accumulator if item is None else self.merge(accumulator, [item])
 
     def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
-        known = {order_key(value): value for value in accumulator}
+        distinct = {order_key(value): value for value in accumulator}
         for value in other:
-            known.setdefault(order_key(value), value + 0.0 if type(value) is float else value)
-        return [known[key] for key in sorted(known)]
+            distinct.setdefault(order_key(value), value + 0.0 if type(value) is float else value)
+        return [distinct[key] for key in sorted(distinct)]
 
     def get_result(self, accumulator: list[Any]) -> list[Any]:
         return accumulator
@@ -143,19 +142,19 @@ class _CollectSet(VectorisedAggregate):
 
 
 def entries_of(accumulators: pa.Array, groups: Groups) -> tuple[pa.Array, Int64s]:
-    """The entries of lists, and the group of each."""
+    """Return the entries of lists, and the group of each entry."""
     sizes = np.diff(_offsets(accumulators).to_numpy())
     return accumulators.flatten(), np.repeat(groups.ids, sizes)
 
 
 def lists(entries: pa.Array, owners: Int64s, groups: int) -> pa.Array:
-    """One list for each group, of entries that are sorted by their group."""
+    """Return a list for each group, from entries that are sorted by their group."""
     offsets = np.searchsorted(np.sort(owners), np.arange(groups + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), entries)
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """Offsets from 0, of lists that may be a slice of more."""
+    """Return the offsets of lists, counted from 0 even if the array is a slice of a longer one."""
     offsets = array.offsets.to_numpy()
     return pa.array(offsets - offsets[0]) if len(offsets) else pa.array([0], pa.int32())
 

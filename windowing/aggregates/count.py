@@ -1,4 +1,4 @@
-"""Count: how many elements, or how many of them hold a value or a condition."""
+"""Count of elements: all of them, those with a value, or those for which a condition is true."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 
 @dataclass(frozen=True, slots=True)
 class Count(Aggregate):
-    """Number of elements, or of those whose `column` is not null. Result: int64, never null."""
+    """Number of elements, or of elements whose `column` is not null. The result is int64, never null."""
 
     column: str | None = None
 
@@ -38,7 +38,7 @@ class Count(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class CountIf(Aggregate):
-    """Number of elements whose boolean `column` is true; null is not. Result: int64, never null."""
+    """Number of elements whose boolean `column` is true and not null. The result is int64, never null."""
 
     column: str
 

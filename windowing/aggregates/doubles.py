@@ -1,8 +1,9 @@
-"""Sums of doubles that keep what rounding leaves: about 106 bits, so large numbers that cancel leave the small ones.
+"""Sums of doubles that keep their rounding errors: about 106 bits, so small numbers survive large ones that cancel.
 
-A sum is two doubles, the rounded total and its rest. One value at a time that is TwoSum; of groups of values, each
-is cut at a power of two so large that the upper parts add up without rounding. Both agree to about 2^-100 of the sum
-of magnitudes. Source: Knuth's TwoSum; Rump, Ogita and Oishi, Accurate Floating-Point Summation (2008).
+A sum is two doubles, the rounded total and its rest. For single values, the algorithm is TwoSum. For groups of values,
+each value is cut at a power of two that is so large that the upper parts add up without rounding. Both results agree to
+about 2^-100 of the sum of magnitudes. Source: Knuth's TwoSum; Rump, Ogita and Oishi, Accurate Floating-Point Summation
+(2008).
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 _EXPONENT = np.int64(0x7FF0_0000_0000_0000)
 _EXACT_DIGITS = 15
-"""Decimals of so many digits, and powers of ten up to 10^22, are doubles without rounding."""
+"""Number of digits up to which every integer is a double without rounding. So is every power of ten up to 10^22."""
 
 
 class Total(float):
-    """A rounded sum of doubles that knows its rest; wherever a double is expected it is the sum."""
+    """A rounded sum of doubles with its rest. Code that expects a double gets the sum."""
 
     __slots__ = ("rest",)
     rest: float
 
     @classmethod
     def of(cls, value: float, rest: float | None = None) -> Total:
-        """The sum of a double and a rest that is small beside it."""
+        """Make the sum of a double and a rest that is smaller than its last digit."""
         total = cls(value)
         total.rest = rest or 0.0
         return total
 
 
 def added(total: float, number: float) -> Total:
-    """The sum of two doubles or totals. What is not finite has no rest; a zero has no sign."""
+    """Return the sum of two doubles or totals. A sum that is not finite has no rest; a zero has no sign."""
     high = total + number
     if high - high != 0.0:
         return Total.of(high)
@@ -51,12 +52,12 @@ def added(total: float, number: float) -> Total:
 
 
 def rest_of(total: float) -> float:
-    """What rounding left of a total; 0 of a plain double."""
+    """Return the rounding error of a total; 0 for a plain double."""
     return total.rest if type(total) is Total else 0.0
 
 
 def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
-    """The rounded sums of pairs, and their rests; those of sums that are not finite are 0."""
+    """Return the rounded sums of pairs and their rests. The rest of a sum that is not finite is 0."""
     if not b.any():
         return a + 0.0, np.zeros(len(a))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -68,25 +69,25 @@ def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def sums(numbers: Doubles, groups: Groups, rests: Doubles | None = None) -> tuple[Doubles, Doubles]:
-    """The total of each group, and its rest.
+    """Return the total of each group and its rest.
 
     Args:
-        numbers: to add up.
-        groups: which belong together.
-        rests: of the numbers, where they are totals.
+        numbers: the numbers to add.
+        groups: the groups of numbers.
+        rests: rests of the numbers, if these are totals.
     """
     if not len(groups):
         return numbers[:0], numbers[:0]
     several = groups.sizes > 1
     if np.count_nonzero(several) * 2 < len(several):
-        # Most groups are one number: that is their sum, and costs nothing.
+        # Most groups have one number, which is their sum, so the work below is only for the others.
         high, low = two_sum(numbers[groups.starts], np.zeros(len(groups)) if rests is None else rests[groups.starts])
         rows = np.repeat(several, groups.sizes)
         of = Groups.of_sizes(groups.sizes[several])
         high[several], low[several] = sums(numbers[rows], of, None if rests is None else rests[rows])
         return high, low
     with np.errstate(invalid="ignore", over="ignore"):
-        # A power of two above the sum of magnitudes; none where that is not finite, and all goes into one sum.
+        # Cut at a power of two above the sum of magnitudes. If that is not finite, there is no cut and no lower part.
         bounds = groups.max(np.abs(numbers)) * (groups.sizes * 4.0)
         cuts = (bounds.view(np.int64) & _EXPONENT).view(np.float64)
         cuts[~np.isfinite(cuts)] = 0.0
@@ -101,7 +102,7 @@ def sums(numbers: Doubles, groups: Groups, rests: Doubles | None = None) -> tupl
 
 
 def doubles_of(values: pa.Array) -> Doubles:
-    """Numbers of any type as the nearest doubles, 0 where they are null."""
+    """Return numbers of any type as the nearest doubles, and nulls as 0."""
     kind = values.type
     if pa.types.is_decimal(kind) and (kind.precision > _EXACT_DIGITS or kind.scale > 22):
         return _of_wide_decimals(values)
@@ -110,7 +111,10 @@ def doubles_of(values: pa.Array) -> Doubles:
 
 
 def _of_wide_decimals(values: pa.Array) -> Doubles:
-    """As Python rounds them, and so the row operator; Arrow's cast may be off by a bit. Each distinct value once."""
+    """Return decimals rounded as Python rounds them, like the row operator. Arrow's cast may be off by a bit.
+
+    Each distinct value is rounded once.
+    """
     encoded = values.dictionary_encode()
     rounded = np.array([_rounded(value) for value in encoded.dictionary.to_pylist()], np.float64)
     if not len(rounded):

@@ -1,7 +1,7 @@
-"""Sums that never round: int64 and decimals, group by group, and as columns hold them.
+"""Sums of int64 and decimals that never round: sums of groups, and sums as a snapshot stores them.
 
-Where a group could leave int64, numbers are added in limbs of 32 bits, whose sums stay in int64 for up
-to 2^31 rows; the carries are settled afterwards.
+If a group could leave int64, its numbers are added in limbs of 32 bits. The sums of limbs stay in int64 for up to 2^31
+rows, and the carries are added afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MASK = np.int64(2**32 - 1)
 
 
 class SumOutOfRange(OverflowError):
-    """A sum that its type can't hold."""
+    """Error for a sum that its type can't hold."""
 
     def __init__(self, column: str, kind: object, total: object, wider: str) -> None:
         super().__init__(
@@ -37,10 +37,10 @@ class SumOutOfRange(OverflowError):
 
 
 def checked_int64(total: int, column: str) -> int:
-    """`total` if it fits.
+    """Return `total` if int64 can hold it.
 
     Raises:
-        SumOutOfRange: it leaves int64.
+        SumOutOfRange: `total` leaves int64.
     """
     if not MIN_TIMESTAMP <= total <= MAX_TIMESTAMP:
         raise SumOutOfRange(column, "int64", total, "decimal(38, 0)")
@@ -48,10 +48,10 @@ def checked_int64(total: int, column: str) -> int:
 
 
 def checked_decimal(total: Decimal, kind: pa.Decimal128Type | None, column: str) -> Decimal:
-    """`total` if its type has the digits for it.
+    """Return `total` if its type has enough digits for it.
 
     Raises:
-        SumOutOfRange: it has too many.
+        SumOutOfRange: `total` has too many digits.
     """
     if kind is not None and total.adjusted() + 1 + kind.scale > kind.precision and total:
         raise SumOutOfRange(column, kind, total, "double")
@@ -59,14 +59,14 @@ def checked_decimal(total: Decimal, kind: pa.Decimal128Type | None, column: str)
 
 
 def wrapped(total: Any, kind: pa.DataType) -> tuple[Any, int | None]:
-    """A sum of any size as a value of its type, and how often it wrapped; None for never."""
+    """Return a sum of any size as a value of its type, and the number of times that it wrapped; None for 0."""
     if type(total) is int:
         if MIN_TIMESTAMP <= total <= MAX_TIMESTAMP:
             return total, None
         low = (total - MIN_TIMESTAMP) % _WRAP + MIN_TIMESTAMP
         return low, (total - low) // _WRAP
     span = _span(kind)
-    # abs() would round to the 28 digits of the thread's context.
+    # copy_abs() keeps all digits, and abs() would round to the 28 digits of the thread's context.
     if total.copy_abs() < span:
         return total, None
     times = int(DECIMALS.divide_int(total, span))
@@ -74,19 +74,19 @@ def wrapped(total: Any, kind: pa.DataType) -> tuple[Any, int | None]:
 
 
 def unwrapped(value: Any, times: int, kind: pa.DataType) -> Any:
-    """The sum that `wrapped` took apart."""
+    """Return the sum that `wrapped` took apart."""
     if type(value) is int:
         return value + times * _WRAP
     return DECIMALS.add(value, DECIMALS.multiply(_span(kind), Decimal(times)))
 
 
 def _span(kind: pa.Decimal128Type) -> Decimal:
-    """One more than the largest value of a decimal type, at its last digit before the point."""
+    """Return the smallest power of ten that a decimal type can't hold."""
     return Decimal(1).scaleb(kind.precision - kind.scale, DECIMALS)
 
 
 def sum_int64(numbers: Int64s, groups: Groups, column: str) -> Int64s:
-    """Sum of each group.
+    """Return the sum of each group.
 
     Raises:
         SumOutOfRange: a sum leaves int64.
@@ -104,13 +104,13 @@ def sum_int64(numbers: Int64s, groups: Groups, column: str) -> Int64s:
 
 
 def sum_decimals(values: pa.Array, groups: Groups, kind: pa.Decimal128Type, column: str) -> pa.Array:
-    """Sum of the values of each group that are not null, null where all are.
+    """Return the sum of the values of each group without nulls; null for a group of nulls.
 
     Args:
-        values: decimal128 of the scale of `kind`.
-        groups: which values belong together.
+        values: decimal128 with the scale of `kind`.
+        groups: the groups of values.
         kind: type of the sums.
-        column: the name to use in the error.
+        column: name of the column for the error.
 
     Raises:
         SumOutOfRange: a sum has more digits than `kind`.
@@ -126,15 +126,15 @@ def sum_decimals(values: pa.Array, groups: Groups, kind: pa.Decimal128Type, colu
     for i in range(3):
         sums[i + 1] = sums[i + 1] + (sums[i] >> _LIMB)
         sums[i] = sums[i] & _MASK
-    # 10^38 is below 2^127, so whatever still fits 128 bits can be held against the precision exactly.
+    # 10^38 is below 2^127, so a sum that fits 128 bits can be compared with the precision exactly.
     for group in np.flatnonzero(np.abs(sums[3]) >= 10**kind.precision >> 96):
         unscaled = sum(int(part[group]) << (32 * i) for i, part in enumerate(sums))
         checked_decimal(Decimal(unscaled).scaleb(-kind.scale, DECIMALS), kind, column)
     packed = np.empty((len(groups), 4), np.uint32)
     for i, part in enumerate(sums):
         packed[:, i] = (part & _MASK).astype(np.uint32)
-    known = groups.any(valid)
-    validity = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    has_value = groups.any(valid)
+    validity = None if has_value.all() else pa.py_buffer(np.packbits(has_value, bitorder="little"))
     return pa.Array.from_buffers(kind, len(groups), [validity, pa.py_buffer(packed)])
 
 

@@ -1,4 +1,4 @@
-"""Min and max of a column; nulls are left out."""
+"""Min and max of a column. Nulls are left out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, column_type
-from tidegate.windowing.aggregates.order import order_key
-from tidegate.windowing.aggregates.ranks import ranks
+from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
@@ -19,7 +18,7 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 
 @dataclass(frozen=True, slots=True)
 class Min(Aggregate):
-    """The smallest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
+    """Smallest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
 
     column: str
 
@@ -33,7 +32,7 @@ class Min(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Max(Aggregate):
-    """The largest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
+    """Largest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
 
     column: str
 
@@ -46,10 +45,10 @@ class Max(Aggregate):
 
 
 def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """The type of a column whose values can be compared.
+    """Return the type of a column whose values can be compared; None if types are unknown.
 
     Raises:
-        IllegalArgument: its values have no order.
+        IllegalArgument: the values have no order.
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):
@@ -98,14 +97,14 @@ class _Extreme(VectorisedAggregate):
         if values.null_count:
             neutral = _neutral(kind, self._largest)
             numbers = np.where(valid, values.fill_null(neutral).to_numpy(zero_copy_only=False), neutral)
-            known = groups.any(valid)
+            has_value = groups.any(valid)
         else:
-            numbers, known = values.to_numpy(zero_copy_only=False), np.ones(len(groups), np.bool_)
+            numbers, has_value = values.to_numpy(zero_copy_only=False), np.ones(len(groups), np.bool_)
         if not len(groups):
             return values.slice(0, 0)
         if self._largest:
-            return masked(np.maximum.reduceat(numbers, groups.starts), known, kind)
-        return masked((np.fmin if floats else np.minimum).reduceat(numbers, groups.starts), known, kind)
+            return masked(np.maximum.reduceat(numbers, groups.starts), has_value, kind)
+        return masked((np.fmin if floats else np.minimum).reduceat(numbers, groups.starts), has_value, kind)
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
         return accumulators
@@ -119,7 +118,7 @@ def _neutral(kind: pa.DataType, largest: bool) -> Any:
 
 
 def _row_of_extreme(values: pa.Array, groups: Groups, largest: bool) -> Int64s:
-    """The row of the smallest or largest value of each group; of a null one if there is nothing else."""
+    """Return the row of each group's smallest or largest value; the row of a null if the group has only nulls."""
     rank = ranks(values)
     if not largest and values.null_count:
         rank = np.where(valid_of(values), rank, np.iinfo(np.int64).max)
@@ -128,7 +127,7 @@ def _row_of_extreme(values: pa.Array, groups: Groups, largest: bool) -> Int64s:
 
 
 def first_rows(chosen: np.ndarray[Any, np.dtype[np.bool_]], groups: Groups) -> Int64s:
-    """The first chosen row of each group; each has one."""
+    """Return the first chosen row of each group. Every group must have a chosen row."""
     rows = np.flatnonzero(chosen)
     ids = groups.ids[rows]
     first = np.ones(len(rows), np.bool_)

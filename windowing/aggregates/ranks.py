@@ -1,9 +1,11 @@
-"""Values of any type as int64 ranks: the order of `order_key`, on arrays.
+"""Order of values of any type, as Spark sorts them: a sort key for single values, and int64 ranks for arrays.
 
-Equal ranks are equal values. Nulls rank first, NaN last and equal to itself; -0.0 ranks as 0.0.
+Values are equal if and only if their ranks are. Nulls rank first, NaN ranks last and equals itself, -0.0 ranks as 0.0.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +16,17 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 _LOWEST = np.iinfo(np.int64).min
 
 
+def order_key(value: Any) -> tuple[int, Any]:
+    """Return a key that sorts `value` among values of its type. For floats, -0.0 equals 0.0."""
+    if value is None:
+        return (0, 0)
+    if value != value:
+        return (2, 0)
+    return (1, value)
+
+
 def ranks(values: pa.Array) -> Int64s:
-    """An int64 for each value that orders it among the others. Null: the smallest of all."""
+    """Return an int64 for each value, in the order of `order_key`. Nulls get the smallest int64."""
     kind = values.type
     if pa.types.is_floating(kind):
         rank = _float_ranks(values)
@@ -35,7 +46,7 @@ def ranks(values: pa.Array) -> Int64s:
 def _float_ranks(values: pa.Array) -> Int64s:
     numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
     bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
-    # Negative numbers have their bits in falling order.
+    # The bits of negative doubles, read as integers, are in descending order.
     return np.where(bits < 0, np.int64(_LOWEST) - bits, bits)
 
 

@@ -1,10 +1,10 @@
 """Approximate aggregates: sketches of bounded size that merge, kept in the state as bytes.
 
-Distinct values are counted with theta sketches, which keep the smallest hashes: the result, and every
-byte of the state, is a function of the set of values, whatever the order of arrival and the cut into
-epochs (docs/decisions/0012-sketches.md). Quantiles are kept in KLL sketches, exact up to their size
-and within their rank error beyond; these draw random bits when they compact, so that two runs over
-more values may differ within that error. Needs the package `datasketches` (extra `sketches`).
+Theta sketches count distinct values by keeping the smallest hashes. So the result and every byte of the state depend
+only on the set of values, not on the order of arrival or the cut into epochs (docs/decisions/0012-sketches.md). KLL
+sketches give quantiles. They are exact up to their size, and within their rank error beyond it. A KLL sketch draws
+random bits when it compacts, so two runs over more values than its size may differ within that error. These aggregates
+need the package `datasketches` (extra `sketches`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tidegate.windowing.keys import DECIMALS
 
 @dataclass(frozen=True, slots=True)
 class ApproxCountDistinct(Aggregate):
-    """About how many distinct values a column has; nulls are left out. Result: int64, never null.
+    """Approximate number of distinct values of a column without nulls. The result is int64, never null.
 
     Args:
         column: the column.
-        log_size: the sketch keeps 2^log_size hashes of 8 bytes, up to which it is exact; beyond, the
-            relative standard error is 1 / sqrt(2^log_size). 5 to 20.
+        log_size: 5 to 20. The sketch keeps up to 2^log_size hashes of 8 bytes. It is exact up to that number of
+            distinct values; beyond it, the relative standard error is 1 / sqrt(2^log_size).
 
     Raises:
         IllegalArgument: `log_size` is not 5 to 20.
@@ -59,16 +59,18 @@ class ApproxCountDistinct(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class ApproxQuantile(Aggregate):
-    """About which value a fraction of a column lies at or below, as a double; NaN is larger than any number.
+    """Approximate quantile of a column, as a double: the smallest value with a rank of at least the fraction.
+
+    NaN is larger than any number.
 
     Args:
-        column: the column, of numbers; nulls are left out.
+        column: the column of numbers; nulls are left out.
         fraction: 0 to 1; 0.5 is the median.
-        size: of the sketch: up to so many values it is exact, beyond its rank error is about 2.3 / size.
-            8 to 65535.
+        size: size of the sketch, 8 to 65535. The sketch is exact up to that number of values; beyond it, the rank
+            error is about 2.3 / size.
 
     Raises:
-        IllegalArgument: `fraction` or `size` lies outside.
+        IllegalArgument: `fraction` or `size` is out of range.
     """
 
     column: str
@@ -112,8 +114,8 @@ class _Distinct(VectorisedAggregate):
         return self._of_values(())
 
     def add(self, value: Any, accumulator: bytes) -> bytes:
-        found = value[self._column]
-        return accumulator if found is None else self.merge(accumulator, self._of_values((found,)))
+        item = value[self._column]
+        return accumulator if item is None else self.merge(accumulator, self._of_values((item,)))
 
     def merge(self, accumulator: bytes, other: bytes) -> bytes:
         return self._union((accumulator, other))
@@ -141,7 +143,7 @@ class _Distinct(VectorisedAggregate):
         for value in values:
             if value is not None:
                 sketch.update(_hashable(value))
-        # The result of a union is trimmed to the smallest hashes; the sketch itself depends on the order.
+        # The result of a union keeps exactly the smallest hashes. The sketch itself depends on the order of values.
         union = sketches.theta_union(self._log_size)
         union.update(sketch)
         serialized: bytes = union.get_result().serialize()
@@ -157,7 +159,7 @@ class _Distinct(VectorisedAggregate):
 
 
 def _hashable(value: Any) -> Any:
-    """A value as the sketch takes it: text, a number, or an unambiguous text of another type."""
+    """Return a value that the sketch accepts: a text, a number, or an unambiguous text for another type."""
     if isinstance(value, bool | bytes | date | datetime | Decimal):
         return (
             value.hex()
@@ -180,8 +182,8 @@ class _Quantile(VectorisedAggregate):
         return self._of_numbers(np.empty(0))
 
     def add(self, value: Any, accumulator: dict[str, Any]) -> dict[str, Any]:
-        found = value[self._column]
-        return accumulator if found is None else self.merge(accumulator, self._of_numbers(np.array([float(found)])))
+        number = value[self._column]
+        return accumulator if number is None else self.merge(accumulator, self._of_numbers(np.array([float(number)])))
 
     def merge(self, accumulator: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         return self._merged((accumulator, other))
@@ -191,7 +193,7 @@ class _Quantile(VectorisedAggregate):
         numbers, nans = sketch.n, accumulator["nans"]
         if not numbers + nans:
             return None
-        # The smallest value whose rank is at least the fraction, as Spark's percentile_approx has it.
+        # The quantile is the smallest value whose rank is at least the fraction, as in Spark's percentile_approx.
         rank = self._fraction * (numbers + nans)
         if rank > numbers or not numbers:
             return float("nan")

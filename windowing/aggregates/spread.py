@@ -1,7 +1,7 @@
-"""Variance and standard deviation, stable however far the values lie from zero.
+"""Variance and standard deviation, numerically stable also for values far from zero.
 
-The mean keeps what rounding leaves of it, which counts where values lie close together and far from zero. Source:
-Welford for one value at a time, Chan, Golub and LeVeque for merging.
+The mean keeps its rounding error, which matters for values that are close together and far from zero. Source: Welford
+for single values; Chan, Golub and LeVeque for merging.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 
 @dataclass(frozen=True, slots=True)
 class Variance(Aggregate):
-    """Variance of a column as a double: of a sample (null below two values), or of the whole population."""
+    """Variance of a column as a double, of a sample (null for fewer than two values) or of the whole population."""
 
     column: str
     sample: bool = True
@@ -109,7 +109,7 @@ class _Spread(VectorisedAggregate):
             off = groups.sum(shifted) / np.maximum(count, 1)
             mean, rest = two_sum(middle, off)
             away = np.where(valid, shifted - off[groups.ids], 0.0)
-            # The second term takes back what rounding of the mean left over.
+            # The second term corrects the rounding error of the mean.
             m2 = groups.sum(away * away) - groups.sum(away) ** 2 / np.maximum(count, 1)
         return self._array(count, mean, rest, np.maximum(m2, 0.0))
 
@@ -139,18 +139,21 @@ class _Spread(VectorisedAggregate):
 
 
 def _apart(number: float, mean: float) -> float:
-    """How far a number, or a mean, lies from a mean."""
+    """Return the difference of a number, or of a mean, from a mean, with their rests."""
     return (number - mean) + (rest_of(number) - rest_of(mean))
 
 
 def _within(numbers: Any, valid: Any, groups: Groups) -> Any:
-    """One of the numbers of each group: sums of what lies around it lose no digits to its size."""
-    some = groups.max(np.where(valid, numbers, -np.inf))
-    return np.where(np.isneginf(some) & ~groups.any(valid), 0.0, some)
+    """Return the largest number of each group, 0 for a group without valid numbers.
+
+    Sums of differences from a number of the group keep digits that sums of large numbers would lose.
+    """
+    largest = groups.max(np.where(valid, numbers, -np.inf))
+    return np.where(np.isneginf(largest) & ~groups.any(valid), 0.0, largest)
 
 
 def _accumulator(count: int, mean: float, m2: float) -> dict[str, Any]:
-    """The three parts; once a value was infinite or NaN nothing is known but the count."""
+    """Return the three parts of an accumulator. After an infinite value or a NaN, only the count is a number."""
     if not isfinite(mean):
         mean = m2 = nan
     return {"count": count, "mean": mean, "m2": m2}

@@ -1,4 +1,4 @@
-"""Sum and mean of a column; nulls are left out, and of nothing but nulls the result is null."""
+"""Sum and mean of a column. Nulls are left out, and the result is null if all values are null."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ _MAX_PRECISION = 38
 
 @dataclass(frozen=True, slots=True)
 class Sum(Aggregate):
-    """Sum of a column. Result: int64 of integers, double of floats, a wider decimal of decimals.
+    """Sum of a column. The result is int64 for integers, double for floats, and a wider decimal for decimals.
 
-    Integers and decimals are exact, doubles keep what rounding leaves (`tidegate.windowing.aggregates.doubles`).
+    Sums of integers and decimals are exact. Sums of doubles keep their rounding errors, so that they can correct the
+    result (`tidegate.windowing.aggregates.doubles`).
 
     Raises:
-        OverflowError: a result leaves int64, or a decimal one its 38 digits; sums on the way to it may, and it
-            never wraps (docs/decisions/0033-sums-out-of-range.md).
+        OverflowError: a result leaves int64, or a decimal result has more than 38 digits. Intermediate sums may do so,
+            and a result never wraps (docs/decisions/0033-sums-out-of-range.md).
     """
 
     column: str
@@ -66,10 +67,10 @@ class Mean(Aggregate):
 
 
 def numeric(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """The type of a column of numbers.
+    """Return the type of a column of numbers; None if types are unknown.
 
     Raises:
-        IllegalArgument: it holds something else.
+        IllegalArgument: the column does not hold numbers.
     """
     kind = column_type(schema, column, aggregate)
     _sum_type(kind, column, aggregate)
@@ -89,7 +90,7 @@ def _sum_type(kind: pa.DataType | None, column: str, aggregate: str) -> pa.DataT
 
 
 def _number_from(kind: pa.DataType, column: str) -> str:
-    """Say how a number is had from a column of another type."""
+    """Return advice how to derive a number from a column of another type."""
     if pa.types.is_boolean(kind):
         return "CountIf counts what is true"
     quoted = column if column.isidentifier() else f"`{column}`"
@@ -101,9 +102,10 @@ def _number_from(kind: pa.DataType, column: str) -> str:
 
 
 class _Sum(VectorisedAggregate):
-    """The sum of integers or decimals, or of whatever numbers come where no type is known.
+    """Sum of integers or decimals, or of any numbers if their type is unknown.
 
-    In memory it is of any size. What a snapshot's column can't hold wraps, and the rest says how often.
+    A sum in memory may have any size. If the column of a snapshot can't hold it, the stored sum wraps, and the rest is
+    the number of times that it wrapped.
     """
 
     def __init__(self, column: str, kind: pa.DataType | None) -> None:
@@ -148,7 +150,7 @@ class _Sum(VectorisedAggregate):
         if pa.types.is_decimal(kind):
             return sum_decimals(accumulators, groups, kind, self._column)
         numbers = accumulators.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return masked(sum_int64(numbers, groups, self._column), _known(accumulators, groups), kind)
+        return masked(sum_int64(numbers, groups, self._column), _have_values(accumulators, groups), kind)
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
         return accumulators
@@ -183,21 +185,21 @@ class _DoubleSum(VectorisedAggregate):
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         values = columns[self._column]
-        return self._array(*sums(doubles_of(values), groups), _known(values, groups))
+        return self._array(*sums(doubles_of(values), groups), _have_values(values, groups))
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         stored, rest = accumulators.flatten()
-        return self._array(*sums(doubles_of(stored), groups, doubles_of(rest)), _known(stored, groups))
+        return self._array(*sums(doubles_of(stored), groups, doubles_of(rest)), _have_values(stored, groups))
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
         return accumulators.flatten()[0]
 
-    def _array(self, total: Any, rest: Any, known: Any) -> pa.Array:
-        return self.with_rest(masked(total, known, pa.float64()), pa.array(rest))
+    def _array(self, total: Any, rest: Any, valid: Any) -> pa.Array:
+        return self.with_rest(masked(total, valid, pa.float64()), pa.array(rest))
 
 
-def _known(values: pa.Array, groups: Groups) -> Any:
-    """Whether each group has a value that is not null."""
+def _have_values(values: pa.Array, groups: Groups) -> Any:
+    """Return True for each group with a value that is not null."""
     return groups.any(valid_of(values)) if values.null_count else np.ones(len(groups), np.bool_)
 
 

@@ -1,4 +1,4 @@
-"""Whether a boolean column is true for any or for all elements; nulls are left out."""
+"""Any and all of a boolean column. Nulls are left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 
 @dataclass(frozen=True, slots=True)
 class AnyTrue(Aggregate):
-    """Whether `column` is true for any element; null of nothing but nulls. Spark's `bool_or`."""
+    """True if `column` is true for any element; null if all values are null. Spark calls it `bool_or`."""
 
     column: str
 
@@ -30,7 +30,7 @@ class AnyTrue(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class AllTrue(Aggregate):
-    """Whether `column` is true for every element; null of nothing but nulls. Spark's `bool_and`."""
+    """True if `column` is true for every element; null if all values are null. Spark calls it `bool_and`."""
 
     column: str
 
@@ -43,10 +43,10 @@ class AllTrue(Aggregate):
 
 
 def boolean(schema: pa.Schema | None, column: str, aggregate: str) -> str:
-    """The name of a column that is boolean.
+    """Return the name of a column after a check that it is boolean.
 
     Raises:
-        IllegalArgument: it has another type.
+        IllegalArgument: the column has another type.
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and not pa.types.is_boolean(kind):
@@ -80,9 +80,9 @@ class _Truth(VectorisedAggregate):
         return self.combine(columns[self._column], groups)
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
-        known = groups.any(valid_of(accumulators))
+        has_value = groups.any(valid_of(accumulators))
         truth = accumulators.fill_null(self._every).to_numpy(zero_copy_only=False)
-        return masked(groups.all(truth) if self._every else groups.any(truth), known, pa.bool_())
+        return masked(groups.all(truth) if self._every else groups.any(truth), has_value, pa.bool_())
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
         return accumulators

@@ -1,7 +1,7 @@
-"""Aggregates over arrays: many windows at once, for the columnar operator.
+"""Aggregates over arrays, for the columnar operator, which computes many windows at once.
 
-Values come sorted so that each group is one run. A built-in aggregate has both forms, one value at a
-time and vectorised, and both give the same accumulators; so can an aggregate of your own.
+Values come sorted, so that each group is one run. A built-in aggregate works on single values and on arrays, and both
+ways give the same accumulators. User-defined aggregates can do the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Groups:
     """Runs of rows that belong together; no run is empty.
 
     Args:
-        starts: row at which each group begins, rising from 0; int64, one for each group.
+        starts: first row of each group, int64, ascending from 0.
         rows: number of rows of all groups.
     """
 
@@ -38,12 +38,12 @@ class Groups:
 
     @classmethod
     def of_firsts(cls, first: Bools) -> Groups:
-        """Groups that begin wherever `first` is true; it must be true at row 0."""
+        """Make groups that begin at each row for which `first` is True. It must be True for row 0."""
         return cls(np.flatnonzero(first), len(first))
 
     @classmethod
     def of_sizes(cls, sizes: Int64s) -> Groups:
-        """Groups of these numbers of rows, one after the other."""
+        """Make consecutive groups with these numbers of rows."""
         ends = np.cumsum(sizes)
         return cls(ends - sizes, int(ends[-1]) if len(ends) else 0)
 
@@ -52,7 +52,7 @@ class Groups:
 
     @cached_property
     def ids(self) -> Int64s:
-        """The group of each row, 0 to `len(groups) - 1`."""
+        """Index of each row's group, 0 to `len(groups) - 1`."""
         return np.repeat(np.arange(len(self.starts)), self.sizes)
 
     @cached_property
@@ -62,37 +62,37 @@ class Groups:
 
     @property
     def lasts(self) -> Int64s:
-        """The last row of each group."""
+        """Last row of each group."""
         return np.append(self.starts[1:], self.rows)[: len(self.starts)] - 1
 
     def sum(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
-        """Sum of each group, in the type of `values`; integers wrap."""
-        with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it is one by one
+        """Return the sum of each group, in the type of `values`. Integers wrap."""
+        with np.errstate(invalid="ignore"):  # inf - inf is NaN, as for single values
             return np.add.reduceat(values, self.starts) if len(self) else values[:0]
 
     def min(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
-        """Smallest value of each group."""
+        """Return the smallest value of each group."""
         return np.minimum.reduceat(values, self.starts) if len(self) else values[:0]
 
     def max(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
-        """Largest value of each group; NaN is larger than any number."""
+        """Return the largest value of each group. NaN is larger than any number."""
         return np.maximum.reduceat(values, self.starts) if len(self) else values[:0]
 
     def any(self, values: Bools) -> Bools:
-        """Whether any row of each group is true."""
+        """Return True for each group with a true row."""
         return np.logical_or.reduceat(values, self.starts) if len(self) else values[:0]
 
     def all(self, values: Bools) -> Bools:
-        """Whether every row of each group is true."""
+        """Return True for each group in which every row is true."""
         return np.logical_and.reduceat(values, self.starts) if len(self) else values[:0]
 
 
 class VectorisedAggregate(AggregateFunction):
     """An `AggregateFunction` that can also work on arrays, group by group.
 
-    Both forms must agree: folding a group's values one by one gives the accumulator that `accumulate`
-    gives. Accumulators are Arrow arrays of `array_type`, which is `accumulator_type` unless there is a
-    rest. That has to be declared, as has `result_type`.
+    Both ways must agree: adding the values of a group one by one must give the accumulator that `accumulate` returns.
+    Accumulators are Arrow arrays of `array_type`, which is `accumulator_type` if there is no rest. A subclass has to
+    declare `accumulator_type` and `result_type`.
 
     Example:
         >>> import pyarrow as pa, pyarrow.compute as pc, numpy as np
@@ -123,17 +123,17 @@ class VectorisedAggregate(AggregateFunction):
     """
 
     rest_in_arrays: bool = False
-    """Whether arrays hold the rest too; else what has one goes through the row operator."""
+    """True if arrays hold the rest too. If False, accumulators with a rest go to the row operator."""
 
     @property
     def array_type(self) -> pa.DataType:
-        """Type of the arrays of accumulators: with the rest beside what is stored, if arrays hold it."""
+        """Type of the arrays of accumulators: a struct of stored value and rest, if arrays hold the rest."""
         if not self.rest_in_arrays:
             return self.accumulator_type
         return pa.struct([("stored", self.accumulator_type), ("rest", self.rest_type)])
 
     def with_rest(self, stored: pa.Array, rest: pa.Array) -> pa.Array:
-        """Accumulators of what is stored and its rest, each null where there is none."""
+        """Return accumulators made of stored values and their rests, each null if there is none."""
         return pa.StructArray.from_arrays([stored, rest], fields=list(self.array_type))
 
     @property
@@ -147,31 +147,31 @@ class VectorisedAggregate(AggregateFunction):
 
     @abstractmethod
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
-        """The accumulator of each group of elements.
+        """Return the accumulator of each group of elements.
 
         Args:
-            columns: the input columns by name, one value for each element.
-            timestamps: int64 epoch milliseconds of each element; in no order within a group.
-            groups: which elements belong together.
+            columns: the input columns by name, with a value for each element.
+            timestamps: time of each element, int64 epoch milliseconds; in no order within a group.
+            groups: the groups of elements.
         """
 
     @abstractmethod
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
-        """The accumulator of each group of accumulators."""
+        """Return the merged accumulator of each group of accumulators."""
 
     @abstractmethod
     def finish(self, accumulators: pa.Array) -> pa.Array:
-        """The result for each accumulator."""
+        """Return the result of each accumulator."""
 
 
 def valid_of(values: pa.Array) -> Bools:
-    """Which values are not null."""
+    """Return True for each value that is not null."""
     if not values.null_count:
         return np.ones(len(values), np.bool_)
     return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
 def masked(values: npt.NDArray[np.generic], valid: Bools, kind: pa.DataType) -> pa.Array:
-    """An Arrow array of a type, null where not valid."""
+    """Return an Arrow array of a type, with null for each value that is not valid."""
     mask = None if valid.all() else ~valid
     return pa.array(values, mask=mask).cast(kind)

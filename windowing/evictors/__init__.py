@@ -1,4 +1,4 @@
-"""Evictors: which elements of a window its function sees, and which stay."""
+"""Evictors, which remove elements of a window before or after its function."""
 
 from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
 from tidegate.windowing.evictors.count import CountEvictor

@@ -1,7 +1,7 @@
-"""The evictor's contract: it takes elements out of a window before or after the function sees them.
+"""Contract of evictors, which select the elements that a window's function gets, and those that stay in the window.
 
-An evictor needs every element, so a window with one can't be aggregated incrementally. Evicted
-elements are gone for the next firing too. Source: Flink's `Evictor`.
+An evictor needs every element, so a window with an evictor can't be aggregated incrementally. Later firings don't see
+evicted elements either. Source: Flink's `Evictor`.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from tidegate.windowing.windows import Window
 
 
 class TimestampedValue(NamedTuple):
-    """An element as windows with an evictor keep it; `timestamp` None if it has none."""
+    """An element in a window with an evictor; `timestamp` is None if it has none."""
 
     value: Any
     timestamp: Millis | None
 
 
 class EvictorContext(Protocol):
-    """The clocks."""
+    """The clocks for an evictor, int64 epoch milliseconds."""
 
     current_watermark: Millis
     current_processing_time: Millis
 
 
 class Evictor(HasFacts, ABC):
-    """Takes elements out before or after the window's function. Subclasses are frozen dataclasses.
+    """An evictor, which removes elements before or after the window's function. Subclasses are frozen dataclasses.
 
-    The facts at the end have safe answers (windowing/facts.py); an evictor that knows better overrides them.
+    The facts at the end have safe answers (windowing/facts.py). An evictor with a better answer overrides them.
     """
 
     @abstractmethod
     def evict_before(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """The elements (in arrival order) that the function shall see."""
+        """Return the elements for the function. Called before it with all elements in arrival order."""
 
     @abstractmethod
     def evict_after(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """The elements that stay in the window after its function ran."""
+        """Return the elements that stay in the window. Called after the function with the elements that it got."""
 
     # --- facts -------------------------------------------------------------------------------
 
@@ -57,5 +57,5 @@ class Evictor(HasFacts, ABC):
     @property
     @fact
     def bounds_state(self) -> bool:
-        """True if the evictor takes elements out of windows without an end, so that they need no other bound."""
+        """True if the evictor removes elements from windows without an end, so that they need no other bound."""
         return False

@@ -1,4 +1,4 @@
-"""Keep the elements that came last, up to a number."""
+"""Evictor by count: keep a number of elements that arrived last."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class CountEvictor(Evictor):
-    """Keeps the last `max_count` arrivals. Source: Flink's `CountEvictor`.
+    """Evictor that keeps the last `max_count` arrivals. Source: Flink's `CountEvictor`.
 
     Args:
-        max_count: how many, 0 or more.
-        do_evict_after: whether to evict after the function instead of before.
+        max_count: number of elements to keep, 0 or more.
+        do_evict_after: True evicts after the function instead of before.
     """
 
     max_count: int
@@ -27,7 +27,7 @@ class CountEvictor(Evictor):
 
     @classmethod
     def of(cls, max_count: int, do_evict_after: bool = False) -> CountEvictor:
-        """The evictor; Flink's spelling."""
+        """Make the evictor, in Flink's spelling."""
         return cls(max_count, do_evict_after)
 
     @property

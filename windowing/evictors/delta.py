@@ -1,4 +1,4 @@
-"""Keep the elements that lie near the one that came last."""
+"""Evictor by delta: keep the elements that are near the last arrival."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class DeltaEvictor(Evictor):
-    """Evicts elements for which `delta(element, last) >= threshold`. Source: Flink's `DeltaEvictor`.
+    """Evictor of elements for which `delta(element, last) >= threshold`. Source: Flink's `DeltaEvictor`.
 
     Args:
-        threshold: in the unit of `delta`.
-        delta: how far the last arrival lies from an element, `(element, last) -> number`.
-        do_evict_after: whether to evict after the function instead of before.
+        threshold: limit in the unit of `delta`.
+        delta: distance of the last arrival from an element, `(element, last) -> number`.
+        do_evict_after: True evicts after the function instead of before.
     """
 
     threshold: float
@@ -26,7 +26,7 @@ class DeltaEvictor(Evictor):
 
     @classmethod
     def of(cls, threshold: float, delta: Callable[[Any, Any], float], do_evict_after: bool = False) -> DeltaEvictor:
-        """The evictor; Flink's spelling."""
+        """Make the evictor, in Flink's spelling."""
         return cls(threshold, delta, do_evict_after)
 
     @property

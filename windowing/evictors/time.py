@@ -1,4 +1,4 @@
-"""Keep the elements of the last span of time."""
+"""Evictor by time: keep the elements of the last span of time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class TimeEvictor(Evictor):
-    """Keeps elements later than `newest - size`; one at exactly that time goes. Source: Flink's `TimeEvictor`.
+    """Evictor that keeps elements later than `newest - size`, but not one at exactly that time.
 
-    Elements without timestamps are all kept: the first element alone decides whether there are any.
+    If the first element has no timestamp, all elements are kept. Source: Flink's `TimeEvictor`.
 
     Args:
-        size: milliseconds (`of` takes a timedelta).
-        do_evict_after: whether to evict after the function instead of before.
+        size: length of the span: a timedelta, or int milliseconds.
+        do_evict_after: True evicts after the function instead of before.
     """
 
     size: Millis
@@ -29,7 +29,7 @@ class TimeEvictor(Evictor):
 
     @classmethod
     def of(cls, size: Duration, do_evict_after: bool = False) -> TimeEvictor:
-        """The evictor; Flink's spelling."""
+        """Make the evictor, in Flink's spelling."""
         return cls(non_negative_millis(size, "size"), do_evict_after)
 
     @property

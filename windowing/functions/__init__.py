@@ -1,4 +1,4 @@
-"""What a user subclasses: aggregate, process window, keyed process and co-process functions."""
+"""Base classes for user code: aggregate, process window, keyed process and co-process functions."""
 
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.functions.co_process import KeyedCoProcessFunction

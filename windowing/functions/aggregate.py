@@ -1,4 +1,4 @@
-"""The aggregate function: incremental contents of a window, kept as a small accumulator."""
+"""The aggregate function: it aggregates the contents of a window incrementally in a small accumulator."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from tidegate.windowing.time import Millis
 
 
 class AggregateFunction(HasFacts, ABC):
-    """Folds elements into an accumulator, and accumulators into one.
+    """A function that folds elements into an accumulator, and merges accumulators.
 
-    Source: Flink's `AggregateFunction`.
+    A subclass declares the Arrow type of its accumulator, so that snapshots are typed, and the type of its result if
+    results go to a table. Accumulators are values of the declared type: numbers, texts, lists, dicts. Source: Flink's
+    `AggregateFunction`.
 
-    A subclass names the Arrow type of its accumulator, and of its result where results go to a
-    table, so that snapshots are typed. Accumulators are values of those types: numbers, text, lists, dicts.
-
-    The facts at the end have safe answers (windowing/facts.py); a function that knows better overrides them, such as
-    `sees_order = False` in one whose result follows from the set of elements.
+    The facts at the end have safe answers (windowing/facts.py). A function with a better answer overrides them, such as
+    `sees_order = False` in a function whose result depends only on the set of elements.
     """
 
     accumulator_type: pa.DataType | None = None
@@ -28,34 +27,34 @@ class AggregateFunction(HasFacts, ABC):
     takes_time: ClassVar[bool] = False
     """True if elements go to `add_at` instead of `add`: those of a `TimedAggregateFunction`."""
     rest_type: pa.DataType | None = None
-    """Type of what an accumulator holds beyond `accumulator_type`: a snapshot has a column for it; None for nothing."""
+    """Type of the rest of an accumulator that `accumulator_type` can't hold, for its column in a snapshot; or None."""
 
     @abstractmethod
     def create_accumulator(self) -> Any:
-        """A new accumulator, for a window without elements."""
+        """Return a new accumulator, for a window without elements."""
 
     @abstractmethod
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with one element more; may change and return the same one."""
+        """Return the accumulator with one more element. It may change and return the given accumulator."""
 
     def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
-        """As `add`, with the element's timestamp, int64 epoch milliseconds; None without one."""
+        """Return the accumulator with one more element, given its timestamp (int64 epoch milliseconds, or None)."""
         return self.add(value, accumulator)
 
     @abstractmethod
     def get_result(self, accumulator: Any) -> Any:
-        """The result for an accumulator, which stays as it is."""
+        """Return the result of an accumulator. It must not change the accumulator."""
 
     @abstractmethod
     def merge(self, accumulator: Any, other: Any) -> Any:
-        """The accumulator of both; windows that merge call this."""
+        """Return the accumulator of both. Called when windows merge."""
 
     def stored(self, accumulator: Any) -> tuple[Any, Any]:
-        """An accumulator as a value of `accumulator_type` and its rest, None where that is nothing."""
+        """Return an accumulator as a value of `accumulator_type` and its rest, None if there is no rest."""
         return accumulator, None
 
     def restored(self, value: Any, rest: Any) -> Any:
-        """The accumulator of what `stored` gave; the rest is None in snapshots from before there was one."""
+        """Return the accumulator from the pair that `stored` returned. Older snapshots have no rests, so None."""
         return value
 
     # --- facts -------------------------------------------------------------------------------

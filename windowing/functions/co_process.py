@@ -15,34 +15,34 @@ from tidegate.windowing.time import Millis
 
 
 class KeyedCoProcessFunction(ABC):
-    """Turns elements of two inputs, and timers, into results. Hooks yield them, or return them in a list.
+    """A function from the elements of two inputs, and timers, to results. Methods yield results or return a list.
 
-    Timestamps of results are those of `KeyedProcessFunction`.
+    Results get timestamps as in `KeyedProcessFunction`.
     """
 
     result_type: Any = None
-    """Arrow struct type of a result, where results go to a table."""
+    """Arrow struct type of a result; needed if results go to a table."""
 
     side_outputs: Mapping[str, Any] = {}
-    """Arrow struct type of what each side output takes, where results go to a table."""
+    """Arrow struct type of the values of each side output; needed if results go to a table."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
-        """An element of the left input came: its results, if any."""
+        """Return the results of an element, if any. Called for each element of the left input."""
 
     @abstractmethod
     def process_element2(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
-        """An element of the right input came: its results, if any."""
+        """Return the results of an element, if any. Called for each element of the right input."""
 
     def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """A timer of the key fired, set by either input: its results, if any.
+        """Return the results of a timer, if any. Called when a timer fires that an element of either input set.
 
         Args:
-            timestamp: the time it was set for, int64 epoch milliseconds.
-            ctx: for the timer's key.
+            timestamp: the time of the timer, int64 epoch milliseconds.
+            ctx: the context for the timer's key.
         """
         return None
 
     def states(self) -> Sequence[StateDescriptor]:
-        """The state of a key this function declares, for the snapshot's schema."""
+        """Return descriptors of the state that this function keeps for a key, for the snapshot's columns."""
         return ()

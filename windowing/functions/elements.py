@@ -1,4 +1,4 @@
-"""Window functions that fold all elements at the firing: what an evictor leaves, say."""
+"""Window functions that fold all elements when the window fires, for windows with an evictor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.windowing.functions.process_window import ProcessWindowContext, Pr
 
 @dataclass(frozen=True)
 class ReduceElements(ProcessWindowFunction):
-    """The reduced value of a window's elements; nothing for a window without any.
+    """Function that reduces a window's elements to one value; no result for a window without elements.
 
     Source: Flink's `ReduceApplyWindowFunction`.
     """
@@ -27,9 +27,10 @@ class ReduceElements(ProcessWindowFunction):
 
 @dataclass(frozen=True)
 class AggregateElements(ProcessWindowFunction):
-    """The aggregate of a window's elements, also of none. Source: Flink's `AggregateApplyWindowFunction`.
+    """Function that aggregates a window's elements; it has a result for a window without elements too.
 
-    The elements come without their timestamps, so an aggregate by time finds none.
+    The elements come without timestamps, so aggregates by time can't be used. Source: Flink's
+    `AggregateApplyWindowFunction`.
     """
 
     aggregate: AggregateFunction

@@ -1,4 +1,4 @@
-"""The keyed process function: one element at a time, with state and timers of its key.
+"""The keyed process function: it gets one element at a time, with state and timers of the element's key.
 
 Source: Flink's `KeyedProcessFunction`.
 """
@@ -16,7 +16,7 @@ from tidegate.windowing.timers import TimerService
 
 
 class ProcessContext(Protocol):
-    """What a process function may read, keep and send, all of it for the current key."""
+    """Context of a process function: time, state, timers and side outputs, all for the current key."""
 
     @property
     def timestamp(self) -> Millis | None:
@@ -24,16 +24,16 @@ class ProcessContext(Protocol):
 
     @property
     def current_key(self) -> Any:
-        """The key of the element or timer."""
+        """Key of the element or timer."""
 
     def timer_service(self) -> TimerService:
-        """Clocks and timers."""
+        """Return the service with the clocks and timers of the key."""
 
     def get_state(self, descriptor: StateDescriptor) -> Any:
-        """A handle on state that `states()` declares.
+        """Return a handle on a state that `states()` declares.
 
         Raises:
-            UnsupportedOperation: it is not declared, or the stream has no key.
+            UnsupportedOperation: the state is not declared, or the stream has no key.
         """
 
     def output(self, tag: str, value: Any) -> None:
@@ -49,14 +49,14 @@ class OnTimerContext(ProcessContext, Protocol):
 
     @property
     def time_domain(self) -> TimeDomain:
-        """The clock of the timer that fired."""
+        """Clock of the timer that fired."""
 
 
 class KeyedProcessFunction(ABC):
-    """Turns elements and timers of a key into results. Hooks yield them, or return them in a list.
+    """A function from the elements and timers of a key to results. Methods yield results or return a list.
 
-    A result of an element carries its timestamp, one of an event-time timer the timer's, one of a
-    processing-time timer none.
+    The result of an element gets the element's timestamp, the result of an event-time timer gets the timer's time, and
+    the result of a processing-time timer has no timestamp.
 
     Example:
         >>> class Inactivity(KeyedProcessFunction):
@@ -67,24 +67,24 @@ class KeyedProcessFunction(ABC):
     """
 
     result_type: Any = None
-    """Arrow struct type of a result, where results go to a table."""
+    """Arrow struct type of a result; needed if results go to a table."""
 
     side_outputs: Mapping[str, Any] = {}
-    """Arrow struct type of what each side output takes, where results go to a table."""
+    """Arrow struct type of the values of each side output; needed if results go to a table."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
-        """An element came: its results, if any."""
+        """Return the results of an element, if any. Called for each element."""
 
     def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """A timer of the key fired: its results, if any.
+        """Return the results of a timer, if any. Called when a timer of the key fires.
 
         Args:
-            timestamp: the time it was set for, int64 epoch milliseconds.
-            ctx: for the timer's key.
+            timestamp: the time of the timer, int64 epoch milliseconds.
+            ctx: the context for the timer's key.
         """
         return None
 
     def states(self) -> Sequence[StateDescriptor]:
-        """The state of a key this function declares, for the snapshot's schema."""
+        """Return descriptors of the state that this function keeps for a key, for the snapshot's columns."""
         return ()

@@ -1,4 +1,4 @@
-"""The process window function: all of a window's contents at once, with context."""
+"""The process window function: it gets all contents of a window at once, with a context."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tidegate.windowing.windows import Window
 
 
 class KeyedStateStore(Protocol):
-    """Declared state of one cell."""
+    """Access to the declared states of one cell."""
 
     def get_state(self, descriptor: StateDescriptor) -> Any:
-        """A handle on the state that `descriptor` declares."""
+        """Return a handle on the state that `descriptor` declares."""
 
 
 class ProcessWindowContext(Protocol):
-    """What a process window function may read, keep and send."""
+    """Context of a process window function: window, clocks, state and side outputs."""
 
     @property
     def window(self) -> Window:
-        """The window that fired."""
+        """Window that fired."""
 
     @property
     def current_watermark(self) -> Millis:
-        """The watermark, int64 epoch milliseconds."""
+        """Watermark, int64 epoch milliseconds."""
 
     @property
     def current_processing_time(self) -> Millis:
-        """The clock, int64 epoch milliseconds."""
+        """Processing time, int64 epoch milliseconds."""
 
     @property
     def window_state(self) -> KeyedStateStore:
-        """State of this key and window; clear it in `clear`. Not for windows that merge."""
+        """State of this key and window; `clear` must remove it. Windows that merge can't use it."""
 
     @property
     def global_state(self) -> KeyedStateStore:
@@ -46,28 +46,28 @@ class ProcessWindowContext(Protocol):
 
 
 class ProcessWindowFunction(ABC):
-    """Turns the contents of a fired window into results. Source: Flink's `ProcessWindowFunction`."""
+    """A function from the contents of a fired window to results. Source: Flink's `ProcessWindowFunction`."""
 
     result_type: Any = None
-    """Arrow struct type of a result, where results go to a table."""
+    """Arrow struct type of a result; needed if results go to a table."""
 
     @abstractmethod
     def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
-        """The results of one firing.
+        """Return the results of a firing. Called each time the window fires.
 
         Args:
             key: the window's key.
             ctx: window, clocks, state and side outputs.
-            elements: in arrival order; the one reduced or aggregated value where there is one.
+            elements: all elements in arrival order, or the one aggregated or reduced value.
         """
 
     def clear(self, ctx: ProcessWindowContext) -> None:  # noqa: B027 - most functions keep nothing
-        """The window goes away: drop what `ctx.window_state` holds."""
+        """Remove the state in `ctx.window_state`. Called when the window is removed."""
 
     def states(self) -> Sequence[StateDescriptor]:
-        """The per-window state this function declares, for the snapshot's schema."""
+        """Return descriptors of the state that this function keeps for a window, for the snapshot's columns."""
         return ()
 
     def global_states(self) -> Sequence[StateDescriptor]:
-        """The state over all windows of a key that this function declares."""
+        """Return descriptors of the state that this function keeps for a key over all its windows."""
         return ()

@@ -1,4 +1,4 @@
-"""Keyed state: what user code declares, and the rows in which a snapshot keeps everything."""
+"""Keyed state: the descriptors that user code declares, and the rows of a snapshot."""
 
 from tidegate.windowing.state.descriptors import (
     AggregatingStateDescriptor,

@@ -1,8 +1,8 @@
-"""State that user code declares: a name, a type, and how the value is kept.
+"""State that user code declares with a descriptor: its name, its type, and its kind, such as value, list or map.
 
-A cell is a dict of raw values by state name, one cell for each (key, namespace); an empty state has
-no entry. Descriptors bind a cell to the handles that user code works with. Every state is typed,
-because a snapshot is a table that any engine can read: nothing is pickled.
+A cell is a dict of raw values by state name, one cell for each (key, namespace). An empty state has no entry.
+Descriptors bind a cell to the handles that user code works with. Every state is typed and nothing is pickled, because a
+snapshot is a table that any engine can read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Clock: TypeAlias = Callable[[], Millis]
 
 
 def without_expired(cell: Cell | None, declared: Iterable[StateDescriptor], clock: Clock) -> Cell | None:
-    """The cell without values whose time to live has passed; None where nothing is left of it.
+    """Return a cell without expired values; None if nothing is left of it.
 
     Args:
-        cell: raw values by state name; it stays as it is.
-        declared: descriptors of the states that it may hold.
-        clock: gives processing time, int64 epoch milliseconds.
+        cell: raw values by state name; it is not changed.
+        declared: descriptors of the states that the cell may hold.
+        clock: returns processing time, int64 epoch milliseconds.
     """
     if not cell:
         return None
@@ -52,43 +52,43 @@ def _alive(raw: Any, descriptor: StateDescriptor, ttl: StateTtl) -> Any:
 
 
 class StateDescriptor(Protocol):
-    """What every descriptor offers to operators and snapshots."""
+    """Interface of every descriptor for operators and snapshots."""
 
     @property
     def name(self) -> str:
-        """Name within the function or trigger that declares it."""
+        """Name of the state within the function or trigger that declares it."""
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Type of the column that holds it in a snapshot."""
+        """Type of the snapshot's column for the state."""
 
     def bind(self, cell: Cell, clock: Clock) -> Any:
-        """A handle on this state in one cell."""
+        """Return a handle on this state in a cell."""
 
     def merge(self, target: Cell, source: Cell) -> None:
-        """Move what `source` holds into `target`; for windows that merge."""
+        """Move the value of this state from cell `source` into cell `target`, when windows merge."""
 
 
 class Accumulating(Protocol):
-    """What aggregating state needs of an `AggregateFunction`."""
+    """The part of an `AggregateFunction` that aggregating state needs."""
 
     accumulator_type: pa.DataType | None
 
     def create_accumulator(self) -> Any:
-        """A new accumulator."""
+        """Return a new accumulator."""
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with one value more."""
+        """Return the accumulator with one more value."""
 
     def merge(self, accumulator: Any, other: Any) -> Any:
-        """The accumulator of both."""
+        """Return the accumulator of both."""
 
     def get_result(self, accumulator: Any) -> Any:
-        """The result of an accumulator."""
+        """Return the result of an accumulator."""
 
 
 class ValueState:
-    """One value, or None."""
+    """Handle on a single value, or None."""
 
     __slots__ = ("_cell", "_name", "_ttl")
 
@@ -96,24 +96,24 @@ class ValueState:
         self._cell, self._name, self._ttl = cell, name, ttl
 
     def value(self) -> Any:
-        """The value, or None when there is none (or it has expired)."""
+        """Return the value, or None if there is none or it has expired."""
         raw = self._cell.get(self._name)
         return raw if self._ttl is None or raw is None else self._ttl.read(raw)
 
     def update(self, value: Any) -> None:
-        """Set the value; None clears it."""
+        """Set the value. None clears it."""
         if value is None:
             self.clear()
         else:
             self._cell[self._name] = value if self._ttl is None else self._ttl.write(value)
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Remove the value."""
         self._cell.pop(self._name, None)
 
 
 class ListState:
-    """Values in the order in which they were added."""
+    """Handle on a list of values, in the order of their addition."""
 
     __slots__ = ("_cell", "_name", "_ttl")
 
@@ -121,27 +121,27 @@ class ListState:
         self._cell, self._name, self._ttl = cell, name, ttl
 
     def get(self) -> list[Any]:
-        """The values, empty when there are none."""
+        """Return the values; an empty list if there are none."""
         raw = self._cell.get(self._name, [])
         return list(raw) if self._ttl is None else self._ttl.read_all(raw)
 
     def add(self, value: Any) -> None:
-        """Append one value."""
+        """Append a value."""
         self._cell.setdefault(self._name, []).append(value if self._ttl is None else self._ttl.write(value))
 
     def update(self, values: Iterable[Any]) -> None:
-        """Put `values` in place of what is there."""
+        """Replace all values by `values`."""
         self.clear()
         for value in values:
             self.add(value)
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         self._cell.pop(self._name, None)
 
 
 class MapState:
-    """Values by key."""
+    """Handle on a map of values by key."""
 
     __slots__ = ("_cell", "_name", "_ttl")
 
@@ -149,7 +149,7 @@ class MapState:
         self._cell, self._name, self._ttl = cell, name, ttl
 
     def get(self, key: Any) -> Any:
-        """The value of `key`, or None."""
+        """Return the value of `key`, or None if there is none or it has expired."""
         raw = self._cell.get(self._name, {}).get(key)
         return raw if self._ttl is None or raw is None else self._ttl.read(raw)
 
@@ -158,7 +158,7 @@ class MapState:
         self._cell.setdefault(self._name, {})[key] = value if self._ttl is None else self._ttl.write(value)
 
     def remove(self, key: Any) -> None:
-        """Forget the value of `key`."""
+        """Remove the value of `key`."""
         entries = self._cell.get(self._name)
         if entries is not None:
             entries.pop(key, None)
@@ -166,18 +166,18 @@ class MapState:
                 self.clear()
 
     def items(self) -> list[tuple[Any, Any]]:
-        """All (key, value) pairs, in the order in which keys were first put."""
+        """Return all (key, value) pairs, in the order in which their keys were first put."""
         entries = self._cell.get(self._name, {})
         if self._ttl is None:
             return list(entries.items())
         return [(key, value) for key, raw in entries.items() if (value := self._ttl.read(raw)) is not None]
 
     def keys(self) -> list[Any]:
-        """All keys."""
+        """Return all keys."""
         return [key for key, _ in self.items()]
 
     def values(self) -> list[Any]:
-        """All values."""
+        """Return all values."""
         return [value for _, value in self.items()]
 
     def __contains__(self, key: Any) -> bool:
@@ -187,12 +187,12 @@ class MapState:
         return iter(self.keys())
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Remove all entries."""
         self._cell.pop(self._name, None)
 
 
 class MergingState:
-    """A value that additions are folded into: reducing and aggregating state."""
+    """Handle on a reducing or aggregating state: a value into which additions are folded."""
 
     __slots__ = ("_add", "_cell", "_name", "_result", "_ttl")
 
@@ -207,17 +207,17 @@ class MergingState:
         self._cell, self._name, self._ttl, self._add, self._result = cell, name, ttl, add, result
 
     def get(self) -> Any:
-        """The folded value, or None when nothing was added."""
+        """Return the folded value, or None if nothing was added."""
         raw = self._raw()
         return None if raw is None else self._result(raw)
 
     def add(self, value: Any) -> None:
-        """Fold one value in."""
+        """Fold a value into the state."""
         folded = self._add(self._raw(), value)
         self._cell[self._name] = folded if self._ttl is None else self._ttl.write(folded)
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Remove the value."""
         self._cell.pop(self._name, None)
 
     def _raw(self) -> Any:
@@ -239,7 +239,7 @@ def _stamped(kind: pa.DataType, ttl: StateTtlConfig | None) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class ValueStateDescriptor:
-    """One value for each key and namespace."""
+    """Descriptor of a value for each key and namespace."""
 
     name: str
     type: pa.DataType
@@ -261,7 +261,7 @@ class ValueStateDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ListStateDescriptor:
-    """A list for each key and namespace."""
+    """Descriptor of a list for each key and namespace."""
 
     name: str
     element_type: pa.DataType
@@ -284,7 +284,7 @@ class ListStateDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class MapStateDescriptor:
-    """A map for each key and namespace."""
+    """Descriptor of a map for each key and namespace."""
 
     name: str
     key_type: pa.DataType
@@ -307,7 +307,7 @@ class MapStateDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ReducingStateDescriptor:
-    """One value that additions are reduced into."""
+    """Descriptor of a value into which additions are reduced."""
 
     name: str
     reduce: Callable[[Any, Any], Any]
@@ -334,7 +334,7 @@ class ReducingStateDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class AggregatingStateDescriptor:
-    """An accumulator that additions go into; reads give the aggregate's result."""
+    """Descriptor of an accumulator for additions. Reads return the aggregate's result."""
 
     name: str
     aggregate: Accumulating
@@ -360,13 +360,13 @@ class AggregatingStateDescriptor:
         return self.aggregate.add(value, self.aggregate.create_accumulator() if folded is None else folded)
 
 
-def _merged(there: Any, here: Any, merge: Callable[[Any, Any], Any], ttl: StateTtlConfig | None) -> Any:
-    """Two raw values as one; with a time to live the newer one says how long it lives on."""
-    if there is None:
-        return here
+def _merged(target: Any, source: Any, merge: Callable[[Any, Any], Any], ttl: StateTtlConfig | None) -> Any:
+    """Return the merged raw value of two. With a time to live, it has the later renewal of both."""
+    if target is None:
+        return source
     if ttl is None:
-        return merge(there, here)
-    return {"value": merge(there["value"], here["value"]), "at": max(there["at"], here["at"])}
+        return merge(target, source)
+    return {"value": merge(target["value"], source["value"]), "at": max(target["at"], source["at"])}
 
 
 def _identity(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What a snapshot was taken with, whether a configuration can go on from it, and the steps that make it fit.
+"""Migration of state rows: the format of a snapshot, its comparison with a configuration, and the change of its rows.
 
-A format is plain JSON, so that it can lie beside the rows in any table. Rows of an older version go
-through one step for each version, then columns are compared by name: what can't be taken over is
-refused with the field, what can be is.
+A format is plain JSON, so any table can hold it beside the rows. Rows of an older version go through one step for each
+version. Then the columns are compared by name. Each difference is either migrated, or refused with the name of the
+field.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Types: TypeAlias = Mapping[str, str | None]
 Step: TypeAlias = Callable[[pa.Table], pa.Table]
 
 STEPS: Mapping[int, Step] = {}
-"""How rows of a version become those of the next one, by version. There is one version so far."""
+"""By version, the function that converts its rows to the next version. So far there is only version 1."""
 
 _START_ANEW = "Take the change back, or start without a snapshot"
 
 
 @dataclass(frozen=True, slots=True)
 class StateFormat:
-    """What the rows of a snapshot are: version, and the types of key, namespace and contents.
+    """Format of a snapshot's rows: their version, and the types of key, namespace and contents.
 
     Args:
         key: names and types of the key columns, in order.
-        namespace: what the rows are of: time_window, global_window, key or bucket.
+        namespace: kind of the rows: time_window, global_window, key or bucket.
         contents: name and type of each contents column.
         trigger_state: name and type of each state that the trigger declares.
         user_state: name and type of each state that user functions declare.
-        result: name and type of each result column that withdrawals repeat; one without a name if it is no row.
-        version: of the state rows.
+        result: name and type of each result column that retractions repeat; one without a name if results are no rows.
+        version: version of the state rows.
     """
 
     key: Types
@@ -54,7 +54,7 @@ class StateFormat:
 
     @classmethod
     def of(cls, schema: StateSchema) -> StateFormat:
-        """The format of rows with these columns."""
+        """Return the format of rows with these columns."""
         return cls(
             key=_texts(zip(schema.key.names, schema.key.types, strict=True)),
             namespace=schema.namespace,
@@ -66,58 +66,58 @@ class StateFormat:
 
     @classmethod
     def from_json(cls, text: str) -> StateFormat:
-        """The format that `to_json` wrote."""
+        """Return the format that `to_json` wrote."""
         return cls(**json.loads(text))
 
     def to_json(self) -> str:
-        """As JSON text, the same for equal formats."""
+        """Return the format as JSON text. Equal formats have equal texts."""
         return json.dumps(asdict(self))
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits: equal for formats between which nothing has to be migrated."""
+        """16 hexadecimal digits of a hash. Rows of formats with equal fingerprints need no migration."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
 class Difference(NamedTuple):
-    """A field in which a snapshot and a configuration differ; None where one of them has nothing."""
+    """A field in which a snapshot (`found`) and a configuration (`expected`) differ; None means absent."""
 
     field: str
     found: object
     expected: object
 
 
-def differences(found: StateFormat, expected: StateFormat) -> Iterator[Difference]:
-    """Every field in which two formats differ, the key first. A type that is inferred equals any."""
-    if list(found.key) != list(expected.key):
-        yield Difference("key columns", list(found.key), list(expected.key))
-    yield from _different("key column", found.key, expected.key)
-    if found.namespace != expected.namespace:
-        yield Difference("namespace", found.namespace, expected.namespace)
+def differences(old: StateFormat, new: StateFormat) -> Iterator[Difference]:
+    """Yield every field in which two formats differ, the key first. An inferred type equals any type."""
+    if list(old.key) != list(new.key):
+        yield Difference("key columns", list(old.key), list(new.key))
+    yield from _different("key column", old.key, new.key)
+    if old.namespace != new.namespace:
+        yield Difference("namespace", old.namespace, new.namespace)
     for part in ("contents", "trigger_state", "user_state"):
-        yield from _different(part.replace("_", " "), getattr(found, part), getattr(expected, part))
-    if found.result and expected.result:
-        yield from _different("result", found.result, expected.result)
+        yield from _different(part.replace("_", " "), getattr(old, part), getattr(new, part))
+    if old.result and new.result:
+        yield from _different("result", old.result, new.result)
 
 
-def taken_over(
-    difference: Difference, found: StateFormat, expected: StateFormat, drop: Collection[str] = ()
-) -> str | None:
-    """How a difference is taken over, in words, empty where it follows from another; None where it can't be.
+def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop: Collection[str] = ()) -> str | None:
+    """Describe in words the migration of a difference; None if the snapshot can't be migrated.
+
+    The text is empty if the difference follows from another one.
 
     Args:
-        difference: one of those between the formats.
-        found: the format of a snapshot.
-        expected: that of a configuration.
-        drop: contents and states that may be left behind.
+        difference: a difference between the formats.
+        old: the format of a snapshot.
+        new: the format of a configuration.
+        drop: names of contents and states that may be left behind.
     """
     if (whole := _of_rest(difference)) is not None:
-        # It comes with the accumulators, and goes with them; without it they go on as what they are.
-        goes = whole not in expected.contents or _is_dropped(difference, drop)
+        # A rest comes and goes with its accumulators. Accumulators without a rest are valid as they are.
+        goes = whole not in new.contents or _is_dropped(difference, drop)
         return "" if difference.found is None or goes else None
     name = _name(difference).removeprefix("acc_")
     if difference.found is not None:
-        if is_held(difference) and difference.expected is None and HELD in expected.contents:
+        if is_held(difference) and difference.expected is None and HELD in new.contents:
             return f"{name.removeprefix(f'{HELD}_')!r} is left behind"
         if difference.expected is not None or not _is_dropped(difference, drop):
             return None
@@ -125,44 +125,44 @@ def taken_over(
     if difference.field.startswith(("trigger state", "user state")):
         return f"state {name!r} begins empty"
     if is_held(difference):
-        if HELD in found.contents:
+        if HELD in old.contents:
             return f"{name.removeprefix(f'{HELD}_')!r} is null for elements that wait now"
         return "elements wait for the watermark from now on" if name == HELD else ""
-    if _is_added_aggregate(difference, found):
+    if _is_added_aggregate(difference, old):
         return f"{name!r} is null for windows that are open now"
-    return "" if f"acc_{name}" in expected.contents else None
+    return "" if f"acc_{name}" in new.contents else None
 
 
-def migrated(rows: pa.Table, found: StateFormat, schema: StateSchema, drop: Collection[str] = ()) -> pa.Table:
-    """Rows as this configuration reads them: through the steps of their version, then column by column.
+def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collection[str] = ()) -> pa.Table:
+    """Convert rows to the columns of this configuration: first by the steps of their version, then by column.
 
-    A new contents column is null for the windows there are, and their results of it stay null: a count
-    that began in the middle would be a wrong number. A new declared state is empty.
+    A new contents column is null for open windows, and the results of these windows stay null in it, because a count
+    that begins in the middle would be wrong. A new declared state is empty.
 
     Args:
-        rows: as they were read.
-        found: the format they were written with.
-        schema: the columns that are needed.
-        drop: contents and states that may be left behind.
+        rows: the rows of the snapshot.
+        old: the format of the rows.
+        schema: the columns of this configuration.
+        drop: names of contents and states that may be left behind.
 
     Raises:
-        IncompatibleSnapshot: a field that can't be taken over; `field` names it.
+        IncompatibleSnapshot: a field can't be migrated; `field` names it.
     """
-    rows = _stepped(rows, found.version)
-    expected = StateFormat.of(schema)
-    for difference in differences(found, expected):
-        if taken_over(difference, found, expected, drop) is None:
+    rows = _stepped(rows, old.version)
+    new = StateFormat.of(schema)
+    for difference in differences(old, new):
+        if taken_over(difference, old, new, drop) is None:
             raise IncompatibleSnapshot(*difference, way_out(difference))
         if difference.found is None and _of_rest(difference) is not None:
             name = _name(difference)
             rows = rows.append_column(name, pa.nulls(len(rows), dict(schema.contents)[name]))
         elif difference.found is None and difference.field.startswith("contents"):
             rows = _with_missing(rows, _name(difference), dict(schema.contents)[_name(difference)])
-    return _with_results(rows, schema.result) if found.result != expected.result else rows
+    return _with_results(rows, schema.result) if old.result != new.result else rows
 
 
 def is_held(difference: Difference) -> bool:
-    """Whether a difference is about elements that wait for the watermark."""
+    """Return True if a difference is about elements that wait for the watermark."""
     return difference.field.startswith("contents") and f"{_name(difference)}_".startswith(f"{HELD}_")
 
 
@@ -176,15 +176,15 @@ def _stepped(rows: pa.Table, version: int) -> pa.Table:
     return rows
 
 
-def _different(what: str, found: Types, expected: Types) -> Iterator[Difference]:
-    for name in {**found, **expected}:
-        if name in found and name in expected and None in (found[name], expected[name]):
+def _different(part: str, old: Types, new: Types) -> Iterator[Difference]:
+    for name in {**old, **new}:
+        if name in old and name in new and None in (old[name], new[name]):
             continue
-        if found.get(name, "") != expected.get(name, ""):
+        if old.get(name, "") != new.get(name, ""):
             yield Difference(
-                f"{what} {name!r}",
-                (found[name] or "inferred") if name in found else None,
-                (expected[name] or "inferred") if name in expected else None,
+                f"{part} {name!r}",
+                (old[name] or "inferred") if name in old else None,
+                (new[name] or "inferred") if name in new else None,
             )
 
 
@@ -193,13 +193,13 @@ def _is_dropped(difference: Difference, drop: Collection[str]) -> bool:
     return (f"acc_{name}" if difference.field.startswith("result") else name) in drop
 
 
-def _is_added_aggregate(difference: Difference, found: StateFormat) -> bool:
-    """Named aggregates are columns of their own; other contents are all or nothing."""
-    return difference.field.startswith("contents 'acc_") and any(name.startswith("acc_") for name in found.contents)
+def _is_added_aggregate(difference: Difference, old: StateFormat) -> bool:
+    """Return True if a difference is a new named aggregate beside others. Only these have columns of their own."""
+    return difference.field.startswith("contents 'acc_") and any(name.startswith("acc_") for name in old.contents)
 
 
 def _of_rest(difference: Difference) -> str | None:
-    """The contents column whose rest a difference is about, if it is about one."""
+    """Return the contents column to which the rest in a difference belongs; None if the difference is no rest."""
     name = _name(difference)
     is_rest = difference.field.startswith("contents") and name.startswith(f"{REST}acc")
     return name.removeprefix(REST) if is_rest else None
@@ -217,7 +217,7 @@ def _with_missing(rows: pa.Table, name: str, kind: pa.DataType | None) -> pa.Tab
 
 
 def _with_results(rows: pa.Table, result: pa.DataType | None) -> pa.Table:
-    """Panes that may be withdrawn, with the columns that results have now; new ones are null."""
+    """Convert the panes that may be retracted to the columns of results now. New columns are null."""
     index = rows.schema.get_field_index("emitted")
     if index < 0 or not isinstance(result, pa.StructType):
         return rows
@@ -235,7 +235,7 @@ def _name(difference: Difference) -> str:
 
 
 def way_out(difference: Difference) -> str:
-    """What can be done about a difference that can't be taken over."""
+    """Return advice about a difference that can't be migrated."""
     if is_held(difference) and difference.expected is None:
         return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. {_START_ANEW}"
     if difference.field.startswith(("contents", "trigger state", "user state")) and difference.expected is None:

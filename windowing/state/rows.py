@@ -1,7 +1,7 @@
-"""State rows: what an operator remembers, one row for each key and namespace, in typed columns.
+"""State rows: the state of an operator, one row for each key and namespace, in typed columns.
 
-A snapshot is a table of these rows. Every engine can read it, and a restore at another parallelism
-takes the rows of its key groups. Format version 1: columns may be added, never renamed or retyped
+A snapshot is a table of these rows. Every engine can read it, and after a restore at another parallelism, each subtask
+takes the rows of its key groups. In format version 1, columns may be added, but never renamed or retyped
 (docs/decisions/0004-state-format.md).
 """
 
@@ -25,27 +25,27 @@ FORMAT_VERSION = 1
 TIME = MILLISECONDS
 
 WINDOW = "window"
-"""Namespace of windows; null bounds are the global window."""
+"""Namespace of windows. Null bounds stand for the global window."""
 DISCARDED = "discarded"
 """Namespace of contents that left a window in discarding mode and may come back."""
 KEY = "key"
-"""Namespace of what belongs to a key alone: keyed process functions, and state over all windows."""
+"""Namespace of state that belongs to a key alone: keyed process functions, and state over all windows."""
 REST = "rest_"
-"""Before the name of a contents column: what that column can't hold of its accumulators; null is nothing."""
+"""Prefix of a contents column's name, for the column with the rests of its accumulators; null means no rest."""
 BUCKET = "bucket"
 """Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
 
 HELD = "held"
-"""Contents column with the times of elements that wait for the watermark; their other columns begin with it and `_`."""
+"""Contents column with the times of elements that wait for the watermark. Their other columns start with `held_`."""
 
 
 @dataclass(slots=True)
 class StateRow:
-    """What is remembered of one key and namespace.
+    """State of one key and namespace.
 
-    `contents` holds one value for each contents column, or None where there are none.
-    `state_window` identifies the window: what it was when it first fired, before that the window itself.
-    It is None for a window that is no longer in flight and only has timers left.
+    `contents` has a value for each contents column, or is None if the window has no contents. `state_window` identifies
+    the window: it is the window at its first firing, and before that the window itself. It is None for a window that is
+    no longer in flight and only has timers left.
     """
 
     key: Any
@@ -67,16 +67,16 @@ class StateRow:
 
 @dataclass(frozen=True)
 class StateSchema:
-    """The columns of an operator's state rows. A type of None is inferred from the values.
+    """Columns of an operator's state rows. A type of None is inferred from the values.
 
     Args:
         key: names and types of the key columns.
         contents: name and type of each contents column.
-        result: type of a result where panes may have to be withdrawn, else None.
+        result: type of a result if panes may have to be retracted, else None.
         trigger_state: name and type of each state that the trigger declares.
         user_state: name and type of each state that user functions declare.
-        namespace: what the rows are of: time_window, global_window, key or bucket.
-        counts_unseen: whether rows say how many elements of their windows no pane has shown yet.
+        namespace: kind of the rows: time_window, global_window, key or bucket.
+        counts_unseen: True if rows count the elements of their windows that no pane has shown yet.
     """
 
     key: KeySchema
@@ -88,7 +88,7 @@ class StateSchema:
     counts_unseen: bool = False
 
     def to_table(self, rows: Iterable[StateRow], max_parallelism: int) -> pa.Table:
-        """Rows as a table, sorted by key group."""
+        """Return rows as a table, sorted by key group."""
         keyed = sorted(
             ((self.key.key_group_of(row.key, max_parallelism), row) for row in rows), key=lambda pair: pair[0]
         )
@@ -118,7 +118,7 @@ class StateSchema:
         columns["late_firing"] = pa.array([row.late_firing for row in ordered], pa.string())
         if any(row.emitted for row in ordered) or self.result is not None:
             columns["emitted"] = self._emitted([row.emitted for row in ordered])
-        # A struct needs a field to be stored, so a column stands only where state is declared.
+        # A struct without fields can't be stored, so the table has these columns only if state is declared.
         if self.trigger_state:
             columns["trigger_state"] = _cells([row.trigger_state for row in ordered], self.trigger_state)
         if self.user_state:
@@ -128,7 +128,7 @@ class StateSchema:
         return pa.table(columns)
 
     def from_table(self, table: pa.Table) -> Iterator[StateRow]:
-        """The rows of a table."""
+        """Yield the rows of a table."""
         names = [name for name, _ in self.contents]
         for prefix in ("window", "state_window"):
             for bound in ("start", "end"):
@@ -183,7 +183,7 @@ class StateSchema:
 
 
 def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """The types that a type is made of."""
+    """Yield the types without fields that a type is made of."""
     if not kind.num_fields:
         yield kind
     for index in range(kind.num_fields):
@@ -191,7 +191,7 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def emitted_type(result: pa.DataType) -> pa.DataType:
-    """Type of the column of panes that may have to be withdrawn."""
+    """Return the type of the column with panes that may have to be retracted."""
     bounds = ("state_window_start", "state_window_end", "window_start", "window_end")
     return pa.list_(
         pa.struct(
@@ -222,14 +222,14 @@ def _panes(raw: list[dict[str, Any]] | None) -> list[EmittedPane] | None:
 
 def _cells(cells: list[dict[str, Any] | None], declared: Sequence[tuple[str, pa.DataType]]) -> pa.Array:
     for name, kind in declared:
-        # Arrow would take an int for a count of the column's unit, and a restored state would be another value.
+        # Arrow reads an int as a count of the column's unit, so a restored state would have another value.
         if any(pa.types.is_temporal(leaf) for leaf in _leaves(kind)):
             declared_values(f"state {name!r}", [cell and cell.get(name) for cell in cells], kind, takes_millis=False)
     return pa.array([cell or None for cell in cells], pa.struct(list(declared)))
 
 
 def _cell(raw: dict[str, Any] | None, declared: Sequence[tuple[str, pa.DataType]]) -> dict[str, Any] | None:
-    """What is declared and not empty: a state that the code dropped is left behind."""
+    """Return the declared states of a cell that are not empty. States that the code no longer declares are left out."""
     if raw is None:
         return None
     return {name: raw[name] for name, _ in declared if raw.get(name) is not None} or None

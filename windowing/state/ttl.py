@@ -1,7 +1,8 @@
-"""Time to live: a state that was not touched for so long, in processing time, is gone.
+"""Time to live: a state expires if it is not touched for a length of processing time.
 
-Source: Flink's `StateTtlConfig`. Time in which nothing ran counts: the clock is the job's. A snapshot leaves out
-what has expired (`tidegate.windowing.state.descriptors.without_expired`), as Flink's clean-up in full snapshots does.
+Time in which no job ran counts too. A snapshot leaves out expired values
+(`tidegate.windowing.state.descriptors.without_expired`), as Flink's clean-up in full snapshots does. Source: Flink's
+`StateTtlConfig`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tidegate.windowing.time import Millis, positive_millis
 
 
 class UpdateType(Enum):
-    """What renews the time to live."""
+    """Operations that renew the time to live."""
 
     ON_CREATE_AND_WRITE = "on_create_and_write"
     ON_READ_AND_WRITE = "on_read_and_write"
@@ -23,12 +24,12 @@ class UpdateType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StateTtlConfig:
-    """How long a state lives, and what renews it.
+    """Time to live of a state, and the operations that renew it.
 
     Args:
-        ttl: a timedelta, or int milliseconds, of processing time.
-        update: whether reads renew it too.
-        return_expired: whether an expired value may be read until a snapshot leaves it out.
+        ttl: processing time, a timedelta or int milliseconds.
+        update: operations that renew it: writes only, or reads too.
+        return_expired: True lets user code read an expired value until a snapshot leaves it out.
 
     Raises:
         IllegalArgument: the time is not greater than zero.
@@ -43,7 +44,7 @@ class StateTtlConfig:
 
 
 class StateTtl:
-    """A time-to-live rule at work: raw values are `{"value": …, "at": last touched}`."""
+    """A time-to-live rule with its clock. Raw values are `{"value": …, "at": time of the last renewal}`."""
 
     __slots__ = ("_clock", "_config", "_millis")
 
@@ -53,15 +54,15 @@ class StateTtl:
 
     @classmethod
     def of(cls, config: StateTtlConfig | None, clock: Callable[[], Millis]) -> StateTtl | None:
-        """The rule, or None where state lives for ever."""
+        """Return the rule, or None for a state that never expires."""
         return None if config is None else cls(config, clock)
 
     def write(self, value: Any) -> dict[str, Any]:
-        """The raw value to keep."""
+        """Return the raw value to keep."""
         return {"value": value, "at": self._clock()}
 
     def read(self, raw: dict[str, Any]) -> Any:
-        """The value, or None once it has expired."""
+        """Return the value, or None if it has expired and expired values must not be read."""
         if not self._config.return_expired and self.is_expired(raw):
             return None
         if self._config.update is UpdateType.ON_READ_AND_WRITE:
@@ -69,9 +70,9 @@ class StateTtl:
         return raw["value"]
 
     def is_expired(self, raw: dict[str, Any]) -> bool:
-        """Whether the time to live of a raw value has passed."""
+        """Return True if the time to live of a raw value has passed."""
         return bool(raw["at"] + self._millis <= self._clock())
 
     def read_all(self, raws: Iterable[dict[str, Any]]) -> list[Any]:
-        """The values of a list that have not expired."""
+        """Return the values of a list that can be read."""
         return [value for raw in raws if (value := self.read(raw)) is not None]
