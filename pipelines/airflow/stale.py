@@ -1,4 +1,4 @@
-"""What to do about stale results: told in the log of the run that made them stale."""
+"""A note about stale results, for the log of the run that made them stale."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StaleNote:
     pipeline: str
 
     def __call__(self, result: Any) -> str | None:
-        """The note after a run; None where nothing is stale."""
+        """Return the note after a run; None if nothing is stale."""
         stale = read_standing(self.config, self.pipeline).stale
         if not stale:
             return None

@@ -1,4 +1,4 @@
-"""A task that notes how a pipeline stands, for tasks after it."""
+"""A task that notes the status of a pipeline for the tasks after it."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class ReadStanding(BaseOperator):
         self.config = config
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """How it stands."""
+        """Return the status of the pipeline."""
         return asdict(read_standing(self.config, self.pipeline))
