@@ -38,7 +38,7 @@ def ship(session: SparkSession, root: Path, folder: Path) -> None:
 
 
 def own_modules(imported: Mapping[str, ModuleType], root: Path) -> list[Path]:
-    """Return files and folders of the top-level modules of Tidegate and the project, without those of the environment."""
+    """Return files and folders of the top-level modules of Tidegate and the project, without those installed."""
     environment = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     paths: set[Path] = set()
     for name, module in imported.items():
