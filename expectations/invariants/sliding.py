@@ -62,7 +62,7 @@ class ExpectElementsInEverySlidingWindow(Rule):
             # The window before the first one is left out, so the first change is unknown.
             change[0] = 0
         # change[i] is the number in the slide that window i has and i - 1 has not, minus that in the slide that only
-        # i - 1 has, per_element windows before; so sums over each residue class give the number in each slide.
+        # i - 1 has, per_element slides before it; so sums over each residue class give the number in each slide.
         padded = np.pad(change, (0, -total % per_element)).reshape(-1, per_element)
         elements = padded.cumsum(axis=0).ravel()[:total]
         if first == first_known:

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import Asset
 
 from tidegate.pipelines.airflow.report_link import report_url
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 _EVENT_FIELDS = (
     "pipeline",
@@ -67,5 +67,5 @@ class SnapshotEvent:
 
     def __call__(self, result: Any) -> dict[str, Any]:
         """Return the event; the result of the command is not needed for it."""
-        standing = read_standing(self.config, self.pipeline)
-        return event_extra({**asdict(standing), "snapshot_version": standing.version})
+        status = read_status(self.config, self.pipeline)
+        return event_extra({**asdict(status), "snapshot_version": status.version})

@@ -10,8 +10,8 @@ class Document:
     """The texts of one kind of DAG; `{name}` stands for its pipeline and `{limit}` for the limit of its watch.
 
     Args:
-        line: for the list of DAGs.
-        page: for the DAG's own page, Markdown.
+        line: description in the list of DAGs.
+        page: text of the DAG's own page, Markdown.
     """
 
     line: str

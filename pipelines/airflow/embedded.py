@@ -44,9 +44,9 @@ class EmbeddedAirflow:
         home: AIRFLOW_HOME, a folder of its own.
         dags: folder of DAG files.
         runs: folder of the project's runs, to end those that are left.
-        slots: how many tasks may run at once.
-        triggerer: whether to start one, for deferrable tasks.
-        settings: more of Airflow's environment variables.
+        slots: number of tasks that may run at once.
+        triggerer: True to start a triggerer, for deferrable tasks.
+        settings: further environment variables of Airflow.
     """
 
     home: Path

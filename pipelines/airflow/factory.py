@@ -26,7 +26,7 @@ from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.report_link import DocsLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.stale import StaleNote
-from tidegate.pipelines.airflow.standing_task import ReadStanding
+from tidegate.pipelines.airflow.status_task import ReadStatus
 from tidegate.pipelines.airflow.stop import StopStream
 from tidegate.pipelines.airflow.watch import WatermarkWatch
 from tidegate.pipelines.config import Config, PipelineEntry, load_config
@@ -67,11 +67,11 @@ def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
 
 @dataclass(frozen=True)
 class PipelineDags:
-    """The DAGs of one pipeline, each method one.
+    """The DAGs of one pipeline, each made by a method.
 
     Args:
         config: the project.
-        name: of the pipeline.
+        name: name of the pipeline.
         entry: its entry in tidegate.toml.
     """
 
@@ -80,7 +80,7 @@ class PipelineDags:
     entry: PipelineEntry
 
     def all(self) -> list[DAG]:
-        """Every DAG; a watch only where tidegate.toml gives a limit."""
+        """Return every DAG; the watch only if tidegate.toml gives a limit."""
         watches = [] if self.entry.max_lag_minutes is None else [self.watch(self.entry.max_lag_minutes)]
         return [self.backfill(), self.stream(), self.quality(), *watches]
 
@@ -115,7 +115,7 @@ class PipelineDags:
             max_active_runs=2,
             params=params.stream(self.entry.stream_mode),
         ) as dag:
-            before = ReadStanding(task_id="before", **self._pipeline)
+            before = ReadStatus(task_id="before", **self._pipeline)
             # Code that can't go on is refused while the old stream is still running.
             check = self._tidegate(
                 "check",
@@ -137,7 +137,7 @@ class PipelineDags:
                 **self._pipeline,
             )
             # The old stream made epochs until here; they must not count as the new stream's first epoch.
-            after_stop = ReadStanding(task_id="after_stop", trigger_rule=TriggerRule.NONE_FAILED, **self._pipeline)
+            after_stop = ReadStatus(task_id="after_stop", trigger_rule=TriggerRule.NONE_FAILED, **self._pipeline)
             stream = self._tidegate(
                 "stream",
                 stream_arguments(self.name, before.task_id),
@@ -172,7 +172,7 @@ class PipelineDags:
         return dag
 
     def watch(self, limit: float) -> DAG:
-        """Fails when the watermark lies so many minutes behind the clock."""
+        """Fails when the watermark lies more than `limit` minutes behind the clock."""
         with self._dag(
             "watch",
             schedule=self._every_tick,

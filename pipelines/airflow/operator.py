@@ -49,12 +49,12 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     """Runs one `tidegate` command; the JSON that it leaves is the task's return value.
 
     Args:
-        arguments: of the command, without the name; templates, and those that render to nothing are left out.
+        arguments: arguments of the command, each a template; one that renders to nothing is left out.
         config: path of tidegate.toml.
         runs: folder for logs and results of runs.
         python: interpreter to run with; the worker's own by default.
-        only_if: a template; where it renders to anything but `True` the task is skipped.
-        skip_if_held: a template; where it renders to `True` a lease that another driver holds skips the task.
+        only_if: a template; if it renders to anything but `True` the task is skipped.
+        skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
         event: makes the content of its assets' events from the command's result.
         note: makes a line for the log from the result of a command that ended well.
         links: buttons at the task; its log names where they lead.

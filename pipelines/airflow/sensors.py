@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -67,13 +67,13 @@ class SnapshotSensor(BaseSensorOperator):
         newer_than, watermark_past = self._awaited()
         from tidegate.pipelines.airflow.triggers import SnapshotTrigger, has_come
 
-        standing = read_standing(self.config, self.pipeline)
-        if not has_come(standing, newer_than, watermark_past):
+        status = read_status(self.config, self.pipeline)
+        if not has_come(status, newer_than, watermark_past):
             trigger = SnapshotTrigger(
                 self.config, self.pipeline, newer_than, watermark_past, self.poke_interval, self._driver(context)
             )
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
-        return asdict(standing)
+        return asdict(status)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the status that the trigger saw.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class StaleNote:
 
     def __call__(self, result: Any) -> str | None:
         """Return the note after a run; None if nothing is stale."""
-        stale = read_standing(self.config, self.pipeline).stale
+        stale = read_status(self.config, self.pipeline).stale
         if not stale:
             return None
         starts = [start for start, _ in stale]

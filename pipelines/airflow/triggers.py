@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from tidegate.pipelines.inspect.standing import Standing, read_standing
+from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 
@@ -55,9 +55,9 @@ class SnapshotTrigger(BaseTrigger):
             # The end of the driver is read before the snapshot: an epoch it commits in between still counts.
             ended = None if self.driver is None else await self._end_of(self.driver)
             # Reading a table blocks; other triggers share this loop.
-            standing = await asyncio.to_thread(read_standing, self.config, self.pipeline)
-            if has_come(standing, self.newer_than, self.watermark_past):
-                yield TriggerEvent(asdict(standing))  # type: ignore[no-untyped-call]
+            status = await asyncio.to_thread(read_status, self.config, self.pipeline)
+            if has_come(status, self.newer_than, self.watermark_past):
+                yield TriggerEvent(asdict(status))  # type: ignore[no-untyped-call]
                 return
             if ended is not None:
                 yield TriggerEvent({"ended": ended})  # type: ignore[no-untyped-call]
@@ -73,8 +73,8 @@ class SnapshotTrigger(BaseTrigger):
         return state if state in _ENDED else None
 
 
-def has_come(standing: Standing, newer_than: int | None, watermark_past: str | None) -> bool:
+def has_come(status: PipelineStatus, newer_than: int | None, watermark_past: str | None) -> bool:
     """Return True if a pipeline has reached the epoch and the watermark that a sensor waits for."""
-    if newer_than is not None and not standing.is_newer_than(newer_than):
+    if newer_than is not None and not status.is_newer_than(newer_than):
         return False
-    return watermark_past is None or standing.is_past(datetime.fromisoformat(watermark_past))
+    return watermark_past is None or status.is_past(datetime.fromisoformat(watermark_past))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,16 +52,14 @@ class WatermarkWatch(BaseOperator):
         """
         given = context["params"].get("max_lag_minutes")
         limit = self.max_lag if given is None else timedelta(minutes=float(given))
-        standing = read_standing(self.config, self.pipeline)
-        lag = standing.lag(self.clock())
+        status = read_status(self.config, self.pipeline)
+        lag = status.lag(self.clock())
         if lag is None:
-            raise AirflowFailException(
-                f"{self.pipeline} has no watermark yet (epoch {standing.epoch}): did it ever run?"
-            )
-        message = f"{self.pipeline}: watermark of epoch {standing.epoch} lies {timedelta(seconds=round(lag))} behind"
+            raise AirflowFailException(f"{self.pipeline} has no watermark yet (epoch {status.epoch}): did it ever run?")
+        message = f"{self.pipeline}: watermark of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
         if lag > limit.total_seconds():
             raise AirflowFailException(
                 f"{message}, more than {limit}. Is the source silent, or the stream not running?"
             )
         self.log.info("%s, at most %s is allowed", message, limit)
-        return asdict(standing)
+        return asdict(status)

@@ -120,7 +120,7 @@ class _Project:
 
 
 def _template() -> Path:
-    """Return tidegate.toml of the example, which stands beside its pipelines; in a checkout it is a link."""
+    """Return tidegate.toml of the example, which lies beside its pipelines; in a checkout it is a link."""
     return Path(__file__).parent.parent / "examples" / "flights" / FILE_NAME
 
 

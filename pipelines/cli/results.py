@@ -46,7 +46,7 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
         query = ResultQueries(tables.path(results_table.NAME), tables.path(epochs.NAME), key, panes).of(view)
         screen.show({"sql": query})
         if not screen.json:
-            # Not through the console, which would break the line.
+            # The console would break the line.
             click.echo(query)
         return
     # Rows of an epoch that is not yet published to every table are left out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -14,7 +15,6 @@ import click
 from tidegate.pipelines.cli.backfill import put_out
 from tidegate.pipelines.cli.runs import lag
 from tidegate.pipelines.cli.screen import Screen, with_screen
-from tidegate.pipelines.cli.sizes import parse_size
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.run.intervals import parse_duration
 from tidegate.windowing.time import show_millis
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _LOOK_AT_LEASE_SECONDS = 2.0
 _WAIT_SECONDS = 1.0
+_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = ("", "k", "m", "g", "t")
 _ENDS_BY_ITSELF = "stream --available-now"
 """The command in the lease of a stream that reads the commits that are there and ends."""
 
@@ -144,6 +146,18 @@ def stream(
             else:
                 run.run_continuously(every, should_stop)
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
+
+
+def parse_size(text: str, field: str) -> int:
+    """Parse a number of bytes such as `1048576`, `64m` or `1g`; a unit is a power of 1024.
+
+    Raises:
+        UsageError: the text is something else, or zero.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"{field} {text!r}: give a number of bytes above zero, or one with a unit of k, m, g, t: 512m")
+    return int(match[1]) << 10 * _POWERS.index(match[2].lower())
 
 
 def _waiting(patience: float, asked: threading.Event, tell: Callable[[str], None]) -> Callable[[LeaseRow], bool]:

@@ -102,7 +102,7 @@ def this_host() -> str:
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        # Not Linux: there is one namespace.
+        # Other systems than Linux have a single namespace.
         return socket.gethostname()
     return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
 

@@ -1,8 +1,8 @@
 """Backfill in arrival order: the source's commits, one after the other, with their commit times as the clock.
 
 A replay gives the results of a stream that had run all along, late rows and windows in processing time included; the
-commits of two sources are interleaved by their times. It makes no clock epochs after the newest commit, as a stream
-does.
+commits of two sources are interleaved by their times. Unlike a stream, a replay makes no clock epochs after the newest
+commit.
 """
 
 from __future__ import annotations

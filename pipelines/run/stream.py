@@ -1,8 +1,8 @@
 """The stream: Spark's structured streaming finds new data, and each of its batches becomes an epoch.
 
 Spark's checkpoint is never trusted: every run makes a new one from the position in the manifest, and a batch only
-tells how far it reaches in the source; its number is not used. After a backfill a run begins with the handoff. Every
-run ends with a clock epoch, which advances time also if nothing was read.
+tells how far it reaches in the source; its number is not used. After a backfill a run begins with the handoff. While
+there is no data to read, clock epochs advance time.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class _Running:
         stream, driver = self.stream, self.stream.driver
         self.checkpoint = stream.work / "checkpoints" / f"{driver.pipeline.name}-{uuid.uuid4().hex}"
         beats = self.interval is not None
-        # A checkpoint of unread inputs is not made: it would have to point before version 0, which Spark can't.
+        # Spark can't resume at version 0, so a checkpoint is made only if an input was read before.
         if any(position.version >= 0 for position in self.positions):
             tables = [input_.log.table_id for input_ in self.source.inputs]
             seed_checkpoint(self.checkpoint, list(zip(tables, self.positions, strict=True)), beats)

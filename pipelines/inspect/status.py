@@ -1,6 +1,6 @@
 """The status of a pipeline, read from its newest published snapshot for sensors, watches and the page, without a JVM.
 
-Importing this module loads no library for tables; `read_standing` does.
+Importing this module loads no library for tables; `read_status` does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PipelineStatus:
     """The newest published snapshot of a pipeline. Times: int64 epoch milliseconds; None before the first snapshot.
 
     Args:
@@ -54,7 +54,7 @@ class Standing:
         return self.watermark is not None and self.watermark >= int(moment.timestamp() * 1000) - 1
 
 
-def read_standing(config_file: str | Path, pipeline: str) -> Standing:
+def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
     """Return the present status of a pipeline.
 
     Args:
@@ -79,10 +79,10 @@ def read_standing(config_file: str | Path, pipeline: str) -> Standing:
     head = read_snapshot(tables)
     snapshot = newest_published(tables, head)
     if head is None or snapshot is None:
-        return Standing(pipeline)
+        return PipelineStatus(pipeline)
     manifest = snapshot.manifest
     watermark = settled_watermark(snapshot, head)
-    return Standing(
+    return PipelineStatus(
         pipeline,
         manifest.timeline,
         manifest.epoch,
