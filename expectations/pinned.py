@@ -32,8 +32,10 @@ from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
+from tidegate.windowing.timestamps import epoch_millis
 
 
 @dataclass(frozen=True)
@@ -191,13 +193,11 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
         return rows
     hashes = hashes_of(rows, tuple(manifest.schemas.key))
     # The id of the global window, which has no bounds, is computed with bounds of 0.
-    bounds = [
-        rows[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).fill_null(0).to_numpy()
-        for name in ("window_start", "window_end")
-    ]
+    bounds = [epoch_millis(rows[name]).fill_null(0).to_numpy() for name in ("window_start", "window_end")]
     return rows.append_column(COMPUTED_ID, pa.array(window_ids(hashes, *bounds), pa.int64()))
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:
-    frame: pd.DataFrame = rows.to_pandas(date_as_object=False)
+    # A time within a struct or a map becomes a Python datetime, which ends with the year 9999.
+    frame: pd.DataFrame = as_text(rows, only_nested=True).to_pandas(date_as_object=False)
     return frame

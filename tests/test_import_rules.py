@@ -177,6 +177,7 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.names",
         "tidegate.pipelines.inspect.overview",
         "tidegate.pipelines.inspect.status",
+        "tidegate.pipelines.report.look",
         "tidegate.pipelines.run.stopping",
     }
     broken = [

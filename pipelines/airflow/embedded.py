@@ -30,7 +30,9 @@ USER = "admin"
 _STARTUP_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 _COLLISION_SECONDS = 20.0
-_IDEMPOTENT = frozenset({"GET", "PATCH", "PUT", "DELETE"})
+_DATABASE_ERROR = "Database error"
+_ANSWER_SECONDS = 120.0
+"""Timeout of a call in seconds: on a busy machine the first calls wait for half a minute."""
 _SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
 # Their log servers would listen on every address of the machine; Airflow's page reads the log files instead.
 _OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
@@ -188,15 +190,15 @@ class EmbeddedAirflow:
     def call(self, method: str, path: str, **options: Any) -> Any:
         """Call Airflow's API (v2), and return its answer.
 
-        SQLite has one writer at a time, and Airflow answers 500 where two collide: an idempotent request is then
-        repeated for some seconds.
+        SQLite has one writer at a time. Where two collide Airflow rolls back and answers with a database error, and
+        the call is made again for some seconds.
 
         Raises:
             TidegateError: Airflow answers with an error; the message has its text.
         """
         deadline = time.monotonic() + _COLLISION_SECONDS
         answer = self._authorised().request(method, f"/api/v2/{path}", **options)
-        while answer.is_server_error and method in _IDEMPOTENT and time.monotonic() < deadline:
+        while answer.is_server_error and _DATABASE_ERROR in answer.text and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             answer = self._authorised().request(method, f"/api/v2/{path}", **options)
         if answer.is_error:
@@ -280,7 +282,7 @@ class EmbeddedAirflow:
                 f"{self.url}/auth/token", json={"username": USER, "password": self.password}, timeout=30
             ).raise_for_status()
             headers = {"Authorization": f"Bearer {token.json()['access_token']}"}
-            self._client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+            self._client = httpx.Client(base_url=self.url, headers=headers, timeout=_ANSWER_SECONDS)
         return self._client
 
     def _wait_for(self, what: str, ready: Callable[[], bool]) -> None:

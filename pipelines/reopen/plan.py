@@ -10,20 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Reopening, Shard
-from tidegate.pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
+from tidegate.pipelines.manifest import Interval, Reopening, Shard
+from tidegate.pipelines.reopen.selection import Selection, check_reopenable
 from tidegate.pipelines.reopen.shape import check_shape
 from tidegate.pipelines.reopen.stretches import (
     END,
     START,
     Stretches,
     islands,
-    millis_of,
     session_stretches,
     spans_of,
     windows_at,
@@ -41,6 +41,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 _OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """What tells which panes stand, and where."""
@@ -72,6 +73,13 @@ class ReopenPlan:
         return self.epoch.bound.key.names
 
     @property
+    def windows(self) -> Windows:
+        """The windows that are computed again."""
+        windows = self.epoch.compute
+        assert isinstance(windows, Windows), windows
+        return windows
+
+    @property
     def spans(self) -> pa.Table:
         """The spans of time whose rows are needed, of each key apart."""
         return islands(self.epoch.bound.key, self.wanted).table()
@@ -83,8 +91,13 @@ class ReadRows(Protocol):
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Rows of table late with the key columns of the pipeline beside what they have."""
 
-    def passed(self, windows: Windows) -> pa.Table:
-        """Windows of rows that came behind the watermark and were taken by others of their windows."""
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
+        """Windows of rows that came behind the watermark and were taken by others of their windows.
+
+        Args:
+            windows: with the assigner.
+            within: where the event times of rows lie whose windows are meant.
+        """
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """Compute the stretches of a plan again, in the shards that have any."""
@@ -127,7 +140,7 @@ def plan_reopen(
     if hash_ is not None:
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
     published = _standing(published, key.names, windows)
-    if isinstance(windows.assigner, SESSIONS):
+    if windows.assigner.forms_sessions:
         stretches = _stretches(tables, bound, head, reopening, found, meant, published, margin)
         wanted = stretches.wanted
         reopening = reopening.model_copy(update={"also": _beside(key, found, meant, stretches)})
@@ -205,11 +218,12 @@ def _windows(
     windows: Windows, bound: BoundPipeline, reopening: Reopening, meant: pa.Table, rows: ReadRows, published: pa.Table
 ) -> pa.Table:
     """The windows of late rows, and of sliding ones those that a row missed that others took."""
-    judged_at = pc.fill_null(millis_of(meant["watermark"]), MAX_TIMESTAMP)
+    judged_at = pc.fill_null(epoch_millis(meant["watermark"]), MAX_TIMESTAMP)
     times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
     wanted = windows_at(windows, bound.key, meant, times)
     if overlap(windows):
-        missed = rows.passed(replace(windows, allowed_lateness=min(windows.lateness, _least_lateness(published))))
+        lateness = min(windows.lateness, _least_lateness(published))
+        missed = rows.passed(replace(windows, allowed_lateness=lateness), _times_of(windows, reopening))
         if reopening.key is not None:
             missed = missed.filter(pc.equal(key_hashes(missed, bound.key.names), reopening.key))
         if reopening.start is not None:
@@ -222,17 +236,25 @@ def _windows(
     return wanted
 
 
+def _times_of(windows: Windows, reopening: Reopening) -> Interval:
+    """Where the event times of rows lie that have a window which is to be reopened."""
+    start = FIRST_TIME if reopening.start is None else max(FIRST_TIME, reopening.start)
+    # A row lies before the end of its windows, and these begin before the end that is meant.
+    end = LAST_TIME if reopening.end is None else reopening.end + getattr(windows.assigner, "size", 0)
+    return Interval(start=start, end=min(LAST_TIME, end))
+
+
 def _least_lateness(published: pa.Table) -> Millis:
     """The least lateness that a published window was given: the code may have allowed less than today."""
-    given = pc.subtract(millis_of(published["final_at"]), pc.subtract(millis_of(published["window_end"]), 1))
+    given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
     least = pc.min(given).as_py()
     return MAX_TIMESTAMP if least is None else max(0, least)
 
 
 def overlap(windows: Windows) -> bool:
     """Whether an element has several windows, of which it may miss some."""
-    size, slide = getattr(windows.assigner, "size", 0), getattr(windows.assigner, "slide", None)
-    return slide is not None and slide < size
+    grid = windows.assigner.window_grid
+    return grid is not None and grid.slide < grid.size
 
 
 def _stretches(

@@ -24,7 +24,9 @@ from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.timestamps import timestamps_of
 
 _ATTEMPTS = 10
 
@@ -51,6 +53,8 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
         handle = tables.open(table)
         if is_published(handle, tables.application, manifest.epoch):
             return False
+        # On top of it nobody would see a RESTORE any more.
+        check_not_set_back(tables, table, handle.version())
         try:
             _commit(tables, manifest, table, handle, work)
         except CommitFailedError:
@@ -250,7 +254,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
     for field in schema:
         if field.type == TIMESTAMP:
             millis = pa.array([values.get(field.name)], pa.int64())
-            columns.append(millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP))
+            columns.append(timestamps_of(millis))
         else:
             columns.append(pa.array([values.get(field.name)], field.type))
     return pa.table(columns, schema=schema)

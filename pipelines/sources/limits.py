@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.windowing.assigners import GapColumn
 from tidegate.windowing.compute import Windows
 
-MICROS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""Microseconds since 1970 of the year 1 and of the end of 9999, not included: what a datetime holds."""
-DAYS = (-719_162, 2_932_897)
-"""The same in days: what a date holds."""
 LONGEST_GAP = 2**60
 """Milliseconds up to which the end of a session can't leave int64."""
 
@@ -23,8 +18,7 @@ LONGEST_GAP = 2**60
 def gap_column(pipeline: Pipeline) -> str | None:
     """The column that the gaps of sessions are in, if any."""
     windows: object = pipeline.compute
-    gap = getattr(windows.assigner, "gap_of", None) if isinstance(windows, Windows) else None
-    return gap.column if isinstance(gap, GapColumn) else None
+    return windows.assigner.column_of_gaps if isinstance(windows, Windows) else None
 
 
 def columns_read(pipeline: Pipeline, one: Input, derived: Sequence[str]) -> list[str]:
