@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,14 +14,12 @@ from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.merging import MergingWindowSet
 from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.state import WindowOperatorState
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
 from tidegate.windowing.timers import NO_TIMERS, Slot, TimersSnapshot
 from tidegate.windowing.windows import TimeWindow, Window
-
-if TYPE_CHECKING:
-    from tidegate.windowing.operators.window.operator import WindowOperator
 
 _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
 
@@ -95,7 +93,7 @@ def _codec_of(functions: Sequence[AggregateFunction]) -> tuple[Any, Any]:
     return encode, decode
 
 
-def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
+def to_rows(operator: WindowOperatorState) -> Iterator[StateRow]:
     """Everything the operator remembers, one row for each key and namespace."""
     encode = _codec(operator.windows)[0]
     of_trigger, of_windows, of_keys = declared_states(operator.windows)
@@ -131,7 +129,7 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
             yield StateRow(key, KEY, user_state=kept)
 
 
-def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
+def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
     """Take in rows; the operator must be new."""
     decode, fresh = _codec(operator.windows)[1], _fresh_accumulators(operator.windows)
     in_flight: dict[Any, list[TimeWindow]] = {}
@@ -171,7 +169,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         operator.merging_sets[key] = MergingWindowSet(operator.assigner, windows)  # type: ignore[arg-type]
 
 
-def _state_window(operator: WindowOperator, slot: Slot) -> Window | None:
+def _state_window(operator: WindowOperatorState, slot: Slot) -> Window | None:
     """What the window was when it first fired; before that the window itself.
 
     Not that of its first element: the rows must not depend on the order in which elements came.
