@@ -1,9 +1,9 @@
-"""All benchmarks, one after the other, and the report in docs/benchmarks.
+"""Run all benchmarks, one after the other, and write the report in docs/benchmarks.
 
     python -m benchmarks [--full] [--only PROGRAM ...] [--folder docs/benchmarks]
 
-The quick form takes less than 10 minutes on two cores, the full one an hour and a half. What --only leaves out stays in
-the report as it was.
+The quick form takes less than 10 minutes on two cores, the full one an hour and a half. Programs that --only leaves
+out keep their figures in the report.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.report import Report, Section
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One benchmark: its title, its module, and what its two forms are told; one that is None leaves it out."""
+    """A benchmark: its title, its module, and the arguments of its two forms; a form without the program has None."""
 
     title: str
     module: str
@@ -83,11 +83,11 @@ PROGRAMS = {
 
 
 QUICK_LIMIT, FULL_LIMIT = 420.0, 3600.0
-"""Seconds that a program has, in each form."""
+"""Time limit of a program in seconds, in each form."""
 
 
 def run(program: Program, arguments: Sequence[str], limit: float) -> Section:
-    """Run a program in a process of its own, showing what it prints, for so many seconds at most."""
+    """Run a program in a process of its own for `limit` seconds at most, showing its output."""
     busy = psutil.cpu_percent(interval=1) / 100
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures"
@@ -112,13 +112,13 @@ def run(program: Program, arguments: Sequence[str], limit: float) -> Section:
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """End a program and what it started: a JVM that is left behind would slow down all that come after."""
+    """End a program and its children: a JVM that is left behind would slow down the following programs."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> int:
-    """Run what is asked for and write the report; 1 if a program failed."""
+    """Run the chosen programs and write the report; return 1 if a program failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="all sizes, several rounds")
     parser.add_argument("--only", nargs="+", choices=tuple(PROGRAMS), metavar="PROGRAM", help=", ".join(PROGRAMS))
@@ -134,7 +134,7 @@ def main() -> int:
         print(f"\n{program.title}", flush=True)
         before[name] = run(program, arguments, FULL_LIMIT if options.full else QUICK_LIMIT)
         failed |= bool(before[name].failure)
-        # After each, so that what was measured is kept whatever comes.
+        # The report is written after each program, so that its figures are kept if a later one fails.
         report.write({kept: before[kept] for kept in PROGRAMS if kept in before})
     return int(failed)
 

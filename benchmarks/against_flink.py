@@ -1,12 +1,12 @@
-"""Side by side with Flink, streaming, in one run: ours writes results and state, Flink nothing.
+"""Compare with Flink, streaming, in one run: ours writes results and state, Flink writes nothing.
 
     python -m benchmarks.against_flink [--events 5000000] [--keys 100000] [--rounds 3] [--small 50000]
                                        [--deadline 400] [--json FILE]
 
-Flink SQL's session and tumbling windows read CSV files, ours a Delta table in epochs of 500,000 events; of both the
+Flink SQL's session and tumbling windows read CSV files, ours a Delta table in epochs of 500,000 events; for both the
 scan alone is measured too, and the ratio without it. PyFlink's DataStream with an AggregateFunction in Python gets a
-small input and a deadline; where it is not done by then, the ratio is a lower bound and says so. Flink is counted by
-its jobs' own net time, on two tasks, warm; ours by the sum of its epochs, warm.
+small input and a deadline; if it is not done by then, the ratio is a lower bound and says so. The time of Flink is
+the net time of its jobs, on two tasks, warm; ours is the sum of the epochs, warm.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from benchmarks.flink.environment import FLINK, flink_python, run_in_flink
 from benchmarks.phases import show, typical
 
 WANTED = 2.0
-"""Times as fast as Flink SQL's session windows, for as many events as are taken by default."""
+"""Wanted ratio to Flink SQL's session windows, for the default number of events."""
 EVENTS = 5_000_000
 FLINK_TASKS = 2
 _SQL_SECONDS = 450.0
 
 
 def write_csv(events: EventSet, folder: Path, length: int) -> None:
-    """The events for Flink: a file for each task, each in order of arrival, so that nothing comes late."""
+    """Write the events for Flink: a file for each task, in order of arrival, so that no element is late."""
     folder.mkdir()
     plain = csv.WriteOptions(include_header=False)
     sinks = [(folder / f"events-{task}.csv").open("wb") for task in range(FLINK_TASKS)]
@@ -50,21 +50,21 @@ def write_csv(events: EventSet, folder: Path, length: int) -> None:
 
 
 def stream_all(bench: Bench, kind: str) -> tuple[float, str]:
-    """Seconds of all epochs together, and the phases of a typical one."""
+    """Return the seconds of all epochs together, and the phases of a typical one."""
     with bench.project() as config:
         runs = bench.epochs(kind, config)
     return sum(run.seconds for run in runs), f"an epoch: {show(typical(run.phases for run in runs))}"
 
 
 def scan(bench: Bench) -> float:
-    """Seconds of reading the columns that windows need by Arrow, as our tasks read a plain source."""
+    """Return the seconds to read the columns that windows need with Arrow, as our tasks read a plain source."""
     began = perf_counter()
     dataset(bench.events, format="parquet").to_table(columns=["key", "at", "value"])
     return perf_counter() - began
 
 
 def sql(bench: Bench, folder: Path, rounds: int, wanted: float | None) -> Iterator[Figure]:
-    """Ratios to Flink SQL, with and without the scan."""
+    """Measure ratios to Flink SQL, with and without the scan."""
     theirs: dict[str, list[float]] = defaultdict(list)
     for line in run_in_flink("sql_windows", [str(folder), str(rounds)], _SQL_SECONDS):
         theirs[line["job"]].append(line["seconds"])
@@ -84,7 +84,7 @@ def sql(bench: Bench, folder: Path, rounds: int, wanted: float | None) -> Iterat
 
 
 def data_stream(bench: Bench, folder: Path, deadline: float) -> Iterator[Figure]:
-    """The ratio to PyFlink's DataStream, with and without the scan; or what it is at least."""
+    """Measure the ratio to PyFlink's DataStream, with and without the scan, or a lower bound of it."""
     stream_all(bench, "session")
     ours, _ = stream_all(bench, "session")
     what, peer = f"stream of {bench.per_commit:,}, session windows", "PyFlink DataStream"
@@ -99,7 +99,7 @@ def data_stream(bench: Bench, folder: Path, deadline: float) -> Iterator[Figure]
 
 
 def measure(events: EventSet, small: int, rounds: int, deadline: float) -> Iterator[Figure]:
-    """All ratios to Flink."""
+    """Measure all ratios to Flink."""
     flink_python()
     with bench_of() as bench:
         bench.write(events)

@@ -1,12 +1,12 @@
-"""Side by side with Spark's own windows, in one session and one run: ours writes results and state, the peer nothing.
+"""Compare with Spark's own windows, in one session and one run: ours writes results and state, the peer nothing.
 
     python -m benchmarks.against_spark [--events 5000000] [--keys 100000] [--rounds 3] [--streamed N]
                                        [--only batch|stream] [--kind session|tumbling] [--hot 0.5] [--json FILE]
 
 Batch is one backfill over all events against `groupBy(session_window or window)` into the noop sink. Streaming
-is one epoch for each commit of 500,000 events against the same query in structured streaming with RocksDB: the
-median of a stream's epochs but the first, of both. The sides take turns, a batch is warmed up once, and the ratio
-is of the medians.
+is one epoch for each commit of 500,000 events against the same query in structured streaming with RocksDB: for both,
+the median of all epochs but the first counts. The sides take turns, a batch is warmed up once, and the ratio is that
+of the medians.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WANTED = {
     ("stream", "session"): 4.0,
     ("stream", "tumbling"): 3.0,
 }
-"""The least ratios, for as many events and keys as are taken by default."""
+"""Wanted ratios, for the default numbers of events and keys."""
 EVENTS, KEYS = 5_000_000, 100_000
 
 
@@ -45,17 +45,17 @@ class Peer:
     bench: Bench
 
     def batch(self, kind: str) -> float:
-        """Seconds of a query over everything."""
+        """Return the seconds of a query over all events."""
         began = perf_counter()
         frame = self.bench.spark.read.format("delta").load(self.bench.events)
         _into_nothing(self.grouped(frame, kind))
         return perf_counter() - began
 
     def stream(self, kind: str) -> float:
-        """Median seconds of a micro-batch but the first."""
+        """Return the median seconds of a micro-batch, the first left out."""
         checkpoint = self.bench.folder / "checkpoint"
         shutil.rmtree(checkpoint, ignore_errors=True)
-        # An initial snapshot is not read in the order of commits, and what comes late would be dropped.
+        # Without a starting version Spark reads the files not in the order of commits, and drops late rows.
         reader = self.bench.spark.readStream.format("delta").option("startingVersion", 0)
         frame = reader.options(**self.bench.commit_by_commit).load(self.bench.events)
         query = (
@@ -70,7 +70,7 @@ class Peer:
         return median(float(progress["durationMs"]["triggerExecution"]) / 1000 for progress in batches[1:] or batches)
 
     def grouped(self, frame: DataFrame, kind: str) -> DataFrame:
-        """A count and a sum of each key and window."""
+        """Return the count and the sum of each key and window."""
         from pyspark.sql import functions as F
 
         minutes = f"{GAP.seconds // 60} minutes"
@@ -85,16 +85,16 @@ def _into_nothing(frame: DataFrame) -> None:
 def compare(
     what: str, ours: Callable[[], Run], theirs: Callable[[], float], rounds: int, wanted: float | None
 ) -> Figure:
-    """Both in turns."""
+    """Run both sides in turns, and return the ratio."""
     pairs = [(ours(), theirs()) for _ in range(rounds)]
-    own = typical_run([run for run, _ in pairs])
-    return ratio(what, own.seconds, median(seconds for _, seconds in pairs), "Spark", wanted, detail=f"ours: {own}")
+    run = typical_run([run for run, _ in pairs])
+    return ratio(what, run.seconds, median(seconds for _, seconds in pairs), "Spark", wanted, detail=f"ours: {run}")
 
 
 def measure(
     benches: Mapping[str, Bench], kinds: tuple[str, ...], rounds: int, title: str, wanted: bool
 ) -> Iterator[Figure]:
-    """The ratios of some kinds of windows in each mode (`batch`, `stream`), over its events."""
+    """Measure the ratios of kinds of windows in each mode (`batch`, `stream`), over the events of its bench."""
     for mode, bench in benches.items():
         for kind in kinds:
             what = f"{'batch' if mode == 'batch' else f'stream of {bench.per_commit:,}'}, {kind} windows{title}"

@@ -1,9 +1,9 @@
-"""Side by side with sessions by hand in `transformWithStateInPandas`, streaming with RocksDB.
+"""Compare with sessions by hand in `transformWithStateInPandas`, streaming with RocksDB.
 
     python -m benchmarks.against_state_processor [--events 60000] [--per-commit 20000] [--keys 100000]
                                                  [--deadline 120] [--json FILE]
 
-It is called once for each key and batch, so its batches are small here and it has a deadline: where a second batch is
+Spark calls it once for each key and batch, so its batches are small here and it has a deadline: if a second batch is
 not done by then, the ratio is a lower bound and says so.
 """
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 1
 
 
 def sessions_by_hand(bench: Bench) -> DataFrame:
-    """Sessions of the bench's events, a commit a batch."""
+    """Return the sessions of the bench's events; each commit is a batch."""
     from benchmarks.state_processor import OUTPUT, SessionProcessor
 
     reader = bench.spark.readStream.format("delta").option("startingVersion", 0).options(**bench.commit_by_commit)
@@ -40,7 +40,7 @@ def sessions_by_hand(bench: Bench) -> DataFrame:
 
 
 def by_hand(bench: Bench, deadline: float) -> list[float]:
-    """Seconds of each micro-batch that was done before the deadline, in seconds from now."""
+    """Return the seconds of each micro-batch that was done before the deadline, in seconds from now."""
     query = (
         sessions_by_hand(bench)
         .writeStream.foreachBatch(lambda batch, number: batch.write.format("noop").mode("overwrite").save())
@@ -51,16 +51,16 @@ def by_hand(bench: Bench, deadline: float) -> list[float]:
     end = monotonic() + deadline
     while not query.awaitTermination(_POLL_SECONDS) and monotonic() < end:
         continue
-    # To stop it would wait for a batch that may take for ever; it ends with the session.
+    # Stopping the query would wait for its batch, which may take very long; the query ends with the session.
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     return [progress["durationMs"]["triggerExecution"] / 1000 for progress in batches]
 
 
 def measure(bench: Bench, deadline: float) -> Iterator[Figure]:
-    """The ratio of one epoch, or what it is at least."""
+    """Measure the ratio of one epoch, or a lower bound of it."""
     what = f"stream of {bench.per_commit:,}, session windows"
     peer = "transformWithStateInPandas"
-    # The second run is of a warm session, as after any comparison before this one.
+    # The first run warms the session up; only the second counts.
     bench.stream("session")
     ours = bench.stream("session")
     batches = by_hand(bench, deadline)

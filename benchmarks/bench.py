@@ -1,4 +1,4 @@
-"""What comparisons share: the events in a Delta table, one Spark session for both sides, and our side of each."""
+"""The shared parts of comparisons: the events in a Delta table, one Spark session for both sides, and our side."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ SPARK_SETTINGS: Mapping[str, str | int | bool] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": True,
     "spark.sql.streaming.noDataMicroBatches.enabled": False,
 }
-"""Of both sides: two cores, partitions for them, and Spark's state as its users tune it."""
+"""Settings for both sides: two cores, partitions for them, and Spark's state as its users tune it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of ours took.
+    """The time of one run of ours.
 
     Args:
-        seconds: of the whole backfill, or the median of a stream's epochs but the first.
-        phases: of the same.
+        seconds: seconds of the whole backfill, or the median of a stream's epochs without the first.
+        phases: the same seconds by phase.
     """
 
     seconds: float
@@ -79,7 +79,7 @@ class Run:
 
 
 def typical_run(runs: list[Run]) -> Run:
-    """The medians of several."""
+    """Return the medians of several runs."""
     return Run(median(run.seconds for run in runs), typical(run.phases for run in runs))
 
 
@@ -88,11 +88,11 @@ class Bench:
     """Events in a Delta table, and a Spark session for both sides.
 
     Args:
-        folder: where all of it is.
+        folder: folder of the table and of all projects.
         spark: the session.
-        per_commit: events of a commit, which a stream takes as an epoch.
-        name: of the table in the folder.
-        shards: that our state is in, each one key group; None for one a core.
+        per_commit: number of events in a commit, which a stream takes as an epoch.
+        name: name of the table in the folder.
+        shards: number of shards of our state, each one key group; None for one for each core.
     """
 
     folder: Path
@@ -103,7 +103,7 @@ class Bench:
 
     @property
     def events(self) -> str:
-        """Path of the events."""
+        """Return the path of the events."""
         return str(self.folder / self.name)
 
     def write(self, events: EventSet) -> None:
@@ -139,12 +139,12 @@ class Bench:
 
     @contextmanager
     def project(self) -> Iterator[Config]:
-        """A project without anything run."""
+        """Make a project in which nothing was run, and remove it afterwards."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             yield Config(warehouse="warehouse", root=Path(folder))
 
     def pipeline(self, kind: str) -> Pipeline:
-        """The windows of a kind over the events."""
+        """Return the pipeline with windows of a kind over the events."""
         return Pipeline(
             name=kind,
             source=DeltaSource(self.events, timestamp="at"),
@@ -155,7 +155,7 @@ class Bench:
         )
 
     def batch(self, kind: str) -> Run:
-        """One backfill over everything in one epoch: results and state are written."""
+        """Run one backfill over all events in one epoch; it writes results and state."""
         phases = Phases()
         with (
             self.project() as config,
@@ -167,13 +167,13 @@ class Bench:
             return Run(perf_counter() - began, phases.take())
 
     def stream(self, kind: str) -> Run:
-        """A stream that takes each commit as an epoch: the median of all but the first."""
+        """Run a stream that takes each commit as an epoch, and return the median of all epochs but the first."""
         with self.project() as config:
             runs = self.epochs(kind, config)
         return typical_run(runs[1:] or runs)
 
     def epochs(self, kind: str, config: Config) -> list[Run]:
-        """Take all commits that the project's pipeline has not seen, an epoch each."""
+        """Run an epoch for each commit that the project's pipeline has not seen."""
         runs: list[Run] = []
         phases = Phases()
         with drive(config, self.pipeline(kind), "bench", spark=self.spark, tell=phases) as driver:
@@ -192,16 +192,16 @@ class Bench:
 
     @property
     def commit_by_commit(self) -> dict[str, str]:
-        """Options of Spark's Delta source that make each commit a micro-batch of its own, for both sides."""
+        """Return options of Spark's Delta source that make each commit a micro-batch, for both sides."""
         return {"maxFilesPerTrigger": str(FILES_PER_COMMIT)}
 
 
 @contextmanager
 def bench_of(per_commit: int = 500_000, driver_memory: str = "4g") -> Iterator[Bench]:
-    """A session with both sides' settings, and a folder that goes away with it.
+    """Start a session with the settings of both sides, in a folder that is removed with it.
 
     Args:
-        per_commit: events of a commit.
+        per_commit: number of events in a commit.
         driver_memory: heap of the driver's JVM, in which local tasks run too.
     """
     settings = {**SPARK_SETTINGS, "spark.driver.memory": driver_memory}

@@ -1,4 +1,4 @@
-"""The events that benchmarks run on: skewed keys, one day, a minute out of order; the same for the same numbers."""
+"""The events of the benchmarks: skewed keys, one day, up to a minute out of order; equal numbers give equal events."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DAY = 86_400_000
 
 @dataclass(frozen=True)
 class EventSet:
-    """How many events there are, of how many keys.
+    """A description of generated events.
 
     Args:
         events: number of events.
-        keys: number of keys; key k has events in proportion to the square root's slope, so low ones are hot.
+        keys: number of keys; key k has events in proportion to the slope of the square root at k, so low ones are hot.
         hot: share of all events that one more key has.
         span: event time covered, milliseconds.
-        jitter: how far events come out of order, milliseconds.
+        jitter: largest delay of an event, milliseconds.
     """
 
     events: int
@@ -35,11 +35,11 @@ class EventSet:
     jitter: int = 60_000
 
     def arrays(self) -> pa.Table:
-        """Columns key (string), ts (int64 epoch milliseconds) and value (int64), in order of arrival."""
+        """Return columns key (string), ts (int64 epoch milliseconds) and value (int64), in order of arrival."""
         return self._piece(0, self.events)
 
     def pieces(self, length: int) -> Iterator[pa.Table]:
-        """The same shape of events, some at a time, so that they need not fit into memory together."""
+        """Yield the events in pieces of the same columns, so that they need not fit into memory together."""
         for begin in range(0, self.events, length):
             yield self._piece(begin, min(length, self.events - begin))
 
@@ -58,19 +58,19 @@ class EventSet:
 
 
 def names(numbers: np.ndarray) -> pa.Array:
-    """Key number 7 is `user-7`."""
+    """Return the names of key numbers; key number 7 is `user-7`."""
     return pc.binary_join_element_wise("user-", pc.cast(pa.array(numbers), pa.string()), "")
 
 
 def keys_of_group(keys: int, group: int, groups: int) -> np.ndarray:
-    """The numbers below `keys` of the keys in one of so many key groups."""
+    """Return the numbers below `keys` of the keys in one of `groups` key groups."""
     numbers = np.arange(keys)
     hashes = hash_keys(KeySchema.of(key=pa.string()), [names(numbers)], keys)
     return numbers[key_groups(hashes, groups) == group]
 
 
 def events_of(numbers: np.ndarray, count: int, start: int) -> pa.Table:
-    """Events of keys in turn, all within a second from `start`, int64 epoch milliseconds."""
+    """Return events of keys in turn, all within a second from `start`, int64 epoch milliseconds."""
     return pa.table(
         {
             "key": names(np.resize(numbers, count)),
@@ -81,11 +81,11 @@ def events_of(numbers: np.ndarray, count: int, start: int) -> pa.Table:
 
 
 def one_each(count: int, keys: int, start: int) -> pa.Table:
-    """One event for each of `count` of `keys` keys, spread over them, within a second from `start`.
+    """Return an event for each of `count` keys, chosen evenly from `keys` keys, within a second from `start`.
 
     Args:
         count: number of events, `keys` at most.
-        keys: of which every (keys // count)-th has one.
+        keys: number of keys; every (keys // count)-th gets an event.
         start: int64 epoch milliseconds.
     """
     return events_of(np.arange(count) * (keys // count), count, start)

@@ -1,6 +1,6 @@
-"""What a benchmark measured: figures beside what is wanted of them, told as they come and kept as JSON.
+"""The figures of a benchmark, each with the bound that it should keep; printed as they come, and stored as JSON.
 
-Every program gives its figures one by one; `tell` prints them and, with `--json FILE`, leaves them for the report.
+Every program yields its figures one by one; `tell` prints them and, with `--json FILE`, stores them for the report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Wanted:
 
     Args:
         bound: `at least` or `at most`.
-        value: in the figure's unit.
+        value: the limit, in the figure's unit.
     """
 
     bound: str
@@ -34,23 +34,23 @@ class Wanted:
         return f"{self.bound} {self.value:g}"
 
     def is_met_by(self, value: float, width: float = 1) -> bool:
-        """Whether a value keeps the bound, or one so many times as wide: for machines that do other work too."""
+        """Return True if a value keeps the bound, made `width` times as wide for machines that do other work too."""
         wide = self.value * width if self.bound == "at most" else self.value / width
         return bool(_BOUNDS[self.bound](value, wide))
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number.
+    """A measured number.
 
     Args:
-        what: what was measured, such as `batch, session`.
-        value: in `unit`.
+        what: name of the measured work, such as `batch, session`.
+        value: the number, in `unit`.
         unit: `x` for ratios, `s` for seconds, `MiB` for memory, `us` for microseconds.
-        wanted: the bound that it shall keep, if any.
-        detail: what it came from: the seconds of both sides, say.
-        size: where the figure is one of a series over growing sizes, how large this one was.
-        peer: whom a ratio compares us with, if anybody.
+        wanted: the bound that it should keep, if any.
+        detail: the numbers behind it, such as the seconds of both sides.
+        size: the size of this measurement, if the figure is one of a series over growing sizes.
+        peer: name of the peer in a ratio; empty for other figures.
     """
 
     what: str
@@ -63,17 +63,17 @@ class Figure:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the bound holds; true where there is none."""
+        """Return True if the bound holds, or if there is none."""
         return self.wanted is None or self.wanted.is_met_by(self.value)
 
     @property
     def measured(self) -> str:
-        """Value and unit, for people."""
+        """Return value and unit as text."""
         return f"{self.value:,.0f} {self.unit}" if self.value >= 100 else f"{self.value:.2f} {self.unit}"
 
     @property
     def title(self) -> str:
-        """What was measured, at which size and beside whom."""
+        """Return the name of the work with its size and its peer."""
         size = "" if self.size is None else f": {self.size:,}"
         return f"{self.what}{size}{f', beside {self.peer}' if self.peer else ''}"
 
@@ -83,29 +83,29 @@ class Figure:
 
 
 def ratio(what: str, ours: float, theirs: float, peer: str, wanted: float | None = None, detail: str = "") -> Figure:
-    """How many times as fast as a peer we are.
+    """Return the figure of a ratio: our speed divided by the speed of a peer.
 
     Args:
-        what: what both did.
+        what: name of the work that both did.
         ours: our seconds.
         theirs: the peer's seconds.
-        peer: its name.
-        wanted: the least ratio that is wanted, if any.
-        detail: more to say.
+        peer: name of the peer.
+        wanted: the smallest ratio that is wanted, if any.
+        detail: further text.
     """
     both = f"ours {ours:.2f} s, {peer} {theirs:.2f} s{f'; {detail}' if detail else ''}"
     return Figure(what, theirs / ours, "x", None if wanted is None else Wanted("at least", wanted), both, peer=peer)
 
 
 def figure_of(line: str) -> Figure:
-    """A figure from a line of JSON, as `tell` leaves them."""
+    """Return a figure from a line of JSON that `tell` wrote."""
     values = json.loads(line)
     wanted = values.pop("wanted")
     return Figure(**values, wanted=None if wanted is None else Wanted(**wanted))
 
 
 def tell(figures: Iterable[Figure], file: Path | None = None) -> None:
-    """Print each figure when it is measured, and keep all of them in a file of JSON lines."""
+    """Print each figure when it is measured, and append it to a file of JSON lines, if one is given."""
     for figure in figures:
         print(figure, flush=True)
         if file is not None:

@@ -1,9 +1,9 @@
-"""A stream of very many epochs, without a JVM: does one cost more, the more there were before it?
+"""Measure the growth of an epoch's cost in a stream of very many epochs, without a JVM.
 
     python -m benchmarks.growth [--epochs 20000] [--json FILE]
 
-Each epoch reads a commit of a few rows, and upkeep is done as in a stream. The last third of the epochs is held against
-the middle one. Seconds are of the clock on the wall; calls and bytes do not depend on what else the machine does.
+Each epoch reads a commit of a few rows, and upkeep is done as in a stream. The last third of the epochs is compared
+with the middle one. Seconds are wall-clock time; calls and bytes do not depend on other work of the machine.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from tidegate.pipelines.snapshots.retained import Retention
 
 WANTED = Wanted("at most", 1.1)
 RETENTION = Retention(snapshots=10, age=timedelta(days=7), readers=timedelta(minutes=3))
-"""Versions of published tables stay for minutes only, so that the run reaches what a stream reaches after hours."""
+"""Retention that keeps versions of published tables for minutes only, so that the run soon reaches a steady state."""
 
 _PARTS = 10
 
 
 def figures(costs: list[Cost]) -> list[Figure]:
-    """The last third of the epochs beside the middle one, by what is counted."""
+    """Return the ratio of the last third of the epochs to the middle one, for each kind of cost."""
     third = len(costs) // 3
     middle, last = mean_of(costs[third : 2 * third]), mean_of(costs[2 * third : 3 * third])
     return [
         Figure(
             f"last third beside the middle: {name}",
-            by,
+            growth_factor,
             "x",
             None if name == "seconds" else WANTED,
             f"middle third {getattr(middle, name):,.3f}, last third {getattr(last, name):,.3f} an epoch",
         )
-        for name, by in growth(costs).items()
+        for name, growth_factor in growth(costs).items()
     ]
 
 
 def main() -> int:
-    """Measure and tell; 1 if a bound is not kept."""
+    """Measure and print; return 1 if a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=20_000)
     parser.add_argument("--json", type=Path, help="file for the figures, one a line")
-    parser.add_argument("--costs", type=Path, help="file for what each epoch cost, one a line, written as they come")
+    parser.add_argument("--costs", type=Path, help="file for the cost of each epoch, one a line, written as they come")
     options = parser.parse_args()
 
     def keep(cost: Cost) -> None:
@@ -63,9 +63,9 @@ def main() -> int:
     for first in range(0, len(costs), part):
         shown = {name: f"{value:,.3f}" for name, value in asdict(mean_of(costs[first : first + part])).items()}
         print(f"epochs from {first + 1}: {shown}")
-    found = figures(costs)
-    tell(found, options.json)
-    return int(not all(figure.is_reached for figure in found))
+    measured = figures(costs)
+    tell(measured, options.json)
+    return int(not all(figure.is_reached for figure in measured))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""In one process and without Spark: the columnar operator beside the NumPy floor and the row operator.
+"""Compare the columnar operator with the NumPy floor and the row operator, in one process and without Spark.
 
     python -m benchmarks.kernels [--events 2500000] [--by-row 100000] [--json FILE]
 
-The floor is the least that session windows can cost on arrays: sort, cut where a gap is, reduce. It
-knows no lateness, state, panes or state rows.
+The floor is the smallest cost of session windows on arrays: sort, cut at the gaps, reduce. It has no lateness, state,
+panes or state rows.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ ASSIGNERS = {
 
 
 def floor(table: pa.Table) -> int:
-    """Sessions by sort, flags and reduceat; how many there are."""
+    """Compute sessions by sort, flags and reduceat, and return their number."""
     encoded = table["key"].combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
     ts, value = table["ts"].to_numpy(), table["value"].to_numpy()
-    # Key and time in one number: one sort instead of two.
+    # Key and time are packed into one number, so one sort is enough.
     order = np.argsort(codes * (np.ptp(ts) + 1) + (ts - ts.min()))
     codes, ts, value = codes[order], ts[order], value[order]
     first = np.ones(len(ts), np.bool_)
@@ -57,7 +57,7 @@ def floor(table: pa.Table) -> int:
 
 
 def elements(table: pa.Table) -> Elements:
-    """The events as the operators take them, in one commit."""
+    """Return the events as elements of one commit."""
     return Elements(
         timestamps=table["ts"].to_numpy(),
         commits=np.zeros(len(table), np.int64),
@@ -67,13 +67,13 @@ def elements(table: pa.Table) -> Elements:
 
 
 def operator_of(windows: Windows) -> tuple[ColumnarOperator, Any]:
-    """The columnar operator for windows, and its state columns."""
+    """Return the columnar operator for windows, and its state columns."""
     schema = state_schema(windows, KEY, None, PANES)
     return ColumnarOperator(windows, schema, PANES, 128), schema
 
 
 def seconds(act: Callable[[], Any], times: int = 3) -> float:
-    """The fastest of a few runs."""
+    """Return the seconds of the fastest run."""
     runs = []
     for _ in range(times):
         began = perf_counter()
@@ -83,20 +83,20 @@ def seconds(act: Callable[[], Any], times: int = 3) -> float:
 
 
 def measure(events: int, by_row: int) -> Iterator[Figure]:
-    """Microseconds an event of the floor, and of the columnar operator beside the floor and the row operator."""
+    """Measure microseconds for an event: of the floor, and of the columnar operator compared with both others."""
     table = EventSet(events).arrays()
     final = int(np.max(table["ts"].to_numpy())) - 60_000
     timeline = Timeline.of_commits(-(2**63), [(final, True)])
     least = seconds(lambda: floor(table)) / events
     yield Figure("NumPy floor, sessions, an event", least * 1e6, "us")
-    some = table.slice(0, by_row)
+    part = table.slice(0, by_row)
     for name, assigner in ASSIGNERS.items():
         windows = Windows(assigner, aggregate=AGGREGATES)
         operator, schema = operator_of(windows)
         empty = schema.to_table([], 128)
         arrays = seconds(lambda: operator.run(elements(table), empty, timeline)) / events  # noqa: B023
         rows = seconds(
-            lambda: RowOperator.of_windows(windows, schema, PANES, 128).run(elements(some), empty, timeline),  # noqa: B023
+            lambda: RowOperator.of_windows(windows, schema, PANES, 128).run(elements(part), empty, timeline),  # noqa: B023
             times=1,
         )
         detail = (

@@ -1,9 +1,9 @@
-"""Time and memory of a check over many windows: the first one, which looks at all, and one after a further epoch.
+"""Measure time and memory of a check over many windows: the first, which looks at all, and one after a further epoch.
 
     python -m benchmarks.large_check [--windows 900000] [--folder FOLDER]
 
-The tables are written directly, as epochs of an hourly pipeline would leave them; no JVM is started. What is measured
-is `tidegate quality` in a process of its own, its start included.
+The tables are written directly, as epochs of an hourly pipeline would leave them; no JVM is started. The figures are
+those of `tidegate quality` in a process of its own, its start included.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ hours = Pipeline(
 
 
 def write_epoch(tables: PipelineTables, bound: BoundPipeline, windows: int) -> None:
-    """Commit and publish an epoch in which so many windows fire, one element in each."""
+    """Commit and publish an epoch in which `windows` windows fire, each with one element."""
     head = read_snapshot(tables)
     parent = None if head is None else head.manifest
     number = 1 if parent is None else parent.epoch + 1
@@ -124,7 +124,7 @@ def write_epoch(tables: PipelineTables, bound: BoundPipeline, windows: int) -> N
 
 
 def check(project: Path, name: str) -> Iterator[Figure]:
-    """Seconds, processor time and memory of `tidegate quality`."""
+    """Measure seconds, processor time and memory of `tidegate quality`."""
     command = [
         sys.executable,
         "-m",
@@ -135,21 +135,21 @@ def check(project: Path, name: str) -> Iterator[Figure]:
         str(project / FILE_NAME),
         "--json",
     ]
-    with (project / "told.json").open("w") as told:
+    with (project / "output.json").open("w") as output:
         began = perf_counter()
-        process = subprocess.Popen(command, stdout=told)
+        process = subprocess.Popen(command, stdout=output)
         _, status, used = os.wait4(process.pid, 0)
         seconds = perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
-    found = json.loads((project / "told.json").read_text().splitlines()[0])
-    about = f"{found['quality']}, {found['windows']:,} new windows"
+    answer = json.loads((project / "output.json").read_text().splitlines()[0])
+    about = f"{answer['quality']}, {answer['windows']:,} new windows"
     yield Figure(f"{name}: time", seconds, "s", None, about)
     yield Figure(f"{name}: processor", used.ru_utime + used.ru_stime, "s", None, "")
     yield Figure(f"{name}: memory", used.ru_maxrss / 1024, "MB", None, "at its highest")
 
 
 def measure(windows: int, folder: Path) -> Iterator[Figure]:
-    """A check of all windows, and one after a further epoch of a hundredth of them."""
+    """Measure a check of all windows, and one after a further epoch with a hundredth of them."""
     entry = f'[pipelines.{hours.name}]\nobject = "benchmarks.large_check:hours"\nstart = 2024-01-01\n'
     (folder / FILE_NAME).write_text(f'warehouse = "warehouse"\n{entry}')
     tables = PipelineTables(warehouse_of(load_config(folder / FILE_NAME)), hours.name)

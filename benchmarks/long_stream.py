@@ -1,10 +1,10 @@
-"""A stream that runs for long: does it stay as quick, as small and as tidy as it was in the beginning?
+"""Measure lag, memory and files of a stream that runs for long.
 
     python -m benchmarks.long_stream [--seconds 1800] [--rate 20000] [--interval 5s] [--json FILE]
 
-A process of its own commits a second's events each second; `tidegate stream` takes them as they come. Once a second we
-look at how far its newest snapshot is behind the clock, at the resident memory of its processes, and at the files in
-its tables. The last third of the run is held against the middle one.
+A process of its own commits a second's events each second; `tidegate stream` takes them as they come. The lag of the
+newest snapshot behind the clock, the resident memory of the processes, and the number of files in the tables are
+noted once a second. The last third of the run is compared with the middle one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PIPELINE = Pipeline(
         EventTimeSessionWindows.with_gap(timedelta(seconds=20)), aggregate={"events": Count(), "total": Sum("value")}
     ),
 )
-"""Sessions that close within the run, so that the state is as large in the end as after a minute."""
+"""A pipeline whose sessions close within the run, so that the state at the end is as large as after a minute."""
 
 _PROJECT = f"""
 warehouse = "warehouse"
@@ -74,13 +74,13 @@ retain_days = 0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at one moment.
+    """The numbers of one moment.
 
     Args:
         at: seconds since the stream's first snapshot.
         lag: seconds from the newest commit in a snapshot until now.
-        memory: resident MiB by role: driver, JVM, workers together.
-        files: in the tables' folders, logs included.
+        memory: resident MiB by role: driver, JVM, all workers together.
+        files: number of files in the tables' folders, logs included.
     """
 
     at: float
@@ -98,7 +98,7 @@ def feed(events: str, rate: int, seconds: float) -> None:
 
 
 def commit(events: str, count: int, seed: int) -> None:
-    """One commit of events of the last five seconds."""
+    """Commit events of the last five seconds."""
     rng = np.random.default_rng(seed)
     moments = (time.time() - rng.random(count) * 5) * 1_000_000
     table = pa.table(
@@ -112,7 +112,7 @@ def commit(events: str, count: int, seed: int) -> None:
 
 
 def watch(tables: PipelineTables, process: subprocess.Popen[bytes], seconds: float) -> list[Look]:
-    """Look once a second."""
+    """Note the numbers once a second, and return all of them."""
     looks: list[Look] = []
     began = time.time()
     while process.poll() is None and (now := time.time()) - began < seconds:
@@ -131,36 +131,36 @@ def watch(tables: PipelineTables, process: subprocess.Popen[bytes], seconds: flo
 
 
 def _memory(pid: int) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
+    memory: dict[str, float] = defaultdict(float)
     driver = psutil.Process(pid)
     for process in [driver, *driver.children(recursive=True)]:
         try:
-            found[role(process, driver)] += process.memory_info().rss / 2**20
+            memory[role(process, driver)] += process.memory_info().rss / 2**20
         except psutil.NoSuchProcess:
             continue
-    return dict(found)
+    return dict(memory)
 
 
 def figures(looks: list[Look]) -> list[Figure]:
-    """The median of the last third beside that of the middle third, for each thing looked at."""
-    seen: dict[str, Callable[[Look], float]] = {"lag": lambda look: look.lag, "files": lambda look: look.files}
+    """Return the ratio of the last third's median to that of the middle third, for each kind of number."""
+    kinds: dict[str, Callable[[Look], float]] = {"lag": lambda look: look.lag, "files": lambda look: look.files}
     for name in ("driver", "JVM", "worker"):
-        seen[f"memory, {name}"] = lambda look, name=name: look.memory.get(name, 0.0)  # type: ignore[misc]
+        kinds[f"memory, {name}"] = lambda look, name=name: look.memory.get(name, 0.0)  # type: ignore[misc]
     third = len(looks) // 3
-    # Upkeep takes files away every so many epochs: in minutes their number says little.
+    # Upkeep removes files only after every 20 epochs, so in a short run their number means little.
     unbounded = {"files"} if looks[-1].at < _ENOUGH_FOR_FILES else set()
-    told = []
-    for what, of in seen.items():
-        middle, last = (median(map(of, part)) for part in (looks[third : 2 * third], looks[2 * third :]))
+    ratios = []
+    for what, number_of in kinds.items():
+        middle, last = (median(map(number_of, part)) for part in (looks[third : 2 * third], looks[2 * third :]))
         units = {"lag": "s", "files": "files"}
         detail = f"middle third {middle:,.1f}, last third {last:,.1f} {units.get(what, 'MiB')}"
         wanted = None if what in unbounded else WANTED
-        told.append(Figure(f"last third beside the middle: {what}", last / middle, "x", wanted, detail))
-    return told
+        ratios.append(Figure(f"last third beside the middle: {what}", last / middle, "x", wanted, detail))
+    return ratios
 
 
 def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look]:
-    """Feed and stream for so long in a folder; what was seen."""
+    """Feed and stream for `seconds` seconds in a folder, and return the numbers of each second."""
     (folder / "tidegate.toml").write_text(_PROJECT)
     tables = PipelineTables(Warehouse(str(folder / "warehouse")), NAME)
     events = tables.warehouse.path(PIPELINE.source.table)
@@ -176,7 +176,7 @@ def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look
         )
     feeder = multiprocessing.get_context("spawn").Process(target=feed, args=(events, rate, seconds + 60), daemon=True)
     try:
-        # Spark's start is no part of it, and nothing shall pile up meanwhile.
+        # The feeder starts after Spark, so that no events pile up while Spark starts.
         while read_snapshot(tables) is None and stream.poll() is None:
             time.sleep(0.5)
         feeder.start()
@@ -192,22 +192,22 @@ def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look
 
 
 def main() -> int:
-    """Measure and tell; 1 if a bound is not kept."""
+    """Measure and print; return 1 if a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--rate", type=int, default=20_000, help="events a second")
     parser.add_argument("--interval", default="5s", help="between two looks of the stream at its source")
     parser.add_argument("--json", type=Path, help="file for the figures, one a line")
-    parser.add_argument("--looks", type=Path, help="file for everything that was seen, one a line")
+    parser.add_argument("--looks", type=Path, help="file for the numbers of each second, one a line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         looks = measure(options.seconds, options.rate, options.interval, Path(folder))
     if options.looks:
         lines = [json.dumps({"at": look.at, "lag": look.lag, "files": look.files, **look.memory}) for look in looks]
         options.looks.write_text("\n".join(lines) + "\n")
-    found = figures(looks)
-    tell(found, options.json)
-    return int(not all(figure.is_reached for figure in found))
+    measured = figures(looks)
+    tell(measured, options.json)
+    return int(not all(figure.is_reached for figure in measured))
 
 
 if __name__ == "__main__":

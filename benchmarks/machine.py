@@ -1,4 +1,4 @@
-"""The machine that figures were measured on, without its name or paths."""
+"""A description of the machine that measured the figures, without its name or paths."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import psutil
 
 
 def describe_machine() -> str:
-    """Cores, memory, system and versions, in one line."""
+    """Return cores, memory, system and versions in one line."""
     memory = round(psutil.virtual_memory().total / 2**30)
     java = subprocess.run([_java(), "-version"], capture_output=True, text=True, check=True).stderr
-    found = re.search(r'version "([^"]+)"', java)
+    version_of_java = re.search(r'version "([^"]+)"', java)
     packages = ", ".join(f"{title} {version(name)}" for title, name in _PACKAGES.items())
     return (
         f"{len(os.sched_getaffinity(0))} cores of {_processor()}, {memory} GiB of memory, {platform.system()}, "
-        f"Python {platform.python_version()}, Java {found[1] if found else 'unknown'}, {packages}"
+        f"Python {platform.python_version()}, "
+        f"Java {version_of_java[1] if version_of_java else 'unknown'}, {packages}"
     )
 
 

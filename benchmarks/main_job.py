@@ -1,9 +1,9 @@
-"""The main job's sizes: a month in daily epochs, a year in monthly ones, each in one process of `tidegate backfill`.
+"""Measure the main job: a month in daily epochs, a year in monthly ones, each in one process of `tidegate backfill`.
 
     python -m benchmarks.main_job [--json FILE]
 
-Seconds have the process's start in them; the peak resident memory of the driver's Python, its JVM and its workers is
-of the same run.
+Seconds include the start of the process; the peak resident memory of the driver's Python, its JVM and its workers is
+that of the same run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ RUNS = (
     ("a month of airport_hours by the day", 90, "airport_hours", "2013-02-01", "1d"),
     ("the year of aircraft_duty by the month", 120, "aircraft_duty", "2014-01-01", "1mo"),
 )
-"""Title, seconds allowed, pipeline, end and slice."""
+"""Title, largest allowed seconds, pipeline, end and slice of each run."""
 ROOT = Path(__file__).parent.parent
 
 
 def measure() -> Iterator[Figure]:
-    """All three, each on tables of its own."""
+    """Measure all three runs, each on tables of its own."""
     for title, allowed, pipeline, end, length in RUNS:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
@@ -50,9 +50,9 @@ def measure() -> Iterator[Figure]:
                 text=True,
             ) as started:
                 with PeakMemory(started.pid) as memory:
-                    told, _ = started.communicate()
+                    output, _ = started.communicate()
                 seconds = perf_counter() - began
-        runs = json.loads(told)["runs"]
+        runs = json.loads(output)["runs"]
         each = sum(run["seconds"] for run in runs[1:]) / (len(runs) - 1)
         yield Figure(title, seconds, "s", Wanted("at most", allowed), f"an epoch {each:.2f} s; {memory}")
 

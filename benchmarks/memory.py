@@ -1,4 +1,4 @@
-"""The peak resident memory of every process of a run, by what each is."""
+"""The peak resident memory of every process of a run, by its role."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MIB = 2**20
 
 
 class PeakMemory(threading.Thread):
-    """Watches a process and all that it starts, while it is entered.
+    """Watches a process and its children while it is entered.
 
     Args:
-        pid: of the process; this one by default.
+        pid: id of the process; this one by default.
     """
 
     def __init__(self, pid: int | None = None) -> None:
@@ -38,14 +38,14 @@ class PeakMemory(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Look four times a second until left."""
+        """Look four times a second until it is exited."""
         while not self._ended.wait(_PAUSE):
             self.look()
 
     def look(self) -> None:
-        """Note what every process holds now."""
+        """Note the present memory of every process."""
         for member in self._members():
-            # It may end between two looks.
+            # A process may end between two looks.
             try:
                 key = (role(member, self._process), member.pid)
                 self._peaks[key] = max(self._peaks.get(key, 0), member.memory_info().rss)
@@ -53,11 +53,11 @@ class PeakMemory(threading.Thread):
                 continue
 
     def by_role(self) -> dict[str, list[int]]:
-        """Peak MiB of each process, largest first, by role: driver, JVM, worker."""
-        found: dict[str, list[int]] = defaultdict(list)
+        """Return the peak MiB of each process, largest first, by role: driver, JVM, worker."""
+        peaks: dict[str, list[int]] = defaultdict(list)
         for (role, _), peak in sorted(self._peaks.items(), key=lambda item: -item[1]):
-            found[role].append(peak // _MIB)
-        return dict(found)
+            peaks[role].append(peak // _MIB)
+        return dict(peaks)
 
     def __str__(self) -> str:
         return ", ".join(
@@ -72,7 +72,7 @@ class PeakMemory(threading.Thread):
 
 
 def role(member: psutil.Process, root: psutil.Process) -> str:
-    """What a process of a run is: driver, JVM, worker, or its name."""
+    """Return the role of a process of a run: driver, JVM, worker, or its name."""
     if member.pid == root.pid:
         return "driver"
     if member.name() == "java":

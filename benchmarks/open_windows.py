@@ -1,8 +1,8 @@
-"""In one process and without Spark: small epochs over a shard that holds many open sessions.
+"""Measure small epochs over a shard with many open sessions, in one process and without Spark.
 
     python -m benchmarks.open_windows [--windows 1000000] [--json FILE]
 
-What it costs to read, join and write again the windows that an epoch does not touch.
+The cost is mostly that of windows which an epoch does not touch: they are read, joined and written again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ EPOCHS = (1_000, 10_000, 100_000)
 
 
 def measure(open_windows: int) -> Iterator[Figure]:
-    """Seconds of each size of epoch, and what that is for an open window."""
+    """Measure the seconds of each size of epoch, and the time for each open window."""
     windows = Windows(EventTimeSessionWindows.with_gap(GAP), aggregate=AGGREGATES)
     operator, schema = operator_of(windows)
-    quiet = Timeline.of_commits(START - GAP, [(START - GAP, True)])
+    idle = Timeline.of_commits(START - GAP, [(START - GAP, True)])
     opening = elements(one_each(open_windows, open_windows, START))
-    state = operator.run(opening, schema.to_table([], 128), quiet).state
+    state = operator.run(opening, schema.to_table([], 128), idle).state
     for count in EPOCHS:
-        some = elements(one_each(min(count, open_windows), open_windows, START + 5_000))
-        took = seconds(lambda: operator.run(some, state, quiet))  # noqa: B023
+        arrived = elements(one_each(min(count, open_windows), open_windows, START + 5_000))
+        took = seconds(lambda: operator.run(arrived, state, idle))  # noqa: B023
         detail = f"{took / open_windows * 1e6:.2f} us an open window"
         yield Figure(f"epoch of {count:,} events, {len(state):,} open windows, one process", took, "s", detail=detail)
 

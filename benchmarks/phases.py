@@ -1,4 +1,4 @@
-"""Where the seconds of epochs go: a listener to a driver's steps."""
+"""The seconds of each phase of an epoch, measured by a listener to a driver's steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import median
 from time import perf_counter
 
 PHASES = ("plan", "operate", "commit", "publish")
-"""The steps of an epoch. To plan includes waiting for Spark to hand out the next batch of a stream."""
+"""The phases of an epoch. `plan` includes the wait for the next batch of a stream from Spark."""
 
 _OF_STEP = {"planned": "plan", "operated": "operate", "committed": "commit"}
 
@@ -16,7 +16,7 @@ Seconds = dict[str, float]
 
 
 class Phases:
-    """Hears the steps of a driver and adds up what each took since the one before."""
+    """A listener to the steps of a driver, which adds up the seconds of each phase."""
 
     def __init__(self) -> None:
         self._seconds: Seconds = dict.fromkeys(PHASES, 0.0)
@@ -28,18 +28,18 @@ class Phases:
         self._before = now
 
     def take(self) -> Seconds:
-        """What came together since the last call; the next epoch begins now."""
+        """Return the seconds since the last call, by phase, and start again from zero."""
         taken, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
         self._before = perf_counter()
         return taken
 
 
 def typical(epochs: Iterable[Seconds]) -> Seconds:
-    """The median of each phase."""
+    """Return the median of each phase."""
     runs = list(epochs)
     return {phase: median(run[phase] for run in runs) for phase in PHASES}
 
 
 def show(seconds: Seconds) -> str:
-    """`plan 0.12 + operate 0.81 + ...`, in seconds."""
+    """Return the seconds of the phases as text: `plan 0.12 + operate 0.81 + ...`."""
     return " + ".join(f"{phase} {seconds[phase]:.2f}" for phase in PHASES)

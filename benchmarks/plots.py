@@ -1,4 +1,4 @@
-"""The figures as pictures: ratios beside what is wanted of them, and how cost grows with size."""
+"""The figures as pictures: ratios with their wanted values, and the growth of cost with size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = 2
 _TICKS = [unit * power for power in (0.1, 1, 10, 100, 1000) for unit in (1, 2, 5)]
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    # The same figures give the same file.
+    # A fixed salt lets the same figures give the same file.
     "svg.hashsalt": "tidegate",
     "font.family": "sans-serif",
     "font.size": 9,
@@ -28,7 +28,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def plot_ratios(figures: Iterable[Figure], file: Path) -> bool:
-    """A bar for each ratio to a peer, with a mark where it is wanted; whether there was any."""
+    """Draw a bar for each ratio to a peer, with a mark at its wanted value; return False if there is no ratio."""
     bars = [figure for figure in figures if figure.peer]
     if not bars:
         return False
@@ -55,7 +55,7 @@ def plot_ratios(figures: Iterable[Figure], file: Path) -> bool:
 
 
 def plot_growth(figures: Iterable[Figure], file: Path) -> bool:
-    """A curve for each series of sizes; whether there was any."""
+    """Draw a curve for each series of sizes; return False if there is none."""
     series: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for figure in figures:
         if figure.size is not None:

@@ -1,8 +1,8 @@
-"""The quality run of a month of flights: all suites of both examples and their run reports.
+"""Measure the quality run of a month of flights: all suites of both examples and their run reports.
 
     python -m benchmarks.quality
 
-The month is run by the day first; what is measured is `tidegate quality --report` in a process of its own.
+The month is run by the day first; then `tidegate quality --report` is measured in a process of its own.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ ROOT = Path(__file__).parent.parent
 
 
 def quality_run(project: Path, pipeline: str) -> Figure:
-    """Seconds of the newest epoch's quality run with its report, the process's start included."""
+    """Measure the newest epoch's quality run with its report, the start of its process included."""
     began = perf_counter()
-    found = _tidegate(project, "quality", pipeline, "--report")
+    answer = _tidegate(project, "quality", pipeline, "--report")
     seconds = perf_counter() - began
     return Figure(
         f"quality run of a month, {pipeline}",
         seconds,
         "s",
         Wanted("at most", LIMIT_SECONDS),
-        f"{len(found['checks'])} expectations, {found['quality']}",
+        f"{len(answer['checks'])} expectations, {answer['quality']}",
     )
 
 
 def measure() -> Iterator[Figure]:
-    """A month by the day for both examples, each checked."""
+    """Run a month by the day for both examples, and measure the check of each."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         (project / FILE_NAME).write_text((ROOT / FILE_NAME).read_text())
@@ -55,7 +55,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _tidegate(project: Path, *arguments: str) -> dict[str, Any]:
-    """Run a command on a project; what it gives to programs."""
+    """Run a command on a project, and return its JSON."""
     ran = subprocess.run(
         [sys.executable, "-m", "tidegate.pipelines.cli", *arguments, "--json"],
         cwd=project,
@@ -64,8 +64,8 @@ def _tidegate(project: Path, *arguments: str) -> dict[str, Any]:
         text=True,
         check=True,
     )
-    told: dict[str, Any] = json.loads(ran.stdout)
-    return told
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""The page that a form of the benchmarks leaves: each figure beside what is wanted, the machine, and plots.
+"""The page of a form of the benchmarks: each figure with its wanted value, the machine, and plots.
 
-Figures are kept beside it as JSON, so that one program can be measured again without the others.
+The figures are stored beside the page as JSON, so that one program can be measured again without the others.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from benchmarks.plots import plot_growth, plot_ratios
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one program measured.
+    """The figures of one program.
 
     Args:
-        title: for people.
-        command: that measures it again.
-        measured: day.
-        machine: in a line.
-        busy: share of the cores that other work had when it began.
-        figures: in order.
-        failure: why there are no more of them; empty where all went well.
+        title: title of the section.
+        command: command line to measure it again.
+        measured: day of the measurement.
+        machine: description of the machine in one line.
+        busy: share of the cores that other work had at the start.
+        figures: the figures in order.
+        failure: the reason why figures are missing; empty if all went well.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Report:
     """The page of one form, in a folder.
 
     Args:
-        folder: of the documentation.
+        folder: folder of the documentation.
         form: `quick` or `full`, which names the files.
     """
 
@@ -51,7 +51,7 @@ class Report:
     form: str
 
     def read(self) -> dict[str, Section]:
-        """The sections by program, as they were last measured."""
+        """Return the sections by program, from the last measurement of each."""
         if not self._figures.exists():
             return {}
         return {name: _section(values) for name, values in json.loads(self._figures.read_text()).items()}

@@ -1,11 +1,11 @@
-"""Elements per second and bytes per open window of the row operator, beside a bare dict loop of the same run.
+"""Measure elements per second and bytes per open window of the row operator, compared with a bare dict loop.
 
     python -m benchmarks.row_operator [--elements 1000000] [--keys 100000] [--json FILE]
 
-One process, one core, in seconds of its time: elements spread over a day, one in ten out of order by up
-to five minutes, windows or gaps of ten minutes, a watermark every thousand elements. The bare loop does
-the least that Python can do with the same elements (one dict, one sum a window, nothing ever fires), so
-its ratio is what exact windows cost over it on any machine.
+It runs in one process on one core, and counts processor seconds: elements spread over a day, one in ten out of order
+by up to five minutes, windows or gaps of ten minutes, a watermark every thousand elements. The bare loop does the
+minimum that Python can do with the same elements (one dict, one sum for a window, no firing), so the ratio is the
+cost of exact windows over it on any machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORKLOADS = {
 
 
 class Element(NamedTuple):
-    """One event: its key, its value as a row, its time in epoch milliseconds."""
+    """An event: its key, its value as a row, its time in epoch milliseconds."""
 
     key: int
     value: dict[str, int]
@@ -48,7 +48,7 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What one workload took, and what the bare loop took on the same elements."""
+    """The seconds of a workload, and those of the bare loop on the same elements."""
 
     elements: int
     results: int
@@ -57,17 +57,17 @@ class Speed:
 
     @property
     def per_second(self) -> float:
-        """Elements per second."""
+        """Return elements per second."""
         return self.elements / self.seconds
 
     @property
     def times_bare(self) -> float:
-        """How many times as long as the bare loop."""
+        """Return the ratio to the time of the bare loop."""
         return self.seconds / self.bare_seconds
 
 
 def elements_of_a_day(count: int, keys: int, seed: int = 1) -> list[Element]:
-    """Events in order of arrival: one in ten comes up to five minutes after its time."""
+    """Return events in order of arrival: one in ten comes up to five minutes after its time."""
     draw = random.Random(seed)
     step = DAY / count
     return [
@@ -81,7 +81,7 @@ def elements_of_a_day(count: int, keys: int, seed: int = 1) -> list[Element]:
 
 
 def run(windows: Windows, elements: Sequence[Element]) -> int:
-    """Put the elements through the operator; how many results came out."""
+    """Run the elements through the operator, and return the number of results."""
     operator = WindowOperator(windows)
     results = 0
     for start in range(0, len(elements), WATERMARK_EVERY):
@@ -96,7 +96,7 @@ def run(windows: Windows, elements: Sequence[Element]) -> int:
 
 
 def bare_loop(elements: Sequence[Element]) -> int:
-    """The sum of each key and ten minutes in one dict: no time, no firing, no lateness."""
+    """Sum up each key and ten minutes in one dict, without time, firing or lateness; return the number of sums."""
     sums: dict[tuple[int, int], int] = {}
     for key, value, timestamp in elements:
         slot = (key, timestamp // TEN_MINUTES)
@@ -105,14 +105,14 @@ def bare_loop(elements: Sequence[Element]) -> int:
 
 
 def measure_speed(windows: Windows, elements: Sequence[Element]) -> Speed:
-    """Both loops, one after the other."""
+    """Measure both loops, one after the other."""
     bare_seconds, _ = _timed(lambda: bare_loop(elements))
     seconds, results = _timed(lambda: run(windows, elements))
     return Speed(len(elements), results, seconds, bare_seconds)
 
 
 def bytes_per_open_window(windows: Windows, open_windows: int) -> float:
-    """What the operator holds for each of so many open windows, one for each key."""
+    """Return the bytes that the operator holds for an open window, with one open window for each key."""
     elements = [Element(key, {"value": key}, key) for key in range(open_windows)]
     tracemalloc.start()
     try:
@@ -132,7 +132,7 @@ def _timed(work: Callable[[], int]) -> tuple[float, int]:
 
 
 def measure(elements: Sequence[Element], keys: int) -> Iterator[Figure]:
-    """Of each workload, times the bare loop and the bytes of an open window."""
+    """Measure the ratio to the bare loop and the bytes of an open window, for each workload."""
     for name, windows in WORKLOADS.items():
         speed = measure_speed(windows, elements)
         detail = f"{speed.per_second:,.0f} elements a second, {speed.results:,} results"
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     elements = elements_of_a_day(options.elements, options.keys)
-    # The input is not the garbage of any loop.
+    # Freezing the input keeps the garbage collector from visiting it during the loops.
     gc.freeze()
     print(f"{len(elements):,} elements, {options.keys:,} keys")
     tell(measure(elements, options.keys), options.json)

@@ -1,8 +1,8 @@
-"""How our own cost grows: events, keys, windows, sizes of epochs, shards that one touches, 50 million events at once.
+"""Measure the growth of our cost with events, keys, open windows, sizes of epochs and shards, up to 50 million events.
 
     python -m benchmarks.scaling [events keys open epochs shard hot large large_hot] [--quick] [--json FILE]
 
-All in a Spark session on two cores, results and state written. Without a part named, all are measured.
+Everything runs in a Spark session on two cores and writes results and state. Without arguments all parts are measured.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tidegate.pipelines.config import Config
 
 MILLION = 1_000_000
 SMALL_EPOCH = Wanted("at most", 0.5)
-"""Seconds of an epoch of 1,000 events with 10,000 open windows."""
+"""Bound on the seconds of an epoch of 1,000 events with 10,000 open windows."""
 MANY_WINDOWS = Wanted("at most", 6)
-"""Seconds of an epoch of 100,000 events with 10 million open windows."""
+"""Bound on the seconds of an epoch of 100,000 events with 10 million open windows."""
 HOT = Wanted("at most", 1.5)
-"""Times that a key with half of all events may cost, of what even keys do."""
+"""Bound on the cost with half of all events in one key, as a ratio to even keys."""
 SHARDS = 100
 ONE_OF_SHARDS = Wanted("at most", 0.02)
-"""State that an epoch writes whose keys lie in one of 100 shards, of what one writes that touches all."""
+"""Bound on the state that an epoch writes whose keys lie in one of 100 shards, as a ratio to one that touches all."""
 
 
 def events(bench: Bench, quick: bool) -> Iterator[Figure]:
-    """Backfills of more and more events of 100,000 keys."""
+    """Measure backfills of more and more events of 100,000 keys."""
     for count in (MILLION, 5 * MILLION) if quick else (MILLION, 5 * MILLION, 20 * MILLION, 50 * MILLION):
         run = _batch(bench, EventSet(count), f"events-{count}")
         yield Figure("backfill by events", run.seconds, "s", detail=str(run), size=count)
 
 
 def keys(bench: Bench, quick: bool) -> Iterator[Figure]:
-    """Backfills of as many events of more and more keys."""
+    """Measure backfills of equally many events of more and more keys."""
     count = MILLION if quick else 5 * MILLION
     for number in (1_000, 100_000, MILLION) if quick else (1_000, 10_000, 100_000, MILLION, 10 * MILLION):
         run = _batch(bench, EventSet(count, number), f"keys-{number}")
@@ -48,7 +48,7 @@ def keys(bench: Bench, quick: bool) -> Iterator[Figure]:
 
 
 def open_windows(bench: Bench, quick: bool) -> Iterator[Figure]:
-    """Epochs over more and more windows that stay open."""
+    """Measure epochs over more and more windows that stay open."""
     for windows in (10_000, 100_000) if quick else (10_000, 100_000, MILLION, 10 * MILLION):
         runs = over_open_windows(bench, windows, [1_000] * 6)
         detail = str(typical_run(runs))
@@ -62,7 +62,7 @@ def open_windows(bench: Bench, quick: bool) -> Iterator[Figure]:
 
 
 def epochs(bench: Bench, quick: bool) -> Iterator[Figure]:
-    """Epochs of more and more events over 10,000 open windows."""
+    """Measure epochs of more and more events over 10,000 open windows."""
     small = typical_run(over_open_windows(bench, 10_000, [1_000] * (10 if quick else 30)))
     yield Figure("epoch of 1,000 events, 10,000 open windows", small.seconds, "s", SMALL_EPOCH, str(small))
     for count in (1_000, 10_000, 100_000, MILLION):
@@ -71,55 +71,55 @@ def epochs(bench: Bench, quick: bool) -> Iterator[Figure]:
 
 
 def hot(bench: Bench, quick: bool) -> Iterator[Figure]:
-    """A key with half of all events beside even keys, in turns."""
+    """Compare a key with half of all events with even keys, in turns."""
     count, rounds = (2 * MILLION, 1) if quick else (5 * MILLION, 3)
     even, skewed = (replace(bench, name=f"{name}-{count}") for name in ("even", "hot"))
     even.write(EventSet(count))
     skewed.write(EventSet(count, hot=0.5))
     even.batch("session"), skewed.batch("session")
     pairs = [(even.batch("session"), skewed.batch("session")) for _ in range(rounds)]
-    own, other = (typical_run([pair[side] for pair in pairs]) for side in (0, 1))
-    detail = f"even {own.seconds:.2f} s, hot {other.seconds:.2f} s ({other})"
-    yield Figure("half of all events in one key", other.seconds / own.seconds, "x", HOT, detail)
+    even_run, hot_run = (typical_run([pair[side] for pair in pairs]) for side in (0, 1))
+    detail = f"even {even_run.seconds:.2f} s, hot {hot_run.seconds:.2f} s ({hot_run})"
+    yield Figure("half of all events in one key", hot_run.seconds / even_run.seconds, "x", HOT, detail)
 
 
 def shard(bench: Bench, quick: bool) -> Iterator[Figure]:
-    """Epochs whose keys all lie in one of 100 shards beside epochs that touch every shard, in turns."""
+    """Compare epochs whose keys all lie in one of 100 shards with epochs that touch every shard, in turns."""
     windows, count, rounds = (100_000 if quick else MILLION), 1_000, 3
-    some = replace(bench, name=f"shards-{windows}", shards=SHARDS)
-    some.append(one_each(windows, windows, START))
+    sharded = replace(bench, name=f"shards-{windows}", shards=SHARDS)
+    sharded.append(one_each(windows, windows, START))
     for _ in range(1 + rounds):
-        some.append(one_each(count, windows, START))
-        some.append(events_of(keys_of_group(windows, 0, SHARDS), count, START))
-    with some.project() as config:
-        runs = some.epochs("session", config)
+        sharded.append(one_each(count, windows, START))
+        sharded.append(events_of(keys_of_group(windows, 0, SHARDS), count, START))
+    with sharded.project() as config:
+        runs = sharded.epochs("session", config)
         written = [state_written(config, "session", epoch) for epoch in range(1, 1 + len(runs))]
-    every, one = typical_run(runs[3::2]), typical_run(runs[4::2])
+    every, single = typical_run(runs[3::2]), typical_run(runs[4::2])
     what = f"epoch of {count:,} events, {windows:,} open windows in {SHARDS} shards"
     yield Figure(f"{what}: in all of them", every.seconds, "s", detail=str(every))
-    yield Figure(f"{what}: in one of them", one.seconds, "s", detail=str(one))
+    yield Figure(f"{what}: in one of them", single.seconds, "s", detail=str(single))
     detail = f"all {written[3] / 2**20:.2f} MiB, one {written[4] / 2**20:.2f} MiB"
     yield Figure("state written for one of 100 shards", written[4] / written[3], "x", ONE_OF_SHARDS, detail)
 
 
 def state_written(config: Config, pipeline: str, epoch: int) -> int:
-    """Bytes of the state files that the tasks of an epoch wrote."""
+    """Return the bytes of the state files that the tasks of an epoch wrote."""
     return sum(file.stat().st_size for file in Path(config.root).rglob(f"{pipeline}/state/state-{epoch:06d}-*.parquet"))
 
 
 def large(bench: Bench, quick: bool, hot: float = 0) -> Iterator[Figure]:
-    """One epoch of 50 million events, and the memory of every process meanwhile.
+    """Measure one epoch of 50 million events, and the peak memory of every process.
 
     Args:
-        bench: with a driver of 3 GiB.
-        quick: a tenth of the events.
+        bench: a bench with a driver of 3 GiB.
+        quick: True for a tenth of the events.
         hot: share of all events that one key has.
     """
     count = 5 * MILLION if quick else 50 * MILLION
-    some = replace(bench, name=f"large-{hot}", per_commit=MILLION)
-    some.write(EventSet(count, hot=hot))
+    many = replace(bench, name=f"large-{hot}", per_commit=MILLION)
+    many.write(EventSet(count, hot=hot))
     with PeakMemory() as memory:
-        run = some.batch("session")
+        run = many.batch("session")
     what = f"one epoch of {count:,} events, driver of 3 GiB{f', {hot:.0%} of one key' if hot else ''}"
     yield Figure(what, run.seconds, "s", detail=str(run))
     for role, peaks in memory.by_role().items():
@@ -140,27 +140,30 @@ PARTS: dict[str, Callable[[Bench, bool], Iterator[Figure]]] = {
 
 
 def over_open_windows(bench: Bench, windows: int, sizes: Sequence[int]) -> list[Run]:
-    """Runs of epochs that all fall into windows which stay open; one more comes first, and does not count."""
-    some = replace(bench, name=f"open-{windows}-{sizes[0]}-{len(sizes)}")
-    some.append(one_each(windows, windows, START))
+    """Return the runs of epochs whose events all fall into windows that stay open.
+
+    The epoch that opens the windows and a further one come first, and are left out.
+    """
+    opened = replace(bench, name=f"open-{windows}-{sizes[0]}-{len(sizes)}")
+    opened.append(one_each(windows, windows, START))
     for size in (sizes[0], *sizes):
-        some.append(EventSet(size, windows, span=1_000, jitter=1).arrays())
-    with some.project() as config:
-        return some.epochs("session", config)[2:]
+        opened.append(EventSet(size, windows, span=1_000, jitter=1).arrays())
+    with opened.project() as config:
+        return opened.epochs("session", config)[2:]
 
 
-def _batch(bench: Bench, what: EventSet, name: str) -> Run:
-    some = replace(bench, name=name, per_commit=MILLION)
-    some.write(what)
-    return some.batch("session")
+def _batch(bench: Bench, event_set: EventSet, name: str) -> Run:
+    filled = replace(bench, name=name, per_commit=MILLION)
+    filled.write(event_set)
+    return filled.batch("session")
 
 
 def measure(parts: Sequence[str], quick: bool) -> Iterator[Figure]:
-    """The figures of some parts, in one session; the large ones have their own, with a driver of 3 GiB."""
+    """Measure parts in one session; the large ones get a session of their own, with a driver of 3 GiB."""
     inside = [part for part in parts if not part.startswith("large")]
     if inside:
         with bench_of() as bench:
-            # What a session does for the first time is nobody's cost, and the JVM compiles for some tens of epochs.
+            # The first work of a session is slow, and the JVM compiles for some tens of epochs: this warms it up.
             _batch(bench, EventSet(MILLION // 5), "warm")
             over_open_windows(bench, 1_000, [100] * 30)
             for part in inside:

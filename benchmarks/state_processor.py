@@ -1,7 +1,7 @@
-"""Sessions by hand in Spark's `transformWithStateInPandas`: what a Python user would write today.
+"""Sessions by hand in Spark's `transformWithStateInPandas`, as a Python user would write them today.
 
-One call for each key and batch: the open sessions of the key are a list in the state, and an event-time timer stands
-at the end of each.
+Spark makes one call for each key and batch. The open sessions of the key are a list in the state, and each has an
+event-time timer at its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SessionProcessor(StatefulProcessor):
     """Session windows with a count and a sum.
 
     Args:
-        gap: milliseconds.
+        gap: the session gap, milliseconds.
     """
 
     def __init__(self, gap: int) -> None:
@@ -82,14 +82,14 @@ class SessionProcessor(StatefulProcessor):
             yield pd.DataFrame([(key[0], *session) for session in due], columns=_NAMES)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the processor holds no resources."""
 
 
 _NAMES = [part.split()[0] for part in OUTPUT.split(", ")]
 
 
 def merge(sessions: list[Session]) -> list[Session]:
-    """Sessions that touch, as one."""
+    """Merge the sessions that overlap or touch."""
     merged: list[Any] = []
     for session in sorted(sessions):
         if merged and session[0] <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""`tidegate quality`: check the tables of a pipeline as of an epoch against its suites."""
+"""`tidegate quality` checks the tables of a pipeline as of an epoch against its suites."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
-    What holds of all windows of its kind is checked, and over the windows that became final since the newest
-    check that passed the suite that tidegate.toml names. A critical expectation that does not hold ends the
-    command with exit code 5; a warning only marks the run.
+    The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the
+    windows that became final since the newest check that passed. If a critical expectation does not hold, the
+    command ends with exit code 5; a warning only marks the run.
     """
     config = screen.config()
     path = config.entry(pipeline).suite
@@ -38,14 +38,14 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     from tidegate.pipelines.tables import quality as outcomes
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-    own = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
-    if own is not None and not hasattr(own, "expectations"):
-        raise UsageError(f"pipelines.{pipeline}.suite = {path!r}: it is a {type(own).__name__}, no ExpectationSuite")
+    suite = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
+    if suite is not None and not hasattr(suite, "expectations"):
+        raise UsageError(f"pipelines.{pipeline}.suite = {path!r}: it is a {type(suite).__name__}, no ExpectationSuite")
     tables = PipelineTables(warehouse_of(config), pipeline)
     folder = config.quality_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     pinned = pin(tables, load_pipeline(config, pipeline), epoch, folder)
-    run = run_suites(suites(pinned, own), pinned, tables, folder)
+    run = run_suites(suites(pinned, suite), pinned, tables, folder)
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
     clean_work(config.work_folder, config.retain_work_days, now)
@@ -77,7 +77,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
             "report": None if report is None else str(report),
         },
         table(
-            f"{pipeline}, epoch {run.epoch}: {_found(pinned)}, {run.state}",
+            f"{pipeline}, epoch {run.epoch}: {_new_windows(pinned)}, {run.state}",
             ("", "severity", "rows", "expectation", "about", "observed"),
             rows,
         ),
@@ -86,17 +86,17 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     )
     if run.is_critical:
         broken = [check for check in run.failed if check.severity == "critical"]
-        told = "; ".join(f"{check.expectation} ({check.suite}): {check.observed}" for check in broken)
-        raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {told}; see {run.docs}")
+        failures = "; ".join(f"{check.expectation} ({check.suite}): {check.observed}" for check in broken)
+        raise QualityFailed(f"{pipeline}, epoch {run.epoch}: {failures}; see {run.docs}")
 
 
-def _found(pinned: Pinned) -> str:
+def _new_windows(pinned: Pinned) -> str:
     since = "" if pinned.since is None else f" since epoch {pinned.since}"
     return f"{pinned.fresh_windows} windows became final{since}"
 
 
 def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
-    """What the checked snapshot says of itself."""
+    """Return the fields of the checked snapshot."""
     manifest = pinned.manifest
     return {
         "pipeline": manifest.pipeline,

@@ -1,8 +1,8 @@
-"""The commits of a pipeline's tables: each file is one that a commit of ours left, and holds what it was written with.
+"""A check of the files of a pipeline's tables: a commit of tidegate added each, and its rows are unchanged.
 
-Files are followed through the log since a version that a check vouches for. A commit of somebody else that only put
-rows into other files, as OPTIMIZE does, is taken over once its rows are compared; what any other one added or removed
-stands out until the table is as it was, however that came about.
+Files are followed through the log, from a version that an earlier check found right. A foreign commit that only moved
+rows into other files, as OPTIMIZE does, is accepted after its rows were compared; the files that any other foreign
+commit added or removed are faults until the table is as it was.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tidegate.pipelines.tables.set_back import PUT_BACK
 from tidegate.pipelines.tables.table_log import TableLog
 
 UNKNOWN, LOST, CHANGED, REWRITTEN = "unknown", "lost", "changed", "rewritten"
-"""Faults of a file: nobody of ours added it; it was removed; its rows are others; somebody else wrote it anew."""
+"""Faults of a file: no commit of tidegate added it; none removed it; its rows changed; a foreign commit rewrote it."""
 
 _MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 
 
 class FollowedFile(NamedTuple):
-    """A file of a table, and what is wrong with it: nothing, or one of the faults."""
+    """A file of a table with its fault, which is empty for a file that is right."""
 
     table: str
     file: str
@@ -44,12 +44,12 @@ class FollowedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Followed:
-    """What became of a table's files.
+    """The result of following a table's files.
 
     Args:
-        since: the version that they were followed from; None where that was the beginning of the log.
-        takes_away: whether a commit of ours removed rows or changed them.
-        files: those that the table has now, and those that it should have.
+        since: the version that they were followed from; None if that was the beginning of the log.
+        takes_away: True if a commit of tidegate removed or changed rows.
+        files: the files that the table has now, and those that it should have.
     """
 
     since: int | None
@@ -62,20 +62,20 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
 
     Args:
         tables: the pipeline's tables.
-        table: its name.
-        handle: the table as it is looked at.
-        since: a version whose files are right; None where there is none.
+        table: name of the table.
+        handle: the table, at the version to check.
+        since: a version whose files are right; None if no such version is known.
     """
-    # Older snapshots that were kept stand alone: between them the log has gaps.
+    # Between older retained snapshots the log has gaps; only the recent entries follow each other.
     logged = TableLog(tables, table).recent
     oldest = logged[0] if logged else handle.version()
     if since is not None and not oldest <= since <= handle.version():
         since = None
     trail = _Trail(tables, table)
-    # A snapshot that stands alone lies before what follows without a gap.
+    # The checked version may be such an older snapshot, before the recent entries.
     first = min(oldest, handle.version()) if since is None else since
     if since is not None or oldest > 0:
-        # Of what lies before the log nothing is known but that it is there.
+        # Nothing is known about the origin of files from before the log, so they are taken as right.
         earlier = handle if first == handle.version() else tables.warehouse.open(tables.path(table), first)
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
         trail.begun, trail.present = {*trail.expected}, {*trail.expected}
@@ -101,31 +101,31 @@ class _Trail:
     new: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     lost_at: dict[int, set[str]] = field(default_factory=dict)
-    """By epoch of each snapshot, the files that it should have had."""
+    """Missing files of each snapshot, by its epoch."""
 
     def take(self, version: int, actions: list[Action]) -> None:
-        """Take over what a commit did."""
+        """Apply a commit."""
         self._take(version, actions)
         self.present -= files_in(actions, "remove").keys()
         self.present |= files_in(actions, "add").keys()
-        if isinstance(told := commit_info(actions).get("tidegate"), dict):
+        if isinstance(manifest := commit_info(actions).get("tidegate"), dict):
             if self.table == state.NAME:
-                self._take_snapshot(told)
+                self._take_snapshot(manifest)
             else:
-                self._take_published(told)
+                self._take_published(manifest)
 
-    def _take_published(self, told: dict[str, Any]) -> None:
-        """A new timeline takes away what came after its parent: of that nothing is missing any more."""
-        parent = told.get("parent") or 0
-        if parent == told["epoch"] - 1:
+    def _take_published(self, manifest: dict[str, Any]) -> None:
+        """Apply a published epoch: a new timeline removes rows that came after its parent, so their files may go."""
+        parent = manifest.get("parent") or 0
+        if parent == manifest["epoch"] - 1:
             return
         for path in self.expected.keys() - self.present:
             written = epoch_of(path)
-            if written is not None and parent < written < told["epoch"]:
+            if written is not None and parent < written < manifest["epoch"]:
                 del self.expected[path]
 
     def _take_snapshot(self, snapshot: dict[str, Any]) -> None:
-        """A restore goes back to a snapshot as it was: of what was lost since nothing is missing any more."""
+        """Apply a snapshot: after a restore, only files that its target missed already are still missing."""
         lost = self.expected.keys() - self.present
         if snapshot["kind"] == "restore":
             lost_then = self.lost_at.get(snapshot["parent"], set())
@@ -150,11 +150,11 @@ class _Trail:
                 return
             self.rewritten += [FollowedFile(self.table, path, REWRITTEN, by) for path in adds]
         elif moves and not are_expected:
-            # A compaction of ours took in rows of somebody else: they don't become ours by that.
-            known = [path for path in removes if path in self.expected]
-            self.stands_for |= dict.fromkeys(adds, known)
+            # A compaction of tidegate merged foreign rows into its file; that does not make them right.
+            replaced = [path for path in removes if path in self.expected]
+            self.stands_for |= dict.fromkeys(adds, replaced)
             blame = next((self.blamed[path] for path in removes if path in self.blamed), "")
-            self.blamed |= dict.fromkeys((*adds, *known), blame)
+            self.blamed |= dict.fromkeys((*adds, *replaced), blame)
             return
         elif removes and not moves:
             self.takes_away = True
@@ -165,7 +165,7 @@ class _Trail:
         self.new |= adds.keys()
 
     def _put_back(self, adds: dict[str, dict[str, Any]], removes: dict[str, Any]) -> None:
-        """Expect what a table has again, as far as it was ever expected: compactions may have come in between."""
+        """Expect the files that come back, as far as they were ever expected: compactions may lie in between."""
         self.takes_away = True
         for path in removes:
             self.expected.pop(path, None)
@@ -173,25 +173,25 @@ class _Trail:
             self.expected.setdefault(path, adds[path])
 
     def compared_with(self, handle: DeltaTable) -> Iterator[FollowedFile]:
-        """Every file that the table has or should have."""
-        there = {file["path"] for file in active_files(handle)}
-        for path in sorted(there | self.expected.keys()):
+        """Yield every file that the table has or should have."""
+        active = {file["path"] for file in active_files(handle)}
+        for path in sorted(active | self.expected.keys()):
             if path not in self.expected:
                 yield FollowedFile(self.table, path, UNKNOWN, self.blamed.get(path, ""))
-            elif path not in there:
+            elif path not in active:
                 yield FollowedFile(self.table, path, LOST, self.blamed.get(path, ""))
             else:
                 is_right = path not in self.new or self._is_whole(path, self.expected[path])
                 yield FollowedFile(self.table, path, "" if is_right else CHANGED, "")
-        yield from (file for file in self.rewritten if file.file in there)
+        yield from (file for file in self.rewritten if file.file in active)
 
     def _is_ours(self, actions: list[Action], adds: dict[str, Any], moves: bool) -> bool:
-        told = commit_info(actions)
-        if any(mark in told for mark in _MARKS):
+        info = commit_info(actions)
+        if any(mark in info for mark in _MARKS):
             return True
         if any(action["txn"]["appId"] == self.tables.application for action in actions if "txn" in action):
             return True
-        # Compactions said nothing of themselves once.
+        # Compactions of old versions wrote no mark into their commits.
         return moves and bool(adds) and all(path.startswith(f"{self.table}-compacted-") for path in adds)
 
     def _hold_the_same(self, removed: Iterable[str], added: dict[str, dict[str, Any]]) -> bool:
@@ -201,7 +201,7 @@ class _Trail:
         try:
             sums = [[self._checksum(path, action) for path, action in side.items()] for side in (before, added)]
         except OSError:
-            # Cleaned away meanwhile: the numbers of their rows are all that is left of them.
+            # A clean-up removed the old files, so only the numbers of rows can be compared.
             return True
         return add_up(sums[0]) == add_up(sums[1])
 
@@ -239,9 +239,9 @@ def _rows(actions: Iterable[dict[str, Any]]) -> int:
 
 
 def _author(version: int, actions: list[Action]) -> str:
-    told = commit_info(actions)
-    moment = datetime.fromtimestamp(int(told.get("timestamp", 0)) / 1000, UTC)
+    info = commit_info(actions)
+    moment = datetime.fromtimestamp(int(info.get("timestamp", 0)) / 1000, UTC)
     return (
-        f"{told.get('operation', 'a commit')} by {told.get('engineInfo', 'somebody')}, version {version}, "
+        f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'somebody')}, version {version}, "
         f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     )

@@ -1,6 +1,6 @@
-"""Data Docs: a page of each check, and one that lists them. They load nothing, run nothing, and show text as text.
+"""Data Docs: a page for each check, and a list of them. The pages load nothing, run no script, and escape all text.
 
-Great Expectations' own pages put values into HTML as they are, and take style, script and logo from elsewhere.
+Great Expectations' own pages put values into HTML without escaping, and load style, script and logo from elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INDEX = "index.html"
 KEPT = 500
-"""Pages of a pipeline; the oldest go, and table `quality` has their results."""
+"""Number of pages that a pipeline keeps; older ones are removed, and table `quality` has their results."""
 
 _LIST = "checks.json"
 
@@ -37,23 +37,23 @@ def write_page(
     check_id: str,
     checked_at: datetime,
     outcome: str,
-    found: Sequence[tuple[TableSuite, Sequence[Outcome]]],
+    outcomes_by_suite: Sequence[tuple[TableSuite, Sequence[Outcome]]],
 ) -> Path:
-    """Write the page of a check, and the list of all checks anew; the list's path.
+    """Write the page of a check, write the list of all checks again, and return the list's path.
 
     Args:
-        folder: of the pipeline's pages.
-        pinned: what was checked.
-        check_id: of table `quality`.
-        checked_at: when.
+        folder: folder of the pipeline's pages.
+        pinned: the tables that were checked.
+        check_id: id of the check in table `quality`.
+        checked_at: time of the check.
         outcome: passed, marked or failed.
-        found: how each expectation went, by suite.
+        outcomes_by_suite: the outcome of each expectation, by suite.
     """
     manifest = pinned.manifest
     name = f"check-{manifest.epoch:06d}-{check_id[:12]}.html"
     suites = [
         {"rows": suite.table, "looked_at": outcomes[0].rows if outcomes else 0, "outcomes": outcomes}
-        for suite, outcomes in found
+        for suite, outcomes in outcomes_by_suite
     ]
     check = {
         "page": name,
@@ -61,7 +61,14 @@ def write_page(
         "timeline": manifest.timeline,
         "checked_at": f"{checked_at:%Y-%m-%d %H:%M:%S}",
         "outcome": outcome,
-        "failed": sorted({one.expectation.type for _, outcomes in found for one in outcomes if not one.success}),
+        "failed": sorted(
+            {
+                checked.expectation.type
+                for _, outcomes in outcomes_by_suite
+                for checked in outcomes
+                if not checked.success
+            }
+        ),
     }
     proof = pinned.scope.proof
     pages = _environment()
@@ -74,7 +81,7 @@ def write_page(
     )
     with _alone_in(folder):
         _write(folder / name, text)
-        checks = [check, *_known(folder)]
+        checks = [check, *_listed_checks(folder)]
         for gone in checks[KEPT:]:
             (folder / gone["page"]).unlink(missing_ok=True)
         _write(folder / _LIST, json.dumps(checks[:KEPT]))
@@ -83,26 +90,26 @@ def write_page(
     return folder / INDEX
 
 
-def _known(folder: Path) -> list[dict[str, Any]]:
-    """The checks that have a page, the newest first."""
+def _listed_checks(folder: Path) -> list[dict[str, Any]]:
+    """Return the checks that have a page, the newest first."""
     try:
-        known: list[dict[str, Any]] = json.loads((folder / _LIST).read_text())
+        checks: list[dict[str, Any]] = json.loads((folder / _LIST).read_text())
     except FileNotFoundError:
         return []
-    return known
+    return checks
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other check writes to the list."""
+    """Hold the lock of the list during the body; wait until no other check holds it."""
     with (folder / "lock").open("w") as file:
-        # Given back when the file is closed, however the process ends.
+        # The lock is released when the file is closed, also if the process is killed.
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _write(file: Path, text: str) -> None:
-    """Put a file in its place whole: somebody may look at it at any moment."""
+    """Replace a file at once, since somebody may read it at any moment."""
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     part.write_text(text)
     part.replace(file)

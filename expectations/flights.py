@@ -1,4 +1,4 @@
-"""Suites of the example pipelines: what must hold of every final window."""
+"""Suites of the example pipelines: rules for every final window."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is new to a check: windows that became final since the newest check that passed, and their event time.
+"""The new windows of a check: those that became final since the newest check that passed, and their event time.
 
-Every final window is looked at by a check that passes, however many epochs lie between two of them; what a check
-found wrong is looked at again until it holds.
+A check that passes has looked at all windows that became final since the last one that passed, however many epochs
+lie between. After a check that failed, the next one looks at the same windows again.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.timestamps import epoch_millis
 
 
-def since_of(own: PipelineTables, pinned: PinnedEpoch) -> int | None:
-    """The newest epoch before the pinned one whose check passed; None if there is none.
+def since_of(tables: PipelineTables, pinned: PinnedEpoch) -> int | None:
+    """Return the newest epoch before the pinned one whose check passed; None if there is none.
 
-    Epochs that a restore or a re-run replaced are not among these, whatever their checks said.
+    Epochs that a restore or a re-run replaced don't count.
     """
     numbers = pinned.epochs["epoch"]
-    return quality.newest_passed(own, numbers.filter(pc.less(numbers, pinned.snapshot.manifest.epoch)).to_pylist())
+    return quality.newest_passed(tables, numbers.filter(pc.less(numbers, pinned.snapshot.manifest.epoch)).to_pylist())
 
 
 def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None) -> pa.Table:
-    """Of final windows those that were not final at an epoch, or that something was put out for since.
+    """Select the windows that became final after an epoch, or that got a new pane after it.
 
     Args:
-        windows: that are final now.
-        epochs: rows of table epochs.
-        since: the epoch; None takes them all.
+        windows: the windows that are final now.
+        epochs: rows of table `epochs`.
+        since: the epoch; None takes all windows.
     """
     if since is None:
         return windows
@@ -42,8 +42,8 @@ def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None) -> pa.
 
 
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:
-    """Event time that was run since an epoch, `start` and `end` in epoch milliseconds; None of a stream."""
-    made = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
-    starts, ends = (epoch_millis(made[name]) for name in ("interval_start", "interval_end"))
+    """Return the event time that was run since an epoch, `start` and `end` in epoch milliseconds; None for a stream."""
+    newer = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
+    starts, ends = (epoch_millis(newer[name]) for name in ("interval_start", "interval_end"))
     run = {"start": pc.min(starts).as_py(), "end": pc.max(ends).as_py()}
     return None if None in run.values() else run

@@ -1,7 +1,7 @@
-"""The ledger: what each epoch counted, beside what the tables really hold, for each range of key groups.
+"""The ledger: the counters of each epoch beside the numbers of rows in the tables, for each range of key groups.
 
-A row that was lost or came twice stands out here, whichever table it was in. What `tidegate forget` and
-`tidegate late prune` took away is no loss: they leave an epoch of their own.
+A row that was lost or written twice, in any table, makes a difference here. Rows that `tidegate forget` and `tidegate
+late prune` removed are no loss: each of these commands makes an epoch of its own, which shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.counters import FIRED, RETRACTED
 
 _PRUNED = ("late", "rejected")
-"""What is counted of rows that `tidegate late prune` may take away, all of an epoch at once."""
+"""Counters of rows that `tidegate late prune` may remove, always all of an epoch at once."""
 
 ELEMENTS = "elements in windows"
 
@@ -30,7 +30,7 @@ Ints = npt.NDArray[Any]
 
 
 class Entry(NamedTuple):
-    """One count and what it should be equal to. Without a range it is about all key groups."""
+    """A counter (`counted`) and the number of rows that it should equal (`found`); no range means all key groups."""
 
     epoch: int
     what: str
@@ -41,10 +41,10 @@ class Entry(NamedTuple):
 
 
 class RowCounts:
-    """Rows of the tables by epoch and range of key groups, as they are read.
+    """Numbers of rows in the tables, by epoch and range of key groups, summed up while the tables are read.
 
     Args:
-        epochs: rows of table epochs; of other epochs nothing is counted.
+        epochs: rows of table `epochs`; rows of other epochs are not counted.
         max_parallelism: number of key groups.
     """
 
@@ -53,28 +53,30 @@ class RowCounts:
         self._every = (0, max_parallelism - 1)
         self._starts = {row["epoch"]: np.array([first for first, _ in self._ranges(row)]) for row in self._epochs}
         self._by_group: dict[str, bool] = {}
-        self._found: dict[tuple[str, int], Ints] = {}
+        self._row_counts: dict[tuple[str, int], Ints] = {}
 
     def take(self, what: str, epochs: Ints, groups: Ints | None) -> None:
-        """Count rows by their epoch, and by their key groups where these are known."""
+        """Count rows by their epoch, and by their key groups if these are given."""
         self._by_group[what] = groups is not None
         for epoch in np.unique(epochs).tolist():
             if epoch not in self._starts:
                 continue
             starts = self._starts[epoch] if groups is not None else np.zeros(1, np.int64)
-            own = np.zeros(int((epochs == epoch).sum()), np.int64) if groups is None else groups[epochs == epoch]
-            counts = np.bincount(np.searchsorted(starts, own, side="right") - 1, minlength=len(starts))
-            known = self._found.get((what, epoch))
-            self._found[what, epoch] = counts if known is None else known + counts
+            members = epochs == epoch
+            groups_of_rows = np.zeros(int(members.sum()), np.int64) if groups is None else groups[members]
+            counts = np.bincount(np.searchsorted(starts, groups_of_rows, side="right") - 1, minlength=len(starts))
+            earlier = self._row_counts.get((what, epoch))
+            self._row_counts[what, epoch] = counts if earlier is None else earlier + counts
 
     def entries(self) -> Iterator[Entry]:
-        """Each count of an epoch beside the rows that were found."""
+        """Yield each counter of an epoch beside the number of rows in the tables."""
         for row in self._epochs:
             for what, by_group in self._by_group.items():
                 ranges = self._ranges(row) if by_group else [self._every]
-                found = self._found.get((what, row["epoch"]), np.zeros(len(ranges), np.int64))
-                told = [row[what]] if not by_group or not row.get("shards") else [one[what] for one in row["shards"]]
-                for (first, last), counted, rows in zip(ranges, told, found.tolist(), strict=True):
+                row_counts = self._row_counts.get((what, row["epoch"]), np.zeros(len(ranges), np.int64))
+                has_shards = by_group and row.get("shards")
+                counters = [shard[what] for shard in row["shards"]] if has_shards else [row[what]]
+                for (first, last), counted, rows in zip(ranges, counters, row_counts.tolist(), strict=True):
                     yield Entry(row["epoch"], what, first, last, counted or 0, rows)
 
     def _ranges(self, row: dict[str, Any]) -> list[tuple[int, int]]:
@@ -82,33 +84,33 @@ class RowCounts:
 
 
 class Erased(NamedTuple):
-    """The newest epochs in which somebody took rows away on purpose; None where nobody ever did."""
+    """The newest epochs that removed rows on purpose, by `tidegate forget` and `tidegate late prune`; None for none."""
 
     forgotten: int | None
     pruned: int | None
 
     @classmethod
-    def of(cls, made: pa.Table) -> Erased:
-        """What the rows of table epochs tell."""
+    def of(cls, epochs: pa.Table) -> Erased:
+        """Find them in rows of table `epochs`."""
         kinds = {
-            kind: pc.max(made.filter(pc.equal(made["kind"], kind))["epoch"]).as_py() for kind in ("forget", "prune")
+            kind: pc.max(epochs.filter(pc.equal(epochs["kind"], kind))["epoch"]).as_py() for kind in ("forget", "prune")
         }
         return cls(kinds["forget"], kinds["prune"])
 
     def explains(self, entry: Entry) -> bool:
-        """Whether the rows that an entry misses may be gone on purpose; nothing explains too many."""
+        """Return True if the missing rows of an entry may have been removed on purpose; too many rows never are."""
         if entry.found >= entry.counted:
             return False
         if self.forgotten is not None and entry.epoch < self.forgotten:
             return True
-        # Late rows go by the epoch that found them, whenever they were reopened.
+        # Prune removes late rows by the epoch that classified them, even if a later epoch reopened them.
         is_whole = entry.what == "reopened" or (entry.what in _PRUNED and entry.found == 0)
         return is_whole and self.pruned is not None and entry.epoch < self.pruned
 
 
 @dataclass
 class Contents:
-    """What the snapshot and the final windows hold, by key group.
+    """The numbers of open windows and of elements in windows, by key group.
 
     Args:
         groups: number of key groups.
@@ -122,7 +124,7 @@ class Contents:
         self.open_windows, self.elements = (np.zeros(self.groups, np.int64) for _ in range(2))
 
     def take_state(self, rows: pa.Table | pa.RecordBatch, count: str | None) -> None:
-        """Rows of the snapshot; `count` names the result that counts the elements of a window."""
+        """Add rows of the snapshot; `count` names the result that counts the elements of a window."""
         is_open = pc.and_(pc.equal(rows["namespace"], "window"), rows["in_flight"]).to_numpy(zero_copy_only=False)
         groups = rows["key_group"].to_numpy(zero_copy_only=False)[is_open]
         self.open_windows += np.bincount(groups, minlength=self.groups)
@@ -130,19 +132,20 @@ class Contents:
             self.elements += self._sums(groups, rows[f"acc_{count}"].to_numpy(zero_copy_only=False)[is_open])
 
     def take_final(self, groups: Ints, counts: pa.ChunkedArray, sign: int = 1) -> None:
-        """Final windows with their number of elements; taken off again where the sign is -1."""
+        """Add final windows with their numbers of elements; subtract them if the sign is -1."""
         self.elements += sign * self._sums(groups, counts.to_numpy())
 
     def _sums(self, groups: Ints, counts: Ints) -> Ints:
         counts = np.nan_to_num(counts.astype(np.float64))
-        # Exact: below 2 ** 53, and a table has fewer rows.
+        # Floats are exact below 2 ** 53, and a table has fewer rows.
         return np.bincount(groups, weights=counts, minlength=self.groups).astype(np.int64)
 
 
 class Taken(NamedTuple):
-    """Elements that windows took up to an epoch, and those of them that final windows show or that no pane ever showed.
+    """Numbers of elements up to an epoch.
 
-    What is final counts once for each window of an element.
+    `taken` counts the elements that windows took. `final` counts those in final windows, and those that no pane ever
+    showed, once for each window of an element.
     """
 
     taken: int
@@ -150,16 +153,16 @@ class Taken(NamedTuple):
 
 
 def snapshot_entries(
-    manifest: Manifest, made: pa.Table, shape: WindowShape | None, contents: Contents, before: Taken | None
+    manifest: Manifest, epochs: pa.Table, shape: WindowShape | None, contents: Contents, before: Taken | None
 ) -> Iterator[Entry]:
-    """Counts that hold of the snapshot as a whole: its open windows, and every element since the beginning.
+    """Yield the entries of the snapshot as a whole: its open windows, and all elements since the beginning.
 
     Args:
-        manifest: of the snapshot.
-        made: rows of table epochs that are new since `before`, else all.
-        shape: of the windows; None leaves the elements out.
-        contents: of the snapshot and of the final windows, those that were final before left out.
-        before: what an earlier check found; None where all is looked at.
+        manifest: manifest of the snapshot.
+        epochs: rows of table `epochs` that are new since `before`, else all.
+        shape: shape of the windows; None leaves the elements out.
+        contents: contents of the snapshot and of the final windows, without those that were final at `before`.
+        before: numbers of an earlier check; None if all rows are looked at.
     """
     ranges = _ranges(manifest)
     for first, last, counters in ranges:
@@ -167,16 +170,16 @@ def snapshot_entries(
         yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
     if not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
         return
-    if before is None and not is_whole(made, manifest.line):
-        # Rows of old epochs don't stay for ever, and nothing else tells how many elements they took.
+    if before is None and not is_whole(epochs, manifest.line):
+        # Rows of old epochs are removed some day, and only they tell how many elements the epochs took.
         return
-    by_range = _by_range(made, ("on_time", "reopened")) if before is None else None
-    unseen = _by_range(made, ("never_emitted",))
+    by_range = _by_range(epochs, ("on_time", "reopened")) if before is None else None
+    unseen = _by_range(epochs, ("never_emitted",))
     for first, last, _ in ranges if by_range is not None else [(0, manifest.max_parallelism - 1, {})]:
         elements = int(contents.elements[first : last + 1].sum()) + (0 if before is None else before.final)
         if by_range is None or unseen is None:
-            elements += never_emitted(made)
-            inside = taken_in_all(made, before)
+            elements += never_emitted(epochs)
+            inside = taken_in_all(epochs, before)
         else:
             elements += int(unseen[first : last + 1].sum())
             inside = int(by_range[first : last + 1].sum())
@@ -184,35 +187,38 @@ def snapshot_entries(
 
 
 def counts_elements(manifest: Manifest, shape: WindowShape | None) -> bool:
-    """Whether every element is counted in all its windows: one behind the watermark may miss some of several."""
+    """Return True if every element is counted in all its windows.
+
+    An element behind the watermark may miss some of several windows.
+    """
     is_exact = shape is not None and (shape.multiplicity == 1 or manifest.order == "event")
     return is_exact and shape is not None and shape.count is not None and shape.multiplicity is not None
 
 
-def is_whole(made: pa.Table, line: Line) -> bool:
-    """Whether table epochs has a row of every epoch on a line."""
-    return len(made) == sum(last - first + 1 for first, last in line)
+def is_whole(epochs: pa.Table, line: Line) -> bool:
+    """Return True if table `epochs` has a row for every epoch on a line."""
+    return len(epochs) == sum(last - first + 1 for first, last in line)
 
 
-def taken_in_all(made: pa.Table, before: Taken | None = None) -> int:
-    """Elements that windows took: on time, or reopened when they had been late."""
-    reopened = pc.sum(made["reopened"]).as_py() if "reopened" in made.column_names else 0
-    new = int(pc.sum(made["on_time"]).as_py() or 0) + int(reopened or 0)
+def taken_in_all(epochs: pa.Table, before: Taken | None = None) -> int:
+    """Count the elements that windows took: on time, or late and reopened."""
+    reopened = pc.sum(epochs["reopened"]).as_py() if "reopened" in epochs.column_names else 0
+    new = int(pc.sum(epochs["on_time"]).as_py() or 0) + int(reopened or 0)
     return new + (0 if before is None else before.taken)
 
 
-def never_emitted(made: pa.Table) -> int:
-    """Elements in windows that went away before a pane showed them, once for each window."""
-    return int(pc.sum(made["never_emitted"]).as_py() or 0) if "never_emitted" in made.column_names else 0
+def never_emitted(epochs: pa.Table) -> int:
+    """Count the elements in windows that were removed before a pane showed them, once for each window."""
+    return int(pc.sum(epochs["never_emitted"]).as_py() or 0) if "never_emitted" in epochs.column_names else 0
 
 
 def frame_of(entries: list[Entry]) -> pd.DataFrame:
-    """Entries as a table."""
+    """Return entries as a data frame."""
     return pd.DataFrame(entries, columns=list(Entry._fields)).convert_dtypes(dtype_backend="numpy_nullable")
 
 
 def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
-    """Count rows of table results by what was counted of them."""
+    """Count rows of table `results` by the counters of an epoch: fired panes by timing, and withdrawals."""
     if not results.has_panes(panes.schema):
         return
     epochs, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
@@ -224,17 +230,17 @@ def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
 
 
 def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
-    """Ranges of key groups with their counters; all in one where the manifest is older than they are."""
+    """Return ranges of key groups with their counters; a single range for an old manifest, which has no ranges."""
     if all(shard.counters for shard in manifest.shards):
         return [(shard.first, shard.last, shard.counters) for shard in manifest.shards]
     return [(0, manifest.max_parallelism - 1, manifest.counters)]
 
 
-def _by_range(made: pa.Table, names: Sequence[str]) -> Ints | None:
-    """The sum of counters since the beginning, spread over key groups; None unless ranges never changed."""
-    if "shards" not in made.column_names or made["shards"].null_count:
+def _by_range(epochs: pa.Table, names: Sequence[str]) -> Ints | None:
+    """Sum counters over epochs, at the first key group of each range; return None if the ranges ever changed."""
+    if "shards" not in epochs.column_names or epochs["shards"].null_count:
         return None
-    rows = made["shards"].to_pylist()
+    rows = epochs["shards"].to_pylist()
     if len({tuple((shard["first"], shard["last"]) for shard in shards) for shards in rows}) != 1:
         return None
     counted = np.zeros(max(shard["last"] for shard in rows[0]) + 1, dtype=np.int64)

@@ -15,15 +15,15 @@ _EXAMPLES = 5
 
 @dataclass
 class Outcome:
-    """How an expectation went, over all parts of its rows.
+    """The outcome of an expectation, over all parts of its rows.
 
     Args:
-        expectation: as Great Expectations configures it.
+        expectation: its configuration from Great Expectations.
         severity: critical, warning or info.
-        success: whether it holds.
-        rows: that were looked at.
-        unexpected: how many rows break it; None where it is not about single rows.
-        observed: what was seen of rows in one part.
+        success: True if it holds.
+        rows: number of checked rows.
+        unexpected: number of rows that break it; None if it is not about single rows.
+        observed: the value that was observed in a part.
         examples: some of the rows that break it.
     """
 
@@ -51,23 +51,23 @@ class Outcome:
         self.examples += list(raw.get("partial_unexpected_list") or ())[:left] if not result.success else []
 
     @property
-    def told(self) -> str:
-        """What was seen, in words."""
+    def summary(self) -> str:
+        """Return the observation as text."""
         if self.unexpected is None:
             return self.observed
         return f"{self.unexpected} of {self.rows} rows break it"
 
     @property
     def about(self) -> str:
-        """The columns or limits that it was given."""
+        """Return the columns or limits of the expectation as text."""
         return _about(self.expectation.kwargs)
 
 
 def _about(kwargs: dict[str, Any]) -> str:
     parts = [kwargs[name] for name in _ABOUT if kwargs.get(name) is not None]
-    told = [", ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts]
+    columns = [", ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts]
     lengths = {name: kwargs[name] for name in _LENGTHS if kwargs.get(name)}
-    return ", ".join([*told, *(f"{name} {timedelta(milliseconds=value)}" for name, value in lengths.items())])
+    return ", ".join([*columns, *(f"{name} {timedelta(milliseconds=value)}" for name, value in lengths.items())])
 
 
 def _exceptions(result: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a check looks at: a pipeline's tables as of one epoch, in parts that fit into memory."""
+"""The rows of a check: a pipeline's tables as of one epoch, in parts that fit into memory."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from tidegate.windowing.timestamps import epoch_millis
 
 @dataclass(frozen=True)
 class Pinned:
-    """A pipeline's tables as of one epoch: its rows and those of the epochs before it that still count.
+    """A pipeline's tables as of one epoch: the rows of it and of the epochs before it that still count.
 
     Args:
-        tables: of the pipeline.
-        scope: the epoch, and which rows are looked at.
-        shape: of the windows; None where the pipeline computes something else.
+        tables: tables of the pipeline.
+        scope: the epoch, and the range of rows to look at.
+        shape: shape of the windows; None if the pipeline computes something else.
         since: the newest epoch before it whose check passed; None if there is none.
-        interval: event time that was run since, `start` and `end` in epoch milliseconds; None of a stream.
-        fresh_windows: how many windows became final since.
-        slices: rows of table results that are looked at, and what they stand beside.
-        epochs: table epochs, along the snapshot's line.
-        lines: epochs that each table has rows of.
-        files: of each table.
-        ledger: what the epochs counted beside what the tables hold.
-        restored: checksums of the newest restore, and of what it went back to.
-        proves: what the next check goes on from, if this one finds nothing.
+        interval: event time that was run since, `start` and `end` in epoch milliseconds; None for a stream.
+        fresh_windows: number of windows that became final since.
+        slices: rows of table `results` to look at, and the rows that they are compared with.
+        epochs: rows of table `epochs` on the snapshot's line.
+        lines: epochs whose rows each table has.
+        files: files of each table, with their faults.
+        ledger: counters of the epochs beside the numbers of rows in the tables.
+        restored: checksums of the newest restore, and of the snapshot that it went back to.
+        proves: the proof for the next check, if this one passes.
     """
 
     tables: PipelineTables
@@ -74,22 +74,22 @@ class Pinned:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the epoch's snapshot."""
+        """Return the manifest of the epoch's snapshot."""
         return self.scope.pinned.snapshot.manifest
 
     @property
     def versions(self) -> dict[str, int]:
-        """The version that each table was read at."""
+        """Return the version at which each table is read."""
         return self.scope.pinned.versions
 
     @property
     def key(self) -> list[str]:
-        """The key columns."""
+        """Return the key columns."""
         return list(self.manifest.schemas.key)
 
     @property
     def fresh(self) -> pd.DataFrame:
-        """Windows that became final since the newest check that passed, one row each, in one piece."""
+        """Return the windows that became final since the newest check that passed, a row each, in one part."""
         parts = [
             fresh_windows(final_windows(rows, self.manifest), self.scope.pinned.epochs, self.since)
             for rows in self.slices
@@ -97,12 +97,12 @@ class Pinned:
         return _frame(pa.concat_tables(parts))
 
     def windows(self) -> Iterator[pd.DataFrame]:
-        """Final windows, one row each, in parts; all of a key are in one."""
+        """Yield the final windows, a row each, in parts; all windows of a key are in one part."""
         for rows in self.slices:
             yield _frame(final_windows(rows, self.manifest))
 
     def panes(self) -> Iterator[pd.DataFrame]:
-        """Rows of table results in parts: every pane of a window that got one since, and what was withdrawn."""
+        """Yield rows of table `results` in parts: all panes of windows with a new pane, and the withdrawals."""
         for rows in self.slices:
             chosen = rows
             if self.scope.proof is not None and results.has_panes(rows.schema):
@@ -112,7 +112,7 @@ class Pinned:
             yield _frame(_with_ids(chosen, self.manifest))
 
     def state(self) -> Iterator[pd.DataFrame]:
-        """Rows of the snapshot, in parts."""
+        """Yield the rows of the snapshot, in parts."""
         empty = True
         for batch in state_batches(self.tables, self.scope.pinned):
             rows = pa.Table.from_batches([batch])
@@ -125,54 +125,54 @@ class Pinned:
 
 
 def pin(
-    own: PipelineTables,
+    tables: PipelineTables,
     pipeline: Pipeline,
     epoch: int | None = None,
     folder: Path | None = None,
     rows_at_a_time: int = ROWS,
 ) -> Pinned:
-    """What to check of a pipeline as of an epoch.
+    """Collect the rows to check of a pipeline as of an epoch.
 
     Args:
-        own: the pipeline's tables.
-        pipeline: as the code has it now.
+        tables: the pipeline's tables.
+        pipeline: the pipeline, from the present code.
         epoch: None takes the newest.
-        folder: where parts of the rows are kept while they are looked at; None takes the system's.
-        rows_at_a_time: how many rows are in memory together, about.
+        folder: folder for parts of the rows during the check; None takes the system's.
+        rows_at_a_time: approximate number of rows in memory.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
         Refused: the epoch is not published yet, or was replaced by a later restore or re-run.
     """
-    scope = scope_of(own, pipeline, epoch)
-    manifest, made = scope.pinned.snapshot.manifest, scope.pinned.epochs
+    scope = scope_of(tables, pipeline, epoch)
+    manifest, epochs = scope.pinned.snapshot.manifest, scope.pinned.epochs
     shape = window_shape(pipeline, manifest.stagger_offset)
     counts = RowCounts(scope.new_epochs, manifest.max_parallelism)
-    slices = slices_of(own, scope, counts, folder, rows_at_a_time)
-    count_side_tables(own, scope, counts)
-    read = pass_over(own, scope, shape, slices)
+    slices = slices_of(tables, scope, counts, folder, rows_at_a_time)
+    count_side_tables(tables, scope, counts)
+    read = pass_over(tables, scope, shape, slices)
     erased = Erased.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
-    # After an erasure nobody knows how many elements went with it.
+    # After an erasure it is unknown how many elements were removed with it.
     is_counted = erased.forgotten is None and (scope.proof is None or before is not None)
     of_snapshot = list(
         snapshot_entries(manifest, scope.new_epochs, shape if is_counted else None, read.contents, before)
     )
     tells = any(entry.what == ELEMENTS for entry in of_snapshot)
     return Pinned(
-        tables=own,
+        tables=tables,
         scope=scope,
         shape=shape,
         since=scope.since,
-        interval=interval_since(made, scope.since),
+        interval=interval_since(epochs, scope.since),
         fresh_windows=read.fresh,
         slices=slices,
-        epochs=_frame(made.drop_columns([name for name in ("phases", "shards") if name in made.column_names])),
+        epochs=_frame(epochs.drop_columns([name for name in ("phases", "shards") if name in epochs.column_names])),
         lines=scope.lines,
         files=scope.files,
         ledger=frame_of([*entries, *of_snapshot]),
-        restored=restored(own, scope.new_epochs),
+        restored=restored(tables, scope.new_epochs),
         proves=Proof(
             epoch=manifest.epoch,
             versions=scope.pinned.versions,
@@ -188,16 +188,16 @@ def pin(
 
 
 def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """Panes, and beside their ids those that follow from key and bounds."""
+    """Add a column with the window ids that follow from key and bounds, to compare with the written ids."""
     if not results.has_panes(rows.schema):
         return rows
     hashes = hashes_of(rows, tuple(manifest.schemas.key))
-    # The global window has no bounds, and counts as one that begins and ends at 0.
+    # The id of the global window, which has no bounds, is computed with bounds of 0.
     bounds = [epoch_millis(rows[name]).fill_null(0).to_numpy() for name in ("window_start", "window_end")]
     return rows.append_column(COMPUTED_ID, pa.array(window_ids(hashes, *bounds), pa.int64()))
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:
-    # A value within a struct or a map becomes one of Python's, which has no time after the year 9999.
+    # A time within a struct or a map becomes a Python datetime, which ends with the year 9999.
     frame: pd.DataFrame = as_text(rows, only_nested=True).to_pandas(date_as_object=False)
     return frame

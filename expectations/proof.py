@@ -1,4 +1,4 @@
-"""What a check proved, for the next one to go on from: it looks at what came since, and at what that touches."""
+"""The proof of a check that passed. With it the next check looks only at newer rows and the windows they touch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The tables at a check that found nothing critical.
+    """The tables at a check in which no critical expectation failed.
 
     Args:
-        epoch: that was checked.
-        versions: of each table.
-        fingerprint: of what the pipeline computed.
-        watermark: of the epoch, int64 epoch milliseconds.
-        lateness: the longest that a window was ever waited for, milliseconds.
-        taken, final: elements that windows took, and those in final windows; None where nobody counts them.
+        epoch: the checked epoch.
+        versions: version of each table.
+        fingerprint: fingerprint of the pipeline's computation.
+        watermark: watermark of the epoch, int64 epoch milliseconds.
+        lateness: the longest wait for a window after its end so far, milliseconds.
+        taken, final: numbers of elements that windows took, and of those in final windows; None if they can't be
+            counted.
     """
 
     epoch: int
@@ -33,16 +34,16 @@ class Proof:
 
     @property
     def taken_before(self) -> Taken | None:
-        """Elements up to the check; None where nobody counts them."""
+        """Return the numbers of elements up to the check; None if they can't be counted."""
         return None if self.taken is None or self.final is None else Taken(self.taken, self.final)
 
     def to_json(self) -> str:
-        """As table `quality` keeps it."""
+        """Return the proof as JSON, for table `quality`."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str | None) -> Proof | None:
-        """Read a proof; None where there is none, or one that another version of tidegate wrote."""
+        """Read a proof; return None if there is none, or if another version of tidegate wrote it."""
         raw: Any = json.loads(text) if text else None
         if not isinstance(raw, dict) or raw.keys() != {*cls.__slots__}:
             return None

@@ -1,4 +1,4 @@
-"""What the newest restore gave back, beside what had been kept: the checksum of each key group, twice."""
+"""Checksums of the newest restore: for each key group, of the restored state and of the snapshot it went back to."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ COLUMNS = ("key_group", "recorded", "computed")
 
 
 def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
-    """One row a key group; none where there was no restore, or its snapshots are no longer retained.
+    """Return a row for each key group; no row if there was no restore, or its snapshots are no longer retained.
 
     Args:
-        tables: of the pipeline.
-        epochs: rows of table epochs; the newest restore among them counts.
+        tables: tables of the pipeline.
+        epochs: rows of table `epochs`; the newest restore among them is checked.
     """
     restores = [row for row in epochs.to_pylist() if row["kind"] == "restore"]
     if not restores:
@@ -28,7 +28,7 @@ def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
     if after is None or before is None:
         return pd.DataFrame(columns=list(COLUMNS))
     rows_before, rows_after = state_rows(tables.warehouse, before), state_rows(tables.warehouse, after)
-    # A table keeps a column that came after the snapshot, such as that of a new aggregate; there it holds nothing.
+    # The table keeps columns that are younger than the snapshot, such as that of a new aggregate; they are empty then.
     younger = [
         name
         for name in rows_after.column_names
@@ -40,15 +40,15 @@ def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
 
 
 def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot | None:
-    # Several versions may hold one epoch, after a compaction say: the newest is what a restart would read.
+    # Several versions may hold the same epoch, after a compaction for example; a restart would read the newest.
     versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] == epoch)
     newest = next(versions, None)
     return None if newest is None else read_snapshot(tables, newest)
 
 
 def _target(tables: PipelineTables, epoch: int) -> Snapshot | None:
-    """The snapshot that a restore went back to: retained, or a savepoint of it."""
-    if (found := _of_epoch(tables, epoch)) is not None:
-        return found
+    """Return the snapshot that a restore went back to, or a savepoint of it; None if neither is retained."""
+    if (snapshot := _of_epoch(tables, epoch)) is not None:
+        return snapshot
     names = [entry.name for entry in list_savepoints(tables) if entry.manifest.epoch == epoch]
     return read_savepoint(tables, names[0]) if names else None

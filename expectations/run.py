@@ -1,4 +1,4 @@
-"""Run suites over pinned tables; results stay in table `quality`, and a page of each check in a folder."""
+"""Run suites over pinned tables; keep the results in table `quality`, and a page for each check in a folder."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tidegate.pipelines.tables.quality import EXAMPLE, QualityRow
 
 @dataclass(frozen=True)
 class QualityRun:
-    """How one check of all suites went.
+    """The result of one check of all suites.
 
     Args:
-        pipeline: its name.
-        epoch: that was checked.
-        checks: one for each expectation.
+        pipeline: name of the pipeline.
+        epoch: the checked epoch.
+        checks: a row for each expectation.
         docs: the page that lists all checks.
     """
 
@@ -39,29 +39,29 @@ class QualityRun:
 
     @property
     def failed(self) -> tuple[QualityRow, ...]:
-        """What does not hold."""
+        """Return the expectations that do not hold."""
         return tuple(check for check in self.checks if not check.success)
 
     @property
     def is_critical(self) -> bool:
-        """Whether something does not hold that must."""
+        """Return True if a critical expectation does not hold."""
         return any(check.severity == CRITICAL for check in self.failed)
 
     @property
     def state(self) -> str:
-        """`failed`, `marked` where only a warning does not hold, or `passed`."""
+        """Return `failed`, `marked` if only a warning does not hold, or `passed`."""
         warned = any(check.severity == WARNING for check in self.failed)
         return "failed" if self.is_critical else "marked" if warned else "passed"
 
 
 def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTables, folder: Path) -> QualityRun:
-    """Check pinned tables, and keep how it went.
+    """Check pinned tables, and keep the results.
 
     Args:
-        suites: what must hold.
+        suites: the suites to check.
         pinned: the tables.
-        tables: of the pipeline, whose table `quality` gets the results.
-        folder: where the pages of all checks are kept, one for each pipeline.
+        tables: tables of the pipeline; table `quality` gets the results.
+        folder: folder of the pipeline's pages.
     """
     folder.mkdir(parents=True, exist_ok=True)
     manifest = pinned.manifest
@@ -69,7 +69,7 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
     check_id = uuid.uuid4().hex
     versions = pinned.versions[results.NAME], pinned.versions[state.NAME]
     context = gx_context()
-    found = [(suite, _validate(context, suite)) for suite in suites]
+    outcomes_by_suite = [(suite, _validate(context, suite)) for suite in suites]
     checks = [
         QualityRow(
             check_id,
@@ -85,20 +85,20 @@ def run_suites(suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTab
             outcome.rows,
             *versions,
         )
-        for suite, outcomes in found
+        for suite, outcomes in outcomes_by_suite
         for outcome in outcomes
     ]
     run = QualityRun(manifest.pipeline, manifest.epoch, tuple(checks), folder)
     if checks and not run.is_critical:
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
-    # Before the table: who reads there that a check failed finds its page.
-    docs = write_page(folder, pinned, check_id, now, run.state, found)
+    # The page is written before the table, so that a reader of the table always finds the page.
+    docs = write_page(folder, pinned, check_id, now, run.state, outcomes_by_suite)
     quality.append(tables, checks)
     return replace(run, checks=tuple(checks), docs=docs)
 
 
 def gx_context() -> Any:
-    """A context of Great Expectations that keeps nothing: neither suites nor pages."""
+    """Return a context of Great Expectations that stores neither suites nor pages."""
     config = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(),
         progress_bars={"globally": False},
@@ -108,19 +108,19 @@ def gx_context() -> Any:
 
 
 def _validate(context: Any, suite: TableSuite) -> list[Outcome]:
-    """How each expectation of a suite went over its parts."""
+    """Return the outcome of each expectation of a suite over all parts of its rows."""
     asset = context.data_sources.add_pandas(suite.table).add_dataframe_asset("rows")
     batch = asset.add_batch_definition_whole_dataframe("part")
     outcomes: list[Outcome] = []
     for rows in suite.parts():
-        # An expectation belongs to one suite, and each part has one of its own.
+        # Great Expectations lets an expectation belong to one suite only, and each part needs a new suite.
         copies = [expectation.copy(deep=True) for expectation in suite.expectations]
         given = gx.ExpectationSuite(name=suite.table, expectations=copies)
         result = batch.get_batch({"dataframe": rows}).validate(given, result_format="SUMMARY")
         if not outcomes:
-            outcomes = [Outcome(one.expectation_config, _severity(one)) for one in result.results]
-        for outcome, one in zip(outcomes, result.results, strict=True):
-            outcome.take(one, len(rows))
+            outcomes = [Outcome(part.expectation_config, _severity(part)) for part in result.results]
+        for outcome, part in zip(outcomes, result.results, strict=True):
+            outcome.take(part, len(rows))
     return outcomes
 
 
@@ -130,4 +130,4 @@ def _severity(result: Any) -> str:
 
 
 def _with_example(outcome: Outcome) -> str:
-    return f"{outcome.told}{EXAMPLE}{outcome.examples[0]}" if outcome.examples else outcome.told
+    return f"{outcome.summary}{EXAMPLE}{outcome.examples[0]}" if outcome.examples else outcome.summary

@@ -1,7 +1,7 @@
-"""Which rows a check looks at: what came since the last one that passed, and the windows around it.
+"""The scope of a check: the rows that came since the last check that passed, and the windows around them.
 
-All rows are looked at where nothing vouches for the older ones: at the first check, after rows were taken away (by a
-restore, an erasure, an interval run again), when the code has changed, and when the log does not tell what came since.
+All rows are in scope if there is no valid proof for the older ones: at the first check, after rows were removed (by a
+restore, an erasure, an interval run again), when the code has changed, and when the log does not reach back far enough.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _TAKES_AWAY = ("restore", "forget", "prune")
 
 @dataclass(frozen=True)
 class Scope:
-    """An epoch, and what is looked at of its tables.
+    """An epoch, and the range of rows to check in its tables.
 
     Args:
         pinned: the epoch.
         since: the newest epoch before it whose check passed; None if there is none.
-        proof: of the check that this one goes on from; None where all rows are looked at.
-        looks_from: end of the oldest windows that are looked at, int64 epoch milliseconds; None for all.
-        new_epochs: rows of table epochs that are held against the tables.
-        lines: epochs that the tables have rows of, and whether they led to the newest snapshot.
-        files: of each table.
+        proof: proof of the check that this one continues from; None if all rows are looked at.
+        looks_from: end of the oldest windows to look at, int64 epoch milliseconds; None for all.
+        new_epochs: rows of table `epochs` to compare with the tables.
+        lines: epochs whose rows the tables have, and for each if it led to the newest snapshot.
+        files: files of each table, with their faults.
     """
 
     pinned: PinnedEpoch
@@ -55,21 +55,21 @@ class Scope:
 
     @property
     def new_rows(self) -> pc.Expression:
-        """The rows that count and that no check has seen."""
+        """Return the filter for rows that count and that no check has seen."""
         current = self.pinned.current
         return current if self.proof is None else current & (pc.field("epoch") > self.proof.epoch)
 
 
-def scope_of(own: PipelineTables, pipeline: Pipeline, epoch: int | None) -> Scope:
-    """What to look at as of an epoch. Arguments and errors as `pin_epoch`."""
-    pinned = pin_epoch(own, epoch)
-    # Read after the tables were opened: an epoch whose rows are in them is committed.
-    newest = require_snapshot(own).manifest.line
-    since = since_of(own, pinned)
-    proof = Proof.parse(quality.proof_of(own, since))
+def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None) -> Scope:
+    """Return the scope of a check as of an epoch; the arguments and errors are those of `pin_epoch`."""
+    pinned = pin_epoch(tables, epoch)
+    # Read after the tables were opened, so it includes every epoch whose rows are in them.
+    newest = require_snapshot(tables).manifest.line
+    since = since_of(tables, pinned)
+    proof = Proof.parse(quality.proof_of(tables, since))
     followed = {
         table: follow(
-            own,
+            tables,
             table,
             pinned.snapshot.handle if table == state.NAME else pinned.handles[table],
             None if proof is None else proof.versions.get(table),
@@ -79,7 +79,7 @@ def scope_of(own: PipelineTables, pipeline: Pipeline, epoch: int | None) -> Scop
     if proof is not None and not _goes_on(proof, pinned, followed):
         proof = None
     shape = window_shape(pipeline, pinned.snapshot.manifest.stagger_offset)
-    numbers, start = _new_rows(own, pinned, proof)
+    numbers, start = _new_rows(tables, pinned, proof)
     looks_from = None
     if proof is not None and shape is not None:
         final_then = proof.watermark - max(proof.lateness, shape.lateness)
@@ -87,17 +87,17 @@ def scope_of(own: PipelineTables, pipeline: Pipeline, epoch: int | None) -> Scop
         if looks_from < _FIRST:
             # Before the first watermark no window was final.
             proof, looks_from = None, None
-            numbers, start = _new_rows(own, pinned, None)
+            numbers, start = _new_rows(tables, pinned, None)
         elif looks_from > _LAST:
             looks_from = None
-    made = pinned.epochs
-    new = made if proof is None else made.filter(pc.greater(made["epoch"], proof.epoch))
+    epochs = pinned.epochs
+    new = epochs if proof is None else epochs.filter(pc.greater(epochs["epoch"], proof.epoch))
     lines = [
         (table, number, is_on(pinned.snapshot.manifest.line, number) or is_on(newest, number))
-        for table, found in numbers.items()
-        for number in found
+        for table, numbers_of_table in numbers.items()
+        for number in numbers_of_table
     ]
-    files = [file for one in followed.values() for file in one.files]
+    files = [file for table in followed.values() for file in table.files]
     return Scope(
         pinned,
         since,
@@ -110,31 +110,31 @@ def scope_of(own: PipelineTables, pipeline: Pipeline, epoch: int | None) -> Scop
 
 
 def _goes_on(proof: Proof, pinned: PinnedEpoch, followed: dict[str, Followed]) -> bool:
-    """Whether what came since a check can be told from what was there."""
+    """Return True if the rows since a check can be told from those before, so that its proof can be used."""
     manifest = pinned.snapshot.manifest
     kinds = pinned.epochs.filter(pc.greater(pinned.epochs["epoch"], proof.epoch))["kind"].to_pylist()
     return (
         proof.fingerprint == manifest.fingerprint
-        and all(one.since is not None for one in followed.values())
+        and all(table.since is not None for table in followed.values())
         and not any(followed[table].takes_away for table in (results.NAME, rejects.NAME))
         and not any(kind in _TAKES_AWAY for kind in kinds)
     )
 
 
 def may_be_new(file: dict[str, object], proof: Proof | None) -> bool:
-    """Whether a file may hold rows that no check has seen."""
+    """Return True if a file may hold rows that no check has seen."""
     newest = file.get("max.epoch")
     return proof is None or not isinstance(newest, int) or newest > proof.epoch
 
 
 def _new_rows(
-    own: PipelineTables, pinned: PinnedEpoch, proof: Proof | None
+    tables: PipelineTables, pinned: PinnedEpoch, proof: Proof | None
 ) -> tuple[dict[str, list[int]], Millis | None]:
-    """Epochs of rows that no check has seen, by table, and where the oldest window of one begins.
+    """Return the epochs of rows that no check has seen, by table, and the start of the oldest window among them.
 
-    Rows that an epoch after the pinned one put there are among them: it may have been any.
+    They include epochs after the pinned one, whose rows may be in the tables already.
     """
-    found: dict[str, list[int]] = {}
+    epochs: dict[str, list[int]] = {}
     start: Millis | None = None
     for table in (results.NAME, late.NAME, rejects.NAME):
         handle = pinned.handles[table]
@@ -146,10 +146,10 @@ def _new_rows(
             where &= pc.field("epoch") > proof.epoch
         columns = ["epoch", "window_start"] if has_bounds else ["epoch"]
         numbers: set[int] = set()
-        for batch in own.warehouse.read_batches(own.path(table), names, schema, columns, where):
+        for batch in tables.warehouse.read_batches(tables.path(table), names, schema, columns, where):
             numbers.update(np.unique(batch["epoch"].to_numpy()).tolist())
             first = pc.min(batch["window_start"]).as_py() if has_bounds else None
             if first is not None:
                 start = to_millis(first) if start is None else min(start, to_millis(first))
-        found[table] = sorted(numbers)
-    return found, start
+        epochs[table] = sorted(numbers)
+    return epochs, start

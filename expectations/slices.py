@@ -1,6 +1,6 @@
-"""Rows of a table in parts that fit into memory, all rows of a key in one of them.
+"""Rows of a table in parts that fit into memory, with all rows of a key in one part.
 
-A rule about windows looks at rows of one key at a time. So where there are too many rows they are put into files by a
+A rule about windows needs all rows of a key together. So if there are too many rows they are written to files by a
 hash of the key, and the files are read one after the other.
 """
 
@@ -20,7 +20,7 @@ from tidegate.pipelines.tables.key_groups import key_schema
 from tidegate.windowing.columnar.hashing import UInt64s, hash_keys
 
 ROWS = 100_000
-"""Rows of a part, about: with all that is made of them they take some 200 MB."""
+"""Approximate number of rows in a part; with everything computed from them they take some 200 MB."""
 
 
 _PARTS = "parts-"
@@ -28,14 +28,15 @@ _ABANDONED_SECONDS = 86_400
 
 
 class Slices:
-    """Rows by key, to be read more than once.
+    """Rows by key, which can be read more than once.
 
     Args:
         batches: the rows.
-        schema: of the rows.
-        key: the key columns; without any, all rows are of one key.
-        rows: how many there are, at most.
-        folder: where parts are kept while they are needed; None takes the system's.
+        schema: schema of the rows.
+        key: the key columns; without key columns all rows belong to one key.
+        rows: number of rows, at most.
+        folder: folder for the files of the parts; None takes the system's.
+        rows_at_a_time: approximate number of rows in a part.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Slices:
         if parts <= 1:
             self._table = pa.Table.from_batches(batches, schema)
             return
-        # Removed with the object; what a check left that was killed goes with a later one.
+        # The parts are removed with this object; those of a check that was killed are removed by a later check.
         if folder is not None:
             _remove_old_parts(folder)
         self._folder = tempfile.TemporaryDirectory(prefix=_PARTS, dir=folder)
@@ -73,7 +74,7 @@ class Slices:
                         writer.write(sorted_rows.slice(bounds[number], bounds[number + 1] - bounds[number]))
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Each part, in turn."""
+        """Yield each part."""
         if self._table is not None:
             yield self._table
         for file in self._files:
@@ -88,7 +89,7 @@ def _remove_old_parts(folder: Path) -> None:
 
 
 def hashes_of(rows: pa.RecordBatch | pa.Table, key: tuple[str, ...]) -> UInt64s:
-    """Spark's hash of the key of each row."""
+    """Return Spark's hash of the key of each row."""
     columns = [rows[name] for name in key]
     plain = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
     return hash_keys(key_schema(rows.schema, key), plain, len(rows))

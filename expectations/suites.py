@@ -1,4 +1,4 @@
-"""The suites of a pipeline: what holds of all windows of its shape, and what the pipeline adds."""
+"""The suites of a pipeline: the rules for all windows of its shape, and the pipeline's own suite."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ CRITICAL, WARNING, INFO = "critical", "warning", "info"
 
 
 Parts: TypeAlias = Callable[[], Iterable[pd.DataFrame]]
-"""Gives the rows to check in parts; what a rule looks at together is in one."""
+"""A function that yields the rows to check in parts; rows that a rule compares are in the same part."""
 
 
 @dataclass(frozen=True)
 class TableSuite:
-    """What must hold of one table's rows.
+    """The expectations for the rows of one table.
 
     Args:
-        table: what it is about: final windows, panes, epochs, lines, files, ledger or state.
+        table: name of the rows: final windows, panes, epochs, lines, files, ledger or state.
         parts: the rows to check.
-        expectations: of Great Expectations.
+        expectations: expectations of Great Expectations.
     """
 
     table: str
@@ -36,14 +36,15 @@ class TableSuite:
     expectations: tuple[Any, ...]
 
 
-def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
-    """The suites to run over pinned tables.
+def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
+    """Return the suites to run over pinned tables.
 
     Args:
         pinned: the tables.
-        own: the pipeline's own ExpectationSuite, over the windows that became final since the newest check that passed.
+        pipeline_suite: the pipeline's own ExpectationSuite, for the windows that became final since the newest check
+            that passed.
     """
-    found = [
+    checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
         TableSuite("panes", pinned.panes, tuple(_panes(pinned))),
         TableSuite("epochs", _whole(pinned.epochs), tuple(_epochs())),
@@ -53,11 +54,11 @@ def suites(pinned: Pinned, own: Any = None) -> list[TableSuite]:
         TableSuite("state", pinned.state, tuple(_state(pinned))),
         TableSuite("restored state", _whole(pinned.restored), tuple(_restored(pinned))),
     ]
-    if own is not None:
-        # An expectation belongs to one suite, and the caller may use his again.
-        copies = tuple(expectation.copy(deep=True) for expectation in own.expectations)
-        found.insert(0, TableSuite(f"new final windows: {own.name}", lambda: (pinned.fresh,), copies))
-    return [suite for suite in found if suite.expectations]
+    if pipeline_suite is not None:
+        # Great Expectations lets an expectation belong to one suite only, and the caller may use the suite again.
+        copies = tuple(expectation.copy(deep=True) for expectation in pipeline_suite.expectations)
+        checked.insert(0, TableSuite(f"new final windows: {pipeline_suite.name}", lambda: (pinned.fresh,), copies))
+    return [suite for suite in checked if suite.expectations]
 
 
 def _whole(rows: pd.DataFrame) -> Parts:
@@ -91,7 +92,7 @@ def _windows(pinned: Pinned) -> Iterator[Any]:
     if shape.is_merging:
         in_event_order = pinned.manifest.order == "event"
         yield invariants.ExpectNoSessionInsideAnother(key=key, severity=CRITICAL)
-        # In arrival order an element behind the watermark may open a session beside one that has passed.
+        # In arrival order an element behind the watermark may open a session beside one that is closed.
         yield invariants.ExpectSessionsToLieApart(key=key, severity=CRITICAL if in_event_order else WARNING)
         if shape.gap is not None:
             yield invariants.ExpectWindowsToBeAtLeast(length=shape.gap, severity=CRITICAL)
@@ -141,7 +142,7 @@ def _lines() -> Iterator[Any]:
 def _files() -> Iterator[Any]:
     yield invariants.ExpectFilesToBeOfOurCommits(severity=CRITICAL)
     yield invariants.ExpectFilesToKeepTheirRows(severity=CRITICAL)
-    # The rows are the same, and the next one to do it may be less careful.
+    # The rows are still the same, but a foreign writer may change rows the next time: only a warning.
     yield invariants.ExpectNobodyElseToRewriteFiles(severity=WARNING)
 
 

@@ -1,4 +1,4 @@
-"""One pass over the rows that a check looks at: what is counted, what is final, what is new."""
+"""One pass over the rows of a check: it counts rows and elements, and finds final and new windows."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tidegate.windowing.timestamps import epoch_millis
 
 @dataclass(frozen=True)
 class Read:
-    """What a pass over the rows found.
+    """The result of a pass over the rows.
 
     Args:
         contents: elements and open windows of the snapshot, and of the windows that became final.
-        final: elements in windows that became final.
-        fresh: how many windows became final since a check passed.
-        lateness: the longest that a window was ever waited for, milliseconds.
+        final: number of elements in windows that became final.
+        fresh: number of windows that became final since a check passed.
+        lateness: the longest wait for a window after its end so far, milliseconds.
     """
 
     contents: Contents
@@ -45,8 +45,10 @@ class Read:
     lateness: Millis
 
 
-def slices_of(own: PipelineTables, scope: Scope, counts: RowCounts, folder: Path | None, rows_at_a_time: int) -> Slices:
-    """The rows of table results that are looked at, by key; those that are new are counted on the way."""
+def slices_of(
+    tables: PipelineTables, scope: Scope, counts: RowCounts, folder: Path | None, rows_at_a_time: int
+) -> Slices:
+    """Read the rows of table `results` in scope, by key, and count the new ones."""
     manifest, handle = scope.pinned.snapshot.manifest, scope.pinned.handles[results.NAME]
     schema = arrow_schema(handle)
     files = [file for file in active_files(handle) if _is_looked_at(file, scope)]
@@ -60,47 +62,47 @@ def slices_of(own: PipelineTables, scope: Scope, counts: RowCounts, folder: Path
 
     def batches() -> Iterator[pa.RecordBatch]:
         names = [file["path"] for file in files]
-        for batch in own.warehouse.read_batches(own.path(results.NAME), names, schema, where=where):
+        for batch in tables.warehouse.read_batches(tables.path(results.NAME), names, schema, where=where):
             new = batch
             if scope.proof is not None:
                 new = batch.filter(pc.greater(batch["epoch"], scope.proof.epoch))
             count_panes(counts, new, groups_of(new, manifest))
             yield batch
 
-    # The types of a file may be narrower than the table's: the reader widens them.
+    # The schema is the table's, since the types of a file may be narrower: the reader widens them.
     rows = sum(file["num_records"] for file in files)
     return Slices(batches(), schema, tuple(manifest.schemas.key), rows, folder, rows_at_a_time)
 
 
-def count_side_tables(own: PipelineTables, scope: Scope, counts: RowCounts) -> None:
-    """Count the new rows of tables late and rejects."""
+def count_side_tables(tables: PipelineTables, scope: Scope, counts: RowCounts) -> None:
+    """Count the new rows of tables `late` and `rejects`."""
     manifest = scope.pinned.snapshot.manifest
     key = tuple(manifest.schemas.key)
     nothing = np.empty(0, np.int64)
     counts.take("rejected", nothing, None)
-    for batch in _side_batches(own, scope, rejects.NAME, ["epoch"]):
+    for batch in _side_batches(tables, scope, rejects.NAME, ["epoch"]):
         counts.take("rejected", batch["epoch"].to_numpy(), None)
     schema = arrow_schema(scope.pinned.handles[late.NAME])
-    # A derived key column is not among the input's.
+    # Table `late` has the columns of the input, and a derived key column is not among them.
     has_key = set(key) <= set(schema.names)
     marks = late.REOPENED in schema.names and late.REOPENED in scope.new_epochs.column_names
     columns = [*(key if has_key else ()), "epoch", *((late.REOPENED,) if marks else ())]
     counts.take("late", nothing, nothing if has_key else None)
     if marks:
         counts.take("reopened", nothing, nothing if has_key else None)
-    for batch in _side_batches(own, scope, late.NAME, columns, reopened=marks):
+    for batch in _side_batches(tables, scope, late.NAME, columns, reopened=marks):
         groups = groups_of(batch, manifest) if has_key else None
         counts.take("late", batch["epoch"].to_numpy(), groups)
         if marks:
             counts.take("reopened", pc.fill_null(batch[late.REOPENED], 0).to_numpy(), groups)
 
 
-def pass_over(own: PipelineTables, scope: Scope, shape: WindowShape | None, slices: Slices) -> Read:
-    """Read the snapshot and the slices once, and keep what is needed of them together."""
+def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, slices: Slices) -> Read:
+    """Read the snapshot and the slices once, and return the numbers that are needed from all of them."""
     manifest, proof = scope.pinned.snapshot.manifest, scope.proof
     contents = Contents(manifest.max_parallelism)
     count = shape.count if shape is not None and counts_elements(manifest, shape) else None
-    for batch in state_batches(own, scope.pinned):
+    for batch in state_batches(tables, scope.pinned):
         contents.take_state(batch, count)
     open_elements = int(contents.elements.sum())
     lateness = max(0 if shape is None else shape.lateness, 0 if proof is None else proof.lateness)
@@ -120,33 +122,33 @@ def pass_over(own: PipelineTables, scope: Scope, shape: WindowShape | None, slic
     return Read(contents, final, fresh, lateness)
 
 
-def state_batches(own: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.RecordBatch]:
-    """Rows of the snapshot, a few at a time."""
+def state_batches(tables: PipelineTables, pinned: PinnedEpoch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the snapshot in batches."""
     snapshot = pinned.snapshot
     schema = arrow_schema(snapshot.handle)
     names = [file["path"] for file in snapshot.files]
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
     columns = [name for name in schema.names if name != state.MANIFEST.name]
-    yield from own.warehouse.read_batches(snapshot.path, names, schema, columns, real)
+    yield from tables.warehouse.read_batches(snapshot.path, names, schema, columns, real)
 
 
 def final_windows(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """The newest pane of each window that nothing can change any more."""
+    """Return the newest pane of each final window, which nothing can change any more."""
     return results.final(results.latest(rows, manifest_key(manifest)), manifest.watermark)
 
 
 def groups_of(rows: pa.RecordBatch | pa.Table, manifest: Manifest) -> Ints:
-    """The key group of each row."""
+    """Return the key group of each row."""
     return key_groups(hashes_of(rows, manifest_key(manifest)), manifest.max_parallelism)
 
 
 def manifest_key(manifest: Manifest) -> tuple[str, ...]:
-    """The key columns."""
+    """Return the key columns."""
     return tuple(manifest.schemas.key)
 
 
 def _is_looked_at(file: dict[str, Any], scope: Scope) -> bool:
-    """Whether a file may hold rows that are new, or of windows that are near to such."""
+    """Return True if a file may hold rows that are new, or rows of windows near to new ones."""
     if may_be_new(file, scope.proof) or scope.looks_from is None:
         return may_be_new(file, scope.proof)
     if file.get("null_count.window_end") != 0 or file.get("max.window_end") is None:
@@ -156,18 +158,18 @@ def _is_looked_at(file: dict[str, Any], scope: Scope) -> bool:
 
 
 def _side_batches(
-    own: PipelineTables, scope: Scope, table: str, columns: list[str], reopened: bool = False
+    tables: PipelineTables, scope: Scope, table: str, columns: list[str], reopened: bool = False
 ) -> Iterator[pa.RecordBatch]:
     handle = scope.pinned.handles[table]
     where = scope.new_rows
     if reopened and scope.proof is not None:
         where = where | (scope.pinned.current & (pc.field(late.REOPENED) > scope.proof.epoch))
     names = [file["path"] for file in active_files(handle) if reopened or may_be_new(file, scope.proof)]
-    yield from own.warehouse.read_batches(own.path(table), names, arrow_schema(handle), columns, where)
+    yield from tables.warehouse.read_batches(tables.path(table), names, arrow_schema(handle), columns, where)
 
 
 def _longest_wait(rows: pa.Table) -> Millis:
-    """How long after their end windows became final, at most; milliseconds."""
+    """Return the longest time between a window's end and its being final, milliseconds."""
     if not results.has_panes(rows.schema):
         return 0
     ends, finals = (epoch_millis(rows[name]) for name in ("window_end", "final_at"))

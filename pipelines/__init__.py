@@ -11,7 +11,7 @@ __all__ = ["DeltaSource", "Input", "Pipeline"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: Airflow parses DAG files that import this package, and needs none of it.
+    # The names are loaded on first use: Airflow parses DAG files that import this package without using them.
     if name in __all__:
         from tidegate.pipelines.definition import pipeline
 

@@ -1,7 +1,7 @@
 """tidegate.toml: the one place that names the warehouse, Spark's settings and the pipelines.
 
-DAG files and the command line read only this, so a project of its own adds its pipelines here and
-changes nothing of ours. Importing this module costs no Spark.
+DAG files and the command line read only this file, so a project adds its pipelines here and needs no other change.
+Importing this module does not import Spark.
 """
 
 from __future__ import annotations
@@ -52,48 +52,50 @@ class PipelineEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     object: str
-    """Where the Pipeline value is: `package.module:name`."""
+    """Place of the Pipeline value: `package.module:name`."""
     start: Moment
     """First event time of the backfill; an interval before it is a usage error."""
     end: Moment | None = None
-    """End of event time, for data that is complete; None goes on for ever."""
+    """End of event time, for data that is complete; None for no end."""
     catchup: bool = True
-    """Whether Airflow schedules every interval since `start`, in order; else you create the backfill."""
+    """True lets Airflow schedule every interval since `start`, in order; with False you create the backfill."""
     schedule: str = "0 0 * * *"
     """Cron expression of the backfill; the data interval between two ticks is the slice."""
     stream_schedule: str = "*/15 * * * *"
     """Cron expression of the scheduled stream."""
     stream_mode: Literal["available-now", "continuous"] = "available-now"
-    """Whether the stream is a run on that schedule, or one long run that is started by hand."""
+    """`available-now` for a run on that schedule, `continuous` for one long run that is started by hand."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
-    """How far the watermark may lie behind the clock before a watch fails; None watches nothing."""
+    """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
     on_failure: str | None = None
-    """Function that is called with one dict when a task fails: `package.module:function`."""
+    """Function that is called with a dict when a task fails: `package.module:function`."""
     pool: str = "default_pool"
-    """Airflow pool that its Spark runs take a slot of."""
+    """Airflow pool in which its Spark runs take a slot."""
     suite: str | None = None
-    """Where the expectation suite is: `package.module:name`."""
+    """Place of the expectation suite: `package.module:name`."""
     retain_snapshots: int = Field(default=10, ge=1)
-    """How many of the newest snapshots a clean-up keeps at least."""
+    """Smallest number of snapshots that a clean-up keeps, the newest ones."""
     retain_days: int = Field(default=7, ge=0)
-    """And those that are not older than so many days; of a stream's, one an hour."""
+    """Snapshots that are not older than this many days are kept as well; of a stream's, one an hour."""
     retain_log_hours: int = Field(default=6, ge=0)
-    """How long versions of the published tables stay for who reads or follows them, at most `retain_days`."""
+    """Hours for which old versions of the published tables stay readable, at most `retain_days`."""
     retain_epochs_days: int = Field(default=90, ge=1)
-    """How long rows of table epochs stay at least: they go file by file, and those of retained snapshots never."""
+    """Days for which rows of table `epochs` stay at least: they are removed by whole files, and rows of retained
+    snapshots are kept."""
     retain_quality_days: int = Field(default=90, ge=0)
-    """How long outcomes of checks stay in table quality; those of the newest, and of the newest that passed, always."""
+    """Days for which outcomes stay in table `quality`; those of the newest check, and of the newest that passed, are
+    kept."""
     upkeep_epochs: int = Field(default=20, ge=0)
-    """A stream optimizes and vacuums its tables after so many epochs; 0 leaves it to the commands."""
+    """Number of epochs after which a stream optimizes and vacuums its tables; 0 leaves it to the commands."""
     retries: int = Field(default=1, ge=0)
-    """How often a task is tried again that failed in a way that a retry may mend."""
+    """Number of retries of a task that failed in a way that a retry may mend."""
     retry_delay_seconds: float = Field(default=30, ge=0)
-    """How long it waits before."""
+    """Seconds before a retry."""
     tags: tuple[str, ...] = ()
 
 
 class Config(BaseModel):
-    """The whole of tidegate.toml."""
+    """The content of tidegate.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -102,45 +104,45 @@ class Config(BaseModel):
     work: str = ".work"
     """Folder for logs, checkpoints and reports; relative as above."""
     retain_work_days: int = Field(default=30, ge=0)
-    """Logs and reports in it go when nothing was written to them for so many days; 0 keeps all."""
+    """Days after which logs and reports in it are removed if nothing was written to them; 0 keeps all."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
     spark: dict[str, str | int | bool] = Field(default={}, repr=False)
-    """Spark settings, on top of those that Tidegate needs."""
+    """Spark settings; they take precedence over those that Tidegate sets."""
     pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}
     root: Path = Field(default=Path(), exclude=True)
     """The folder of the file."""
     file_name: str = Field(default=FILE_NAME, exclude=True)
-    """The file's name in it."""
+    """The file's name in `root`."""
 
     @property
     def file(self) -> Path:
-        """The file this came from."""
+        """Return the path of the file."""
         return self.root / self.file_name
 
     @property
     def warehouse_uri(self) -> str:
-        """The warehouse as an absolute path or URI."""
+        """Return the warehouse as an absolute path or URI."""
         return self.warehouse if "://" in self.warehouse else str((self.root / self.warehouse).absolute())
 
     @property
     def work_folder(self) -> Path:
-        """The work folder as an absolute path."""
+        """Return the work folder as an absolute path."""
         return (self.root / self.work).absolute()
 
     def report_file(self, pipeline: str, epoch: int) -> Path:
-        """Where the run report of an epoch is kept."""
+        """Return the file of an epoch's run report."""
         return self.work_folder / "reports" / pipeline / f"epoch-{epoch:06d}.html"
 
     def quality_folder(self, pipeline: str) -> Path:
-        """Where the pages of a pipeline's checks are kept."""
+        """Return the folder of the pages of a pipeline's checks."""
         return self.work_folder / "quality" / pipeline
 
     def make_folders(self) -> None:
-        """Make the work folder, and the warehouse where it is a folder.
+        """Make the work folder, and the warehouse if it is a folder.
 
         Raises:
-            UsageError: one can't be made; the error names the setting.
+            UsageError: a folder can't be made; the error names the setting.
         """
         for setting, folder in (("warehouse", self.warehouse_uri), ("work", str(self.work_folder))):
             if "://" in folder:
@@ -153,14 +155,14 @@ class Config(BaseModel):
                 ) from error
 
     def entry(self, name: str) -> PipelineEntry:
-        """The entry of a pipeline.
+        """Return the entry of a pipeline.
 
         Raises:
-            UsageError: there is none of that name.
+            UsageError: there is no pipeline of that name.
         """
         if name not in self.pipelines:
-            known = ", ".join(sorted(self.pipelines)) or "none"
-            raise UsageError(f"unknown pipeline {name!r}: {self.file} has {known}")
+            names = ", ".join(sorted(self.pipelines)) or "none"
+            raise UsageError(f"unknown pipeline {name!r}: {self.file} has {names}")
         return self.pipelines[name]
 
     def load(self, path: str, field: str) -> object:
@@ -177,19 +179,19 @@ class Config(BaseModel):
         try:
             imported = importlib.import_module(module)
         except Exception as error:
-            told = f"{field} = {path!r}: {explain_import(error, module, self.root)}"
-            # A file or a service that a module reads may be there the next time; what it says stays as it is.
-            raise (TidegateError if isinstance(error, OSError) else UsageError)(told) from error
+            message = f"{field} = {path!r}: {explain_import(error, module, self.root)}"
+            # A file or a service that a module reads may be back at the next try, so an OSError is worth a retry.
+            raise (TidegateError if isinstance(error, OSError) else UsageError)(message) from error
         if not hasattr(imported, attribute):
             raise UsageError(f"{field} = {path!r}: module {module} has no {attribute!r}{similar(imported, attribute)}")
         return getattr(imported, attribute)
 
 
 def find_config(start: Path | None = None) -> Path:
-    """tidegate.toml: what TIDEGATE_CONFIG names, else the nearest one from `start` upwards.
+    """Return the path of tidegate.toml: that in TIDEGATE_CONFIG, else the nearest one from `start` upwards.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such file.
     """
     if named := os.environ.get(ENVIRONMENT):
         return Path(named)
@@ -206,7 +208,7 @@ def load_config(file: Path | None = None) -> Config:
     """Read tidegate.toml.
 
     Raises:
-        UsageError: it is missing or faulty; the error names file and field, and never the value of what may be secret.
+        UsageError: it is missing or faulty; the error names file and field, but no value that may be secret.
     """
     given = file or find_config()
     by_environment = f", which {ENVIRONMENT} names" if file is None and os.environ.get(ENVIRONMENT) else ""
@@ -222,11 +224,11 @@ def load_config(file: Path | None = None) -> Config:
         raise UsageError(f"{file}: it is no text in UTF-8, which TOML is") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from error
-    if own := sorted({"root", "file_name"} & raw.keys()):
-        raise UsageError(f"{file}: {own[0]}: that is no key here")
+    if reserved := sorted({"root", "file_name"} & raw.keys()):
+        raise UsageError(f"{file}: {reserved[0]}: that is no key here")
     try:
         return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
     except ValidationError as error:
         faults = error.errors()
-    # Outside of it: what pydantic says holds the values, and a traceback would show them.
+    # Raised outside of the handler: pydantic's error holds the values, and a chained traceback would show them.
     raise UsageError(f"{file}: {describe(faults, Config, PipelineEntry)}")

@@ -1,7 +1,7 @@
-"""Faults of tidegate.toml in our words: the field, how it has to be, and its value where that may be shown.
+"""Messages for faults of tidegate.toml: the field, the expected value, and the given value if it may be shown.
 
-A file that is faulty may hold keys of an object store, also where they don't belong, and its faults are read by
-everyone who sees Airflow's import errors. So a value is shown only where a key of a pipeline has it.
+A faulty file may hold keys of an object store, also in a wrong place, and everyone who sees Airflow's import errors
+reads the messages. So only the value of a known field of a pipeline is shown.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _EXAMPLES = {
 
 
 def describe(faults: Sequence[Mapping[str, Any]], project: type[BaseModel], pipeline: type[BaseModel]) -> str:
-    """Say what is wrong with each field.
+    """Return a message that names each faulty field and its fault.
 
     Args:
-        faults: as pydantic lists them.
+        faults: the faults from pydantic's error.
         project: the model of the file.
         pipeline: the model of one `[pipelines.NAME]`.
     """
-    told: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for fault in faults:
         place = _place(fault["loc"])
-        # A value that fits none of several types has a fault for each.
-        told.setdefault(".".join(place), _fault(place, fault, project, pipeline))
-    return "; ".join(f"{field}: {what}" for field, what in told.items())
+        # A value that fits none of several types has a fault for each; the first is enough.
+        messages.setdefault(".".join(place), _fault(place, fault, project, pipeline))
+    return "; ".join(f"{field}: {message}" for field, message in messages.items())
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
-    """The keys that lead to a value; what pydantic adds about its types is left out."""
+    """Return the keys that lead to a value; parts that pydantic adds for its types are left out."""
     depth = 3 if loc[0] == "pipelines" else 2
     return tuple(str(part) for part in loc[:depth] if part != "[key]")
 
@@ -89,7 +89,7 @@ def _limit(kind: str, given: Mapping[str, Any]) -> str:
 
 
 def _own_words(fault: Mapping[str, Any]) -> str:
-    """The message of a check of ours, and for anything else pydantic's."""
+    """Return the message of a check of this package, or else pydantic's message."""
     return str(fault["msg"]).removeprefix("Value error, ")
 
 

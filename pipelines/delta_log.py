@@ -1,6 +1,6 @@
 """The log of a Delta table as files: their names, and the one reader of entries and checkpoints.
 
-Whoever asks says what a missing or damaged entry means to him.
+The functions raise plain errors for missing or damaged entries; each caller decides what such an entry means.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ _DIGITS = 20
 
 
 def entry_name(version: int) -> str:
-    """Name of the entry of a version."""
+    """Return the file name of a version's entry."""
     return f"{version:0{_DIGITS}d}{_ENTRY}"
 
 
 def checkpoint_name(version: int) -> str:
-    """Name of a checkpoint in one file."""
+    """Return the file name of a checkpoint in one file."""
     return f"{version:0{_DIGITS}d}{_CHECKPOINT}.parquet"
 
 
 def version_of(name: str) -> int | None:
-    """The version that a file of the log is named for; None where it is for none."""
+    """Return the version in the name of a log file; None if the name has none."""
     return int(name[:_DIGITS]) if name[:_DIGITS].isdigit() else None
 
 
 def is_entry(name: str) -> bool:
-    """Whether a file of the log is an entry."""
+    """Return True if a file of the log is an entry."""
     return version_of(name) is not None and name[_DIGITS:] == _ENTRY
 
 
 def entry_versions(names: Iterable[str]) -> list[int]:
-    """The versions with an entry, ascending."""
+    """Return the versions with an entry, ascending."""
     return sorted(int(name[:_DIGITS]) for name in names if is_entry(name))
 
 
 def checkpoint_versions(names: Iterable[str]) -> list[int]:
-    """The versions with a checkpoint of any form, ascending."""
+    """Return the versions with a checkpoint of any form, ascending."""
     return sorted({version for name in names if (version := version_of(name)) is not None and _CHECKPOINT in name})
 
 
@@ -65,16 +65,16 @@ def actions_in(entry: bytes) -> list[Action]:
 
 
 def commit_info(actions: Iterable[Action]) -> Action:
-    """What a commit tells of itself; empty where it does not."""
+    """Return a commit's own description, `commitInfo`; empty if it has none."""
     info: Action = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return info
 
 
 def files_in(actions: Iterable[Action], kind: str) -> dict[str, Action]:
-    """The files that a commit added or removed, by their paths as a file system has them.
+    """Return the files that a commit added or removed, by their paths in the file system.
 
     Args:
-        actions: of the commit.
+        actions: actions of the commit.
         kind: `add` or `remove`.
     """
     return {unquote(action[kind]["path"]): action[kind] for action in actions if kind in action}
@@ -85,15 +85,15 @@ class DeltaLog:
     """The log of one table.
 
     Args:
-        filesystem: that the log is in.
-        root: of the log's folder within it; empty where the file system is just that folder.
+        filesystem: file system of the log.
+        root: path of the log's folder within it; empty if the file system is that folder.
     """
 
     filesystem: fs.FileSystem
     root: str
 
     def info(self, version: int) -> tuple[int, int] | None:
-        """Size of a version's entry, and when it was written in nanoseconds; None where there is none."""
+        """Return size and time of writing (nanoseconds) of a version's entry; None if there is no entry."""
         info = self.filesystem.get_file_info(self.path(entry_name(version)))
         return (int(info.size), int(info.mtime_ns or 0)) if info.type == fs.FileType.File else None
 
@@ -130,5 +130,5 @@ class DeltaLog:
             return pq.ParquetFile(file).read(columns)
 
     def path(self, name: str) -> str:
-        """Path of a file of the log within the file system."""
+        """Return the path of a log file within the file system."""
         return f"{self.root}/{name}" if self.root else name

@@ -1,4 +1,4 @@
-"""The errors of the Spark side, each with the exit code that a command ends with.
+"""The errors of `pipelines`, each with the exit code of a command that ends with it.
 
 0 done, 2 usage, 3 refused, 4 lease held, 5 quality, 1 anything else. Only 1 and 4 are worth a retry:
 the others stay as they are until somebody changes something.
@@ -12,13 +12,13 @@ OTHER, USAGE, REFUSED, LEASE_HELD, QUALITY = 1, 2, 3, 4, 5
 
 
 class TidegateError(Exception):
-    """Base of every error a command reports as one clear message, without a traceback."""
+    """The base of every error that a command reports as one message, without a traceback."""
 
     exit_code: ClassVar[int] = OTHER
 
 
 class UsageError(TidegateError):
-    """What was asked for can't be: an unknown pipeline, a bad option, a faulty tidegate.toml."""
+    """The request is impossible: an unknown pipeline, a bad option, a faulty tidegate.toml."""
 
     exit_code = USAGE
 

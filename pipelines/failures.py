@@ -1,7 +1,7 @@
-"""Failures beneath us, in one line with the way out: storage that fails, a task that died, Spark that is no more.
+"""Failures of storage, of a Python task or of Spark, reported in one line with the way out.
 
-Libraries tell them over many lines, in colours, with native backtraces, below a name that says nothing; a task's error
-comes wrapped twice, and Java's below the number of an object.
+Libraries report them over many lines, in colours, with native backtraces; the error of a task is wrapped twice, and
+that of Java stands below the number of an object.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ _WAYS_OUT = (
 
 
 def in_words(error: BaseException) -> str:
-    """An error in one line: what a task raised, else its first line and the causes that deltalake puts below it."""
+    """Return an error in one line: the error of a task, or else its first line and the causes that deltalake adds."""
     text = str(error)
     raised = _raised_in_task(text)
     return raised[1] if raised else _raised_in_java(text) or _first_line(text) or type(error).__name__
 
 
 def way_out(error: BaseException) -> str | None:
-    """Return what to do about a failure of the system that it names itself, a sentence; None for any other."""
+    """Return a sentence with the way out of a system failure, such as a full disk; None for any other error."""
     text = str(error)
     return next((way for cause, way in _WAYS_OUT if cause.search(text)), None)
 
 
 @contextmanager
 def told_as(doing: str, then: str) -> Iterator[None]:
-    """Tell storage and Spark failing within it as one clear error; our own errors pass.
+    """Turn a failure of storage or Spark in the body into one clear error; errors of this package pass unchanged.
 
     Args:
-        doing: what can't be done, such as `epoch 4 of duty can't be committed`.
-        then: how things stand and what to do, a sentence.
+        doing: the work that failed, such as `epoch 4 of duty can't be committed`.
+        then: a sentence with the present state and the way on.
 
     Raises:
-        TidegateError: of the class that a task raised, where it raised one of ours.
+        TidegateError: if a task raised an error of this package, an error of that class.
     """
     try:
         yield
@@ -83,15 +83,15 @@ def told_as(doing: str, then: str) -> Iterator[None]:
 
 
 def is_from_beneath(error: Exception) -> bool:
-    """Whether the system, deltalake or Spark failed, and not a line of ours or the user's."""
+    """Return True if the system, deltalake or Spark failed, and not code of this package or of the user."""
     package = type(error).__module__.partition(".")[0]
     return isinstance(error, OSError) or package in ("deltalake", "pyspark", "py4j")
 
 
 def _raised_in_task(text: str) -> tuple[str, str] | None:
-    """Class and message of the error that a Python task raised, where the text has its traceback."""
-    _, found, trace = text.rpartition(_TRACEBACK)
-    if not found:
+    """Return class and message of the error that a Python task raised; None if the text has no traceback of one."""
+    _, heading, trace = text.rpartition(_TRACEBACK)
+    if not heading:
         return None
     for line in trace.splitlines():
         raised = re.match(r"([A-Za-z_][\w.]*)(?:: (.*))?$", line)
@@ -105,13 +105,13 @@ def _raised_in_task(text: str) -> tuple[str, str] | None:
 
 
 def _raised_in_java(text: str) -> str | None:
-    """Java's exception and its innermost cause, where a call from Python gives them with their frames."""
+    """Return Java's exception and its innermost cause; None if the text is no failed call of Java from Python."""
     if _CALL_OF_JAVA not in text or _LOST_TASK.search(text):
         return None
     if "PythonWorkerFactory" in text and _NO_DAEMON.search(text):
         return "the process that starts Spark's Python workers is gone (killed, or out of memory?)"
-    told = [line.strip() for line in _JAVA_ERROR.findall(text)]
-    return ": ".join(dict.fromkeys([*told[:1], *told[-1:]])).rstrip(".")[:_LONGEST] or None
+    messages = [line.strip() for line in _JAVA_ERROR.findall(text)]
+    return ": ".join(dict.fromkeys([*messages[:1], *messages[-1:]])).rstrip(".")[:_LONGEST] or None
 
 
 def _first_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Failed imports, explained: of a project's own module with file and line, of an optional library with its extra."""
+"""Explanations of failed imports: file and line in a project's module, or the extra of an optional library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from types import ModuleType
 from tidegate.pipelines.errors import UsageError
 
 _FOLDERS = ("expectations", "pipelines", "windowing")
-"""Parts of `tidegate`, which a checkout links into it. Before 0.2 each was a package of its own."""
+"""Folders of `tidegate`, which are links in a checkout. Before 0.2 each was a package of its own."""
 _UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _VALUES = (
     "tidegate.pipelines.definition.pipeline",
@@ -24,7 +24,7 @@ _VALUES = (
     "tidegate.windowing.compute",
     "tidegate.windowing.state",
 )
-"""Modules whose classes a project fills with keywords."""
+"""Modules of the classes that a project calls with keywords."""
 
 EXTRA_OF = {
     "airflow": "airflow",
@@ -41,11 +41,11 @@ EXTRA_OF = {
 
 
 def explain_import(error: BaseException, module: str, root: Path) -> str:
-    """Say why a module of the project can't be imported, and where.
+    """Return the reason why a module of the project can't be imported, with its place.
 
     Args:
-        error: that the import raised.
-        module: what was imported, such as `package.module`.
+        error: the error that the import raised.
+        module: name of the module, such as `package.module`.
         root: folder of the project.
     """
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -56,15 +56,15 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
         return f"{place}: {error}: since 0.2 the package is named tidegate: from tidegate import Windows"
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
-    # An error of windowing says all in its message; that of Python needs its name.
+    # The message of an error of windowing is complete; an error of Python also needs its name.
     ours = type(error).__module__.partition(".")[0] == "tidegate"
-    told = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
+    message = str(error) if ours else _unknown_keyword(error) or f"{type(error).__name__}: {error}"
     line = _line_of_project(error, root)
-    return f"{line}: {told}" if line else told
+    return f"{line}: {message}" if line else message
 
 
 def similar(module: ModuleType, name: str, kind: type = object) -> str:
-    """Name what a module has instead: of that kind, or by a name that is much alike; empty if there is nothing."""
+    """Return a hint that names values of that kind in a module, or those of a similar name; empty if it has none."""
     names = [key for key, value in vars(module).items() if not key.startswith("_") and isinstance(value, kind)]
     if kind is object:
         names = get_close_matches(name, names, 3)
@@ -72,7 +72,7 @@ def similar(module: ModuleType, name: str, kind: type = object) -> str:
 
 
 def _unknown_keyword(error: BaseException) -> str | None:
-    """Name the fields of a value of ours that was given one that it does not have; None for other errors."""
+    """Return a message with the fields of a class that was called with an unknown one; None for other errors."""
     unknown = _UNKNOWN_KEYWORD.search(str(error)) if isinstance(error, TypeError) else None
     fields = _fields_of(unknown[1]) if unknown else []
     if unknown is None or not fields:
@@ -84,7 +84,7 @@ def _unknown_keyword(error: BaseException) -> str | None:
 
 def _fields_of(name: str) -> list[str]:
     for module in _VALUES:
-        # The code has imported what it could misspell.
+        # The code called the class, so its module is imported.
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return [field.name for field in dataclasses.fields(kind) if field.init]
@@ -96,8 +96,8 @@ def _way_to(module: str, missing: str, root: Path) -> str:
     if PathFinder.find_spec(package, [str(root)]) is not None:
         return f", looked for below {root}"
     close = get_close_matches(package, list(_modules_in(root)), 1)
-    there = f"; did you mean {close[0]}?" if close else ""
-    return f": there is no {package}.py in {root}{there}"
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f": there is no {package}.py in {root}{hint}"
 
 
 def _modules_in(root: Path) -> Iterator[str]:
@@ -108,18 +108,18 @@ def _modules_in(root: Path) -> Iterator[str]:
 
 
 def _line_of_project(error: BaseException, root: Path) -> str | None:
-    """File and line of the innermost frame that lies in the project's folder and not among installed packages."""
+    """Return file and line of the innermost frame in the project's folder, installed packages left out; or None."""
     others = [Path(sys.prefix).resolve(), *(Path(__file__).resolve().parent.parent / name for name in _FOLDERS)]
-    found = None
+    place = None
     for frame in traceback.extract_tb(error.__traceback__):
         file = Path(frame.filename)
         if file.is_relative_to(root) and not any(file.resolve().is_relative_to(other) for other in others):
-            found = f"{frame.filename}, line {frame.lineno}"
-    return found
+            place = f"{frame.filename}, line {frame.lineno}"
+    return place
 
 
 def missing_extra(error: BaseException) -> UsageError | None:
-    """Return what to tell of an import that failed because an extra is not installed; None for any other error."""
+    """Return the usage error for an import that failed because an extra is not installed; None for other errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     library = error.name.partition(".")[0]
@@ -127,10 +127,10 @@ def missing_extra(error: BaseException) -> UsageError | None:
 
 
 def require(*libraries: str) -> None:
-    """Look for libraries that are used later, or by processes that are started.
+    """Check that libraries are installed which are used later, or by processes that are started.
 
     Raises:
-        UsageError: one is not installed; it names the extra.
+        UsageError: a library is not installed; the error names the extra.
     """
     for library in libraries:
         if find_spec(library) is None:

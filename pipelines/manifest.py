@@ -1,8 +1,8 @@
-"""The manifest: what an epoch made, where it stands in the source, and what it still has to publish.
+"""The manifest of an epoch: its position in the source, its counters, and the files that it publishes.
 
-Format version 1, JSON. Within a version fields with a default may be added: a newer tidegate reads what
-an older one wrote. An older one refuses a field that it does not know, as it does a newer version, for what goes
-on from a manifest without a part of it goes on from something else. Times are int64 epoch milliseconds.
+Format version 1, JSON. Within a version, fields with a default may be added, so a newer tidegate reads the manifests
+of an older one. An older tidegate refuses a field that it does not know, as it refuses a newer version: if it ignored
+a part of the manifest, it would continue from another state. Times are int64 epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ EPOCHS = "epochs"
 Kind = Literal["backfill", "stream", "clock", "reopen", "restore", "forget", "prune"]
 
 QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune"})
-"""Kinds of epochs that read nothing new: they stand between two others and belong to no interval."""
+"""Kinds of epochs that read nothing new: they lie between two other epochs and belong to no interval."""
 
 Line: TypeAlias = tuple[tuple[int, int], ...]
-"""The epochs that a snapshot came from, itself included, as ranges `(first, last)` in order."""
+"""The line of a snapshot: the epochs that led to it, itself included, as ranges `(first, last)` in order."""
 
 
 class _Value(BaseModel):
@@ -34,11 +34,11 @@ class _Value(BaseModel):
 
 
 class Position(_Value):
-    """How far a source has been read.
+    """The position in a source, up to which it has been read.
 
     `version` is read completely; `frontier` is the event time before which its rows are taken, None
     for all of them. `files` counts the files of the next version, in the log's order, that are read already.
-    `table_id` is the Delta id of the table, by which a replaced one is told apart.
+    `table_id` is the Delta id of the table; a table that replaced it has another one.
     """
 
     version: int
@@ -55,7 +55,7 @@ class Interval(_Value):
 
 
 class DataFile(_Value):
-    """A file that a task wrote and that is to be committed."""
+    """A file that a task wrote, to be committed."""
 
     path: str
     size: int
@@ -64,11 +64,11 @@ class DataFile(_Value):
 
 
 class Reopening(_Value):
-    """Late rows that an epoch reopened: those found before it that no other had reopened.
+    """The late rows that an epoch reopened: those of earlier epochs that no other epoch had reopened.
 
-    `key` is a hash, None for every key. `start` and `end` bound the beginning of the windows that the rows
-    would have gone to. `also` are spans `(hash of the key, start, end)` that were taken in with them: sessions are
-    computed whole.
+    `key` is a hash, None for every key. `start` and `end` bound the start of the windows that the rows belong to.
+    `also` are further spans `(hash of the key, start, end)` whose rows were reopened with them, because a session is
+    always computed as a whole.
     """
 
     epoch: int
@@ -79,10 +79,10 @@ class Reopening(_Value):
 
 
 class Publish(_Value):
-    """What one table gets: files to add, and rows that go away or become stale.
+    """The changes of one table: files to add, and rows that are removed or become stale.
 
-    `forget_keys` are hashes, not the keys: those are to be found nowhere any more. `reopened` is of table late.
-    `given_up` are files that leave unread, because they can't be read.
+    `forget_keys` are hashes of keys, because a forgotten key must not be stored anywhere. `reopened` is for table
+    `late` only. `given_up` are files that are removed because they can't be read.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -94,20 +94,20 @@ class Publish(_Value):
 
     @model_serializer(mode="wrap")
     def _left_out_where_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `given_up` out where it is empty: a tidegate that does not know it reads all other manifests."""
+        """Leave `given_up` out if it is empty, so that an older tidegate, which does not know it, can read the rest."""
         fields: dict[str, Any] = serialize(self)
         return fields if self.given_up else {name: value for name, value in fields.items() if name != "given_up"}
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Return True if the table does not change."""
         return not (
             self.files or self.remove_epochs or self.stale_epochs or self.forget_keys or self.reopened or self.given_up
         )
 
 
 class Shard(_Value):
-    """A contiguous range of key groups: what the epoch counted there, and when it next has something to do."""
+    """A contiguous range of key groups, with the epoch's counters there and the times of its next timers."""
 
     first: int
     last: int
@@ -118,7 +118,7 @@ class Shard(_Value):
 
 
 class StaleInterval(_Value):
-    """An interval whose published rows were computed from snapshots that have been replaced."""
+    """An interval whose published rows were computed from replaced snapshots."""
 
     start: int
     end: int
@@ -126,9 +126,10 @@ class StaleInterval(_Value):
 
 
 class Schemas(_Value):
-    """What a restore is checked against, one text for each field.
+    """The schemas that a restore is checked against, as a text for each field.
 
-    `result` has the columns that withdrawals repeat, and is empty where none are; `version` is of the state rows.
+    `result` has the columns that withdrawals repeat, and is empty if nothing is withdrawn; `version` is the version of
+    the state rows.
     """
 
     key: dict[str, str]
@@ -141,9 +142,10 @@ class Schemas(_Value):
 
 
 class PartitionWatermark(_Value):
-    """Event time of one source partition; `pending` is of a commit that is read in part.
+    """The event time of one source partition; `pending` is that of a commit which is read in part.
 
-    The pipeline's watermark waits for those that are `aligned`: not idle, and not behind after having been so.
+    The pipeline's watermark waits only for `aligned` partitions. An idle partition is not aligned; after it was idle
+    it is aligned again when it has caught up.
     """
 
     generator: dict[str, Any] = {}
@@ -154,9 +156,9 @@ class PartitionWatermark(_Value):
     last_commit: int | None = None
 
     def is_aligned(self, watermark: Millis) -> bool:
-        """Whether it is waited for, where the watermark of its input is this.
+        """Return True if an input with this watermark waits for the partition.
 
-        An older manifest does not say it: there a partition that was behind was taken for one that came back.
+        An older manifest does not say it: for that a partition behind the watermark counts as one that was idle.
         """
         if self.aligned is None:
             return not self.idle and self.watermark >= watermark
@@ -164,13 +166,13 @@ class PartitionWatermark(_Value):
 
 
 class Manifest(_Value):
-    """One snapshot.
+    """The manifest of one snapshot.
 
-    Of two inputs, `inputs` holds the watermark of each side, and names of `partitions` are or begin with it.
-    `watermark_by` names the column that the partitions of an input are of, by side (`""` of a single input); an input
-    without one is not in it, and older manifests don't have it. Windows whose last millisecond is `closed_through` or
-    earlier are closed, whatever lateness later code allows; None where no lateness was ever allowed, and in older
-    manifests.
+    With two inputs, `inputs` holds the watermark of each side, and the names of `partitions` are or begin with the
+    side. `watermark_by` names by side (`""` for a single input) the column whose values are the partitions of an
+    input; an input without such a column is not in it, and older manifests don't have it. Windows whose last
+    millisecond is `closed_through` or earlier are closed, whatever lateness later code allows; it is None if no
+    lateness was ever allowed, and in older manifests.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -204,7 +206,7 @@ class Manifest(_Value):
 
     @model_serializer(mode="wrap")
     def _without_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what older versions don't know where it says nothing: they refuse a field that they don't know."""
+        """Leave out newer fields that are unset: older versions refuse a field that they don't know."""
         fields: dict[str, Any] = dump(self)
         if not self.watermark_by:
             fields.pop("watermark_by", None)
@@ -226,58 +228,58 @@ class Manifest(_Value):
 
     @property
     def watermark_lag(self) -> Millis | None:
-        """How far the watermark lies behind the clock, milliseconds; None before there is one, and after the last."""
-        known = MIN_TIMESTAMP < self.watermark < MAX_TIMESTAMP
-        return self.processing_time - self.watermark if known else None
+        """Return the lag of the watermark behind the clock, milliseconds; None before the first and after the last."""
+        is_moment = MIN_TIMESTAMP < self.watermark < MAX_TIMESTAMP
+        return self.processing_time - self.watermark if is_moment else None
 
     def partitions_of(self, side: str) -> dict[str, PartitionWatermark]:
-        """The source partitions of an input by their own names.
+        """Return the source partitions of an input by their names, without the side.
 
         Args:
-            side: `left` or `right`, or empty where there is one input.
+            side: `left` or `right`, or empty if there is one input.
         """
         return {
-            name.removeprefix(side).removeprefix(":") if side else name: known
-            for name, known in self.partitions.items()
+            name.removeprefix(side).removeprefix(":") if side else name: partition
+            for name, partition in self.partitions.items()
             if not side or name == side or name.startswith(f"{side}:")
         }
 
     def are_partitioned_by(self, side: str, column: str | None) -> bool:
-        """Whether the partitions of an input are those of a column; of None, whether the input has just one.
+        """Return True if the partitions of an input are the values of a column; None stands for a single partition.
 
-        An older manifest does not name the column; there only partitions that have a name tell that there is one.
+        An older manifest does not name the column; there, named partitions show that there is one.
         """
-        known = self.watermark_by.get(side)
-        if known is not None:
-            return known == column
+        recorded = self.watermark_by.get(side)
+        if recorded is not None:
+            return recorded == column
         names = set(self.partitions_of(side))
         if self.watermark_by or column is None:
             return column is None and names <= {""}
         return not names or names != {""}
 
     def goes_to(self, table: str) -> bool:
-        """Whether publishing the epoch is a commit of a table."""
+        """Return True if publishing the epoch makes a commit to a table."""
         # The first commit of a timeline goes to every table: it fences drivers of the old one.
         begins = (self.parent or 0) != self.epoch - 1
         return table == EPOCHS or begins or not self.publish[table].is_empty
 
     def position_in(self, source: str) -> Position:
-        """How far a source table was read.
+        """Return the position in a source table.
 
         Raises:
             Refused: the snapshot was taken over another table.
         """
         if source not in self.positions:
-            known = ", ".join(map(repr, self.positions))
+            sources = ", ".join(map(repr, self.positions))
             raise Refused(
-                f"pipeline {self.pipeline!r} reads source {source!r}, and epoch {self.epoch} is a position in {known}, "
-                "which says nothing of another table. Give the pipeline another name and backfill it, or take the "
-                "change back"
+                f"pipeline {self.pipeline!r} reads source {source!r}, and epoch {self.epoch} is a position in "
+                f"{sources}, which says nothing of another table. Give the pipeline another name and backfill it, or "
+                "take the change back"
             )
         return self.positions[source]
 
     def short(self) -> dict[str, object]:
-        """The part that DESCRIBE HISTORY shows."""
+        """Return the fields that DESCRIBE HISTORY shows."""
         return {
             "pipeline": self.pipeline,
             "timeline": self.timeline,
@@ -292,7 +294,7 @@ class Manifest(_Value):
 
 
 def line_after(parent: Manifest | None, epoch: int) -> Line:
-    """The line of an epoch that goes on from a snapshot."""
+    """Return the line of an epoch that continues from a snapshot."""
     before = () if parent is None else parent.line
     if before and before[-1][1] == epoch - 1:
         return (*before[:-1], (before[-1][0], epoch))
@@ -300,15 +302,15 @@ def line_after(parent: Manifest | None, epoch: int) -> Line:
 
 
 def is_on(line: Line, epoch: int) -> bool:
-    """Whether a line passes through an epoch."""
+    """Return True if an epoch is on a line."""
     return any(first <= epoch <= last for first, last in line)
 
 
-def fork_of(one: Line, other: Line) -> int:
-    """The newest epoch that two lines share; 0 where they share none."""
+def fork_of(line: Line, other: Line) -> int:
+    """Return the newest epoch that two lines share; 0 if they share none."""
     shared = [
         min(last, other_last)
-        for first, last in one
+        for first, last in line
         for other_first, other_last in other
         if max(first, other_first) <= min(last, other_last)
     ]
@@ -316,7 +318,7 @@ def fork_of(one: Line, other: Line) -> int:
 
 
 def _unreadable(text: str, error: ValidationError) -> str:
-    """Why a manifest can't be read, and what to do."""
+    """Return the reason why a manifest can't be read, with the way out."""
     try:
         raw = json.loads(text)
     except ValueError:
@@ -325,15 +327,15 @@ def _unreadable(text: str, error: ValidationError) -> str:
         return "the manifest in table state is no JSON object: only tidegate may change it. Restore a savepoint"
     fault = error.errors()[0]
     place = ".".join(map(str, fault["loc"]))
-    found = raw.get("format_version")
-    if found != FORMAT_VERSION:
-        what = f"has format version {found!r}, and this tidegate reads {FORMAT_VERSION}"
+    version = raw.get("format_version")
+    if version != FORMAT_VERSION:
+        reason = f"has format version {version!r}, and this tidegate reads {FORMAT_VERSION}"
     elif fault["type"] == "extra_forbidden":
-        what = f"has a field that this tidegate does not know, {place}: going on would lose it"
+        reason = f"has a field that this tidegate does not know, {place}: going on would lose it"
     else:
-        what = f"can't be read: {fault['msg']} at {place}"
+        reason = f"can't be read: {fault['msg']} at {place}"
     writer = raw.get("library_version", "of some version")
     return (
-        f"the manifest in table state {what}. It was written by tidegate {writer}: install that version or a newer "
+        f"the manifest in table state {reason}. It was written by tidegate {writer}: install that version or a newer "
         "one, or restore a snapshot from before"
     )

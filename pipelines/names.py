@@ -1,4 +1,4 @@
-"""Names of pipelines, savepoints and tables: they become folders, so they are checked."""
+"""A check of the names of pipelines, savepoints and tables, which become names of folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAME_RULE = "use a letter, then up to 99 letters, digits, _ or -"
 
 
 def check_name(name: str) -> str:
-    """`name`, if it can name a pipeline or savepoint.
+    """Return a name unchanged if it can name a pipeline or savepoint.
 
     Raises:
         ValueError: it is empty, too long, or holds anything but letters, digits, `_` and `-`.

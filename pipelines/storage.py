@@ -1,7 +1,7 @@
-"""Where the tables are: one rule for paths, one way to open, one way to read and write files.
+"""The warehouse of the tables: one rule for paths, one way to open a table, one way to read and write files.
 
-Tasks write through the same store that the driver commits to. Reading goes through pyarrow's own
-file system where there is one: a short process that reads through deltalake's may abort at exit.
+Tasks write through the same store that the driver commits to. Local files are read through pyarrow's own file
+system: a short process that reads through deltalake's may abort at exit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 
 _BATCH = 65_536
-"""Rows that are read at a time."""
+"""Number of rows that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,22 @@ class Warehouse:
     """
 
     uri: str
-    # They hold the keys of the object store, which belong into no log.
+    # The options hold the keys of the object store, which must not get into a log.
     options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, *parts: str) -> str:
-        """The path of a table below the warehouse; an absolute path or URI stays as it is."""
+        """Return the path of a table below the warehouse; an absolute path or URI is returned unchanged."""
         if parts and ("://" in parts[0] or parts[0].startswith("/")):
             return "/".join(parts)
         return "/".join((self.uri.rstrip("/"), *parts))
 
     @property
     def is_local(self) -> bool:
-        """Whether the tables are on a file system of this machine (or a shared mount)."""
+        """Return True if the tables are on a file system of this machine (or a shared mount)."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     def exists(self, path: str) -> bool:
-        """Whether there is a Delta table at a path."""
+        """Return True if there is a Delta table at a path."""
         return DeltaTable.is_deltatable(path, self.options or None)
 
     def open(self, path: str, version: int | None = None) -> DeltaTable:
@@ -66,11 +66,11 @@ class Warehouse:
         return DeltaTable(path, version=version, storage_options=self.options or None)
 
     def log(self, path: str) -> DeltaLog:
-        """The log of the Delta table at a path."""
+        """Return the log of the Delta table at a path."""
         return DeltaLog(*self.filesystem(f"{path}/{FOLDER}"))
 
     def filesystem(self, path: str) -> tuple[fs.FileSystem, str]:
-        """The file system of a path, and the path's root within it."""
+        """Return the file system of a path, and the path's root within it."""
         if self.is_local:
             return fs.LocalFileSystem(), path.removeprefix("file://")
         from deltalake.fs import DeltaStorageHandler
@@ -78,14 +78,14 @@ class Warehouse:
         return fs.PyFileSystem(DeltaStorageHandler(path, self.options)), ""
 
     def write_parquet(self, path: str, name: str, table: pa.Table, **options: Any) -> int:
-        """Write a Parquet file into a table's folder; its size in bytes. The file is not committed."""
+        """Write a Parquet file into a table's folder, and return its size in bytes. The file is not committed."""
         import pyarrow.parquet as pq
 
         filesystem, root = self.filesystem(path)
         target = f"{root}/{name}" if root else name
         if isinstance(filesystem, fs.LocalFileSystem):
             filesystem.create_dir(root, recursive=True)
-        # Statistics of floats mislead readers about NaN, so only plain columns of other types have any.
+        # Statistics of floats mislead readers about NaN, so only flat columns of other types get statistics.
         described = [
             field.name
             for field in table.schema
@@ -100,12 +100,12 @@ class Warehouse:
             write_page_checksum=True,
             **options,
         )
-        # Its name in the folder follows with those of the other files, before they are committed.
+        # The folder is synced once for all files, before they are committed.
         self.make_durable(path, [name], folder=False)
         return int(filesystem.get_file_info(target).size)
 
     def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
-        """Let files of a folder, and their names in it, outlive a power loss; object stores do so by themselves."""
+        """Sync files of a folder, and the folder, so that they survive a power loss; object stores need nothing."""
         filesystem, root = self.filesystem(path)
         if not isinstance(filesystem, fs.LocalFileSystem):
             return
@@ -117,7 +117,7 @@ class Warehouse:
                 os.close(descriptor)
 
     def make_commit_durable(self, path: str, version: int) -> None:
-        """Let a commit to a table outlive a power loss: its log entry, and the checkpoint that came with it."""
+        """Sync the log entry of a commit, and the checkpoint that came with it, so that they survive a power loss."""
         if not self.is_local:
             return
         log = f"{path}/{FOLDER}"
@@ -125,7 +125,7 @@ class Warehouse:
         self.make_durable(log, [name for name, size in self.sizes(log, names).items() if size is not None])
 
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
-        """Size of each file of a table's folder, None where there is no such file."""
+        """Return the size of each named file in a table's folder; None for a file that does not exist."""
         filesystem, root = self.filesystem(path)
         infos = filesystem.get_file_info([f"{root}/{name}" if root else name for name in names])
         return {
@@ -134,13 +134,13 @@ class Warehouse:
         }
 
     def names(self, path: str) -> dict[str, int]:
-        """The files in a table's folder, those in folders below it left out, with their sizes."""
+        """Return the files in a table's folder with their sizes; folders below it are left out."""
         filesystem, root = self.filesystem(path)
         infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
         return {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
 
     def folders(self, path: str) -> list[str]:
-        """Names of the folders in a folder."""
+        """Return the names of the folders in a folder."""
         filesystem, root = self.filesystem(path)
         infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
         return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
@@ -149,7 +149,7 @@ class Warehouse:
         """Copy a file from one table's folder to another's.
 
         Raises:
-            Refused: it is not there.
+            Refused: the file does not exist.
         """
         read_from, read_root = self.filesystem(source)
         write_to, write_root = self.filesystem(target)
@@ -169,15 +169,15 @@ class Warehouse:
             ) from error
 
     def delete_file(self, path: str, name: str) -> None:
-        """Remove a file from a table's folder; nothing must list it any more."""
+        """Remove a file from a table's folder; no version of the table may list it any more."""
         filesystem, root = self.filesystem(path)
         filesystem.delete_file(f"{root}/{name}" if root else name)
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder and all that is in it; fine if there is none."""
+        """Remove a folder with its content; a missing folder is no error."""
         filesystem, root = self.filesystem(path)
         infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
-        # The log goes last: until then the folder is still known for what it is.
+        # The log is removed last, so that the folder is recognised as a table until then.
         for info in sorted(infos, key=lambda info: FOLDER in info.path):
             if info.type == fs.FileType.File:
                 filesystem.delete_file(info.path)
@@ -192,7 +192,7 @@ class Warehouse:
         columns: list[str] | None = None,
         where: pc.Expression | None = None,
     ) -> pa.Table:
-        """Rows of some files of a table; columns that a file does not have are null.
+        """Read rows of named files of a table; a column that a file does not have is null.
 
         Raises:
             Refused: a file is missing or unreadable; the error names the table.
@@ -213,7 +213,7 @@ class Warehouse:
         columns: list[str] | None = None,
         where: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of `read_files`, a few at a time. Raises as that does."""
+        """Yield the rows of `read_files` in batches; it raises the same errors."""
         if not names:
             return
         try:
@@ -229,12 +229,12 @@ class Warehouse:
             raise _unreadable(path, error) from error
 
     def _dataset(self, path: str, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:
-        # Commands that read only the log should not wait for this import.
+        # This import is slow, and commands that read only the log don't need it.
         import pyarrow.dataset as ds
 
         filesystem, root = self.filesystem(path)
         paths = [f"{root}/{name}" if root else name for name in names]
-        # A bit that fell over on disk must not become a wrong window.
+        # Checksums are verified so that a flipped bit on disk can't become a wrong window.
         checked = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         )
@@ -249,23 +249,23 @@ def _unreadable(path: str, error: Exception) -> Refused:
 
 
 def warehouse_of(config: Config) -> Warehouse:
-    """The warehouse that tidegate.toml names."""
+    """Return the warehouse that tidegate.toml names."""
     return Warehouse(config.warehouse_uri, dict(config.storage_options))
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
-    """The table's schema in Arrow's types."""
+    """Return the table's schema in Arrow's types."""
     return pa.schema(table.schema().to_arrow())
 
 
 def path_of(table: DeltaTable) -> str:
-    """Where a table is: a local path as the file system spells it, or a URI."""
+    """Return the place of a table: a local path as the file system spells it, or a URI."""
     uri = table.table_uri.rstrip("/")
     return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
 
 
 def active_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """The table's files, one dict each: path, size_bytes, num_records, min.<column>, max.<column>."""
+    """Return the table's files, each a dict: path, size_bytes, num_records, min.<column>, max.<column>."""
     files: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return files
 
@@ -273,7 +273,7 @@ def active_files(table: DeltaTable) -> list[dict[str, Any]]:
 def read_table(
     warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """All rows of a table at the version it was opened at. The one way in which we read tables."""
+    """Read all rows of a table, at the version it was opened at. Every read of a whole table comes through here."""
     path = path_of(table)
     names = [file["path"] for file in active_files(table)]
     return warehouse.read_files(path, names, arrow_schema(table), columns, where)

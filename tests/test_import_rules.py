@@ -48,7 +48,7 @@ NEEDS_NO = {
     "tidegate.pipelines.airflow.supervisor": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
     "tidegate.pipelines.inspect.overview": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
-    "tidegate.pipelines.inspect.standing": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
+    "tidegate.pipelines.inspect.status": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
     "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
@@ -176,8 +176,8 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.errors",
         "tidegate.pipelines.names",
         "tidegate.pipelines.inspect.overview",
+        "tidegate.pipelines.inspect.status",
         "tidegate.pipelines.report.look",
-        "tidegate.pipelines.inspect.standing",
         "tidegate.pipelines.run.stopping",
     }
     broken = [

@@ -1,4 +1,4 @@
-"""An environment of Flink's own: its Python package wants other versions of what we use."""
+"""A Python environment for Flink, whose package needs other versions of the libraries that we use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tidegate.pipelines.errors import UsageError
 
 FLINK = "2.3.0"
 _PYTHON = sys.executable if sys.version_info < (3, 13) else "3.12"
-"""This interpreter, but for versions that Flink's package is not made for."""
+"""The interpreter for Flink: this one, unless Flink's package does not support its version."""
 ENVIRONMENT = "TIDEGATE_FLINK"
-"""Names the folder of an environment with Flink that is there already."""
+"""Name of the variable with the folder of an existing environment that has Flink."""
 
 
 def flink_python() -> Path:
-    """The interpreter of an environment with Flink, made in the user's cache when it is not there yet.
+    """Return the interpreter of an environment with Flink, made in the user's cache if it does not exist yet.
 
     Raises:
-        UsageError: it can't be made; the message has the installer's last words.
+        UsageError: it can't be made; the message has the installer's last line.
     """
     if named := os.environ.get(ENVIRONMENT):
         return Path(named).absolute() / "bin" / "python"
@@ -55,17 +55,17 @@ def flink_python() -> Path:
 
 
 def run_in_flink(job: str, arguments: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
-    """Run one of the jobs beside this file with Flink; the JSON lines that it prints.
+    """Run one of the jobs beside this file with Flink, and yield the JSON lines that it prints.
 
     Args:
-        job: its name, such as `sql_windows`.
-        arguments: of its command line.
-        seconds: that it may take.
+        job: name of the job, such as `sql_windows`.
+        arguments: arguments of its command line.
+        seconds: time limit.
 
     Raises:
         UsageError: there is no Flink.
-        subprocess.TimeoutExpired: it took longer.
-        subprocess.SubprocessError: it failed.
+        subprocess.TimeoutExpired: the job took longer than the limit.
+        subprocess.SubprocessError: the job failed.
     """
     command = [str(flink_python()), str(Path(__file__).with_name(f"{job}.py")), *arguments]
     # Our own Python path would shadow Flink's packages.
@@ -80,13 +80,13 @@ def run_in_flink(job: str, arguments: Sequence[str], seconds: float) -> Iterator
         start_new_session=True,
     ) as process:
         try:
-            told, errors = process.communicate(timeout=seconds)
+            output, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            # Its JVM and its workers hold our pipes open, and would outlive it.
+            # The job's JVM and workers would outlive it, with our pipes open: the whole group is killed.
             os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
         raise subprocess.SubprocessError(f"job {job} of Flink failed: {errors.strip()[-2000:]}")
-    for line in told.splitlines():
+    for line in output.splitlines():
         if line.startswith("{"):
             yield json.loads(line)

@@ -1,9 +1,9 @@
-"""A job for Flink's own Python: SQL windows over CSV files in streaming mode, into a sink that keeps nothing.
+"""A job for Flink's own Python: SQL windows over CSV files in streaming mode, into a sink that discards all rows.
 
     python sql_windows.py FOLDER ROUNDS [--count]
 
-FOLDER has a file for each of two tasks, in order of arrival, with key, time in epoch milliseconds and value. Prints
-the net seconds of each job as JSON, and with `--count` what the windows hold. It imports nothing of ours.
+FOLDER has a file for each of two tasks, in order of arrival, with key, time in epoch milliseconds and value. The job
+prints the net seconds of each query as JSON, and with `--count` the totals of the windows. It imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WINDOWS = {
 
 
 def environment(folder: str) -> TableEnvironment:
-    """The events, with a watermark a minute behind, and sinks that keep nothing."""
+    """Return the tables: the events with a watermark a minute behind, and sinks that discard all rows."""
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     tables.get_config().set("parallelism.default", str(TASKS))
     tables.get_config().set("table.local-time-zone", "UTC")
@@ -41,20 +41,20 @@ def environment(folder: str) -> TableEnvironment:
 
 
 def windows(kind: str) -> str:
-    """A count and a sum of each key and window."""
+    """Return the query for the count and the sum of each key and window."""
     columns = "key, window_start, window_end"
     aggregates = "COUNT(*) AS events, SUM(`value`) AS total"
     return f"SELECT {columns}, {aggregates} FROM TABLE({_WINDOWS[kind]}) GROUP BY {columns}"
 
 
 def net_seconds(tables: TableEnvironment, statement: str) -> float:
-    """Run a job to its end; its own time, without that of starting a cluster."""
+    """Run a job to its end, and return its net seconds, without the start of the cluster."""
     client = tables.execute_sql(statement).get_job_client()
     return float(client.get_job_execution_result().result().get_net_runtime()) / 1000
 
 
 def main(folder: str, rounds: str, *count: str) -> None:
-    """Print seconds of the scan and of each kind of windows, after a round that does not count."""
+    """Print seconds of the scan and of each kind of windows, after a round of warm-up."""
     tables = environment(folder)
     jobs = {"scan": "INSERT INTO scanned SELECT key, moment, `value` FROM events"}
     jobs |= {kind: f"INSERT INTO results {windows(kind)}" for kind in _WINDOWS}

@@ -2,8 +2,8 @@
 
     python stream_windows.py FOLDER
 
-FOLDER is as for `sql_windows`. Prints the net seconds of the scan and of the windows as JSON.
-It imports nothing of ours.
+FOLDER is that of `sql_windows`. The job prints the net seconds of the scan and of the windows as JSON. It imports
+nothing of ours.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _EVENT = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
 
 
 class EventTime(TimestampAssigner):
-    """The second column, epoch milliseconds."""
+    """The event time of a row: its second column, epoch milliseconds."""
 
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         return int(value[1])
 
 
 class CountAndSum(AggregateFunction):
-    """How many events, and the sum of their values."""
+    """The number of events, and the sum of their values."""
 
     def create_accumulator(self) -> tuple[int, int]:
         return 0, 0
@@ -48,13 +48,13 @@ class CountAndSum(AggregateFunction):
 
 
 def parsed(line: str) -> tuple[str, int, int]:
-    """A line of CSV."""
+    """Return the row of a CSV line."""
     key, moment, value = line.split(",")
     return key.strip('"'), int(moment), int(value)
 
 
 def events(environment: StreamExecutionEnvironment, folder: str) -> DataStream:
-    """The events with a watermark a minute behind."""
+    """Return the events with a watermark a minute behind."""
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), folder).build()
     lines = environment.from_source(source, WatermarkStrategy.no_watermarks(), "events")
     watermarks = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_minutes(1))
@@ -62,7 +62,7 @@ def events(environment: StreamExecutionEnvironment, folder: str) -> DataStream:
 
 
 def net_seconds(environment: StreamExecutionEnvironment, stream: DataStream) -> float:
-    """Run a stream into nothing; its own time, without that of starting a cluster."""
+    """Run a stream into a discarding sink, and return its net seconds, without the start of the cluster."""
     discarding = get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()
     stream.sink_to(Sink(discarding))
     return float(environment.execute().get_net_runtime()) / 1000

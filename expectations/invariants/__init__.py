@@ -1,4 +1,4 @@
-"""What holds of every pipeline's windows, one expectation a rule: they read as Great Expectations' own do."""
+"""Rules for the tables of every pipeline, each an expectation in the style of Great Expectations' own."""
 
 from tidegate.expectations.invariants.alignment import ExpectWindowsToBeAligned, ExpectWindowsToBeAtLeast
 from tidegate.expectations.invariants.names import (

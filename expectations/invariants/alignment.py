@@ -1,4 +1,4 @@
-"""Windows of a fixed size lie on a grid; sessions are at least as long as their gap."""
+"""Rules for the bounds of windows: a fixed size lies on a grid, a session is at least as long as its gap."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Facts that each row carries twice: a window's bounds and its id, a key and its key group.
+"""Rules for values that follow from others in the same row: a window's id from its bounds, a key group from its key.
 
-The second telling is computed before the rule sees the rows, from columns in their own types; it stands beside them.
+The expected value is computed before the rule sees the rows, from columns in their own types, as a further column.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ COMPUTED_GROUP = "tidegate.key_group"
 
 
 class ExpectWindowIdsToNameTheirWindows(Rule):
-    """The id of a window is made of its key and of what it was when it first fired.
+    """The id of a window follows from its key and its bounds at its first firing.
 
-    `is_merging`: a session may have grown since, so there only the first pane tells.
+    `is_merging`: a session may have grown since, so only the first pane of a session is checked.
     """
 
     is_merging: bool
@@ -34,7 +34,7 @@ class ExpectWindowIdsToNameTheirWindows(Rule):
 class ExpectFinalAtToFitTheBounds(Rule):
     """A window is final when the watermark reaches its last millisecond and the lateness.
 
-    The lateness may be another today than it was in an older epoch, but in one epoch it is the same for all windows.
+    The present lateness may differ from that of an older epoch, but within an epoch it is the same for all windows.
     Milliseconds.
     """
 
@@ -56,7 +56,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
 
 
 class ExpectKeysToHashToTheirGroup(Rule):
-    """A row of the snapshot is in the key group of its key: elsewhere no epoch would find it."""
+    """A row of the snapshot is in the key group of its key: an epoch reads no other key group for it."""
 
     text: ClassVar[str] = "The key group of a row is the hash of its key."
 

@@ -1,4 +1,4 @@
-"""Everything in the tables was put there by an epoch of the snapshot's line, through a commit of ours."""
+"""Rules for the origin of rows: an epoch on the snapshot's line wrote them, in a commit of tidegate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.expectations.invariants.rule import Rule
 
 
 class ExpectFilesToBeOfOurCommits(Rule):
-    """No file is there that no commit of ours added, and none is missing that none removed."""
+    """A commit of tidegate added each file that exists, and removed each file that is gone."""
 
     text: ClassVar[str] = "Each file was added by a commit of tidegate, and removed by one if it is gone."
 
@@ -29,7 +29,7 @@ class ExpectFilesToKeepTheirRows(Rule):
 
 
 class ExpectNobodyElseToRewriteFiles(Rule):
-    """No file was put together by somebody else, though it holds what ours held."""
+    """No foreign commit rewrote files of tidegate, even with the same rows."""
 
     text: ClassVar[str] = "Nobody but tidegate put rows into other files."
 
@@ -38,7 +38,7 @@ class ExpectNobodyElseToRewriteFiles(Rule):
 
 
 class ExpectEpochsToBeOfTheLine(Rule):
-    """Rows that count are of epochs that led to the newest snapshot."""
+    """Each row that counts is of an epoch that led to the newest snapshot."""
 
     text: ClassVar[str] = "Each row is of an epoch that led to the newest snapshot."
 

@@ -1,7 +1,7 @@
-"""Panes of a window: numbered without gaps, and at most one on time, before every late one.
+"""Rules for the panes of a window: no gaps in their numbers, and at most one on-time pane, before all late ones.
 
-`op` is "+" for a pane and "-" where that pane and every one before it is withdrawn. When a session
-takes in another that had fired more often, its numbers go on from the larger.
+`op` is "+" for a pane, and "-" for the withdrawal of that pane and all before it. When a session merges with one that
+had fired more often, its numbers continue from the larger one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TIMINGS = {"early": 0, "on_time": 1, "late": 2}
 
 
 class ExpectPanesToBeDense(Rule):
-    """Panes of a window are 0, 1, 2 and so on; a number is left out only where a merge went on from the larger one."""
+    """Panes of a window are numbered 0, 1, 2 and so on; only after a merge may numbers be left out."""
 
     key: list[str]
 
@@ -37,7 +37,7 @@ class ExpectPanesToBeDense(Rule):
 
 
 class ExpectOneOnTimePaneBeforeLateOnes(Rule):
-    """Of the panes that are not withdrawn: early ones first, then at most one on time, then late ones."""
+    """The panes of a window that are not withdrawn are early ones, then at most one on-time pane, then late ones."""
 
     key: list[str]
 
@@ -47,8 +47,8 @@ class ExpectOneOnTimePaneBeforeLateOnes(Rule):
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         by = [*self.key, "window_id"]
         withdrawn = rows["pane"].where(rows["op"] == "-", -1).groupby([rows[name] for name in by], dropna=False)
-        standing = rows[(rows["op"] == "+") & (rows["pane"] > withdrawn.transform("max"))]
-        ordered = standing.sort_values([*by, "pane"], kind="stable")
+        valid = rows[(rows["op"] == "+") & (rows["pane"] > withdrawn.transform("max"))]
+        ordered = valid.sort_values([*by, "pane"], kind="stable")
         timing = ordered["timing"].map(_TIMINGS)
         before = timing.groupby([ordered[name] for name in by], dropna=False).shift()
         on_time = _TIMINGS["on_time"]

@@ -1,4 +1,4 @@
-"""From epoch to epoch: nothing disappears, and the watermark never goes back."""
+"""Rules for epochs: no event disappears, and the watermark never goes back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.pipelines.tables.counters import FATES
 
 
 class ExpectEventsToBeConserved(Rule):
-    """Of each epoch: events in = on time + late + filtered."""
+    """Events are conserved: in each epoch, events in = on time + late + filtered."""
 
     text: ClassVar[str] = "Events in = on time + late + no window + rejected + dropped, in every epoch."
 
@@ -20,11 +20,11 @@ class ExpectEventsToBeConserved(Rule):
 
 
 class ExpectWatermarkNeverToGoBack(Rule):
-    """Along the epochs that led to the snapshot the watermark only grows; it is null before the first."""
+    """The watermark never falls along the epochs that led to the snapshot; it is null before the first watermark."""
 
     text: ClassVar[str] = "The watermark of an epoch is not behind that of an earlier one."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        known = rows.dropna(subset=["watermark"]).sort_values("epoch")
-        highest = known["watermark"].cummax().shift()
-        return (known["watermark"] < highest).reindex(rows.index, fill_value=False)
+        ordered = rows.dropna(subset=["watermark"]).sort_values("epoch")
+        highest = ordered["watermark"].cummax().shift()
+        return (ordered["watermark"] < highest).reindex(rows.index, fill_value=False)

@@ -1,6 +1,6 @@
 """A rule over the rows of a table: an expectation that holds when no row breaks it.
 
-`UnexpectedRowsExpectation` says this in SQL and has no pandas form; the pinned rows are in memory, so
+`UnexpectedRowsExpectation` does this in SQL and has no pandas form; the pinned rows are in memory, so
 a rule here is a vectorised condition over a data frame.
 """
 
@@ -22,7 +22,7 @@ _SHOWN = 5
 
 
 class Rows(TableMetricProvider):
-    """The rows themselves, for rules that look at several at once."""
+    """A metric that is the rows themselves, for rules that compare several rows."""
 
     metric_name = "tidegate.rows"
 
@@ -41,15 +41,15 @@ class Rows(TableMetricProvider):
 
 
 class Rule(BatchExpectation):
-    """Holds when `broken` marks no row. A subclass is one rule: its parameters, its text, its condition."""
+    """A rule, which holds when `broken` marks no row. A subclass has its parameters, its text and its condition."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
     text: ClassVar[str] = ""
-    """What must hold, with parameters as `$name`."""
+    """The rule in words, with parameters as `$name`."""
 
     @abstractmethod
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        """Which rows break the rule: booleans with the index of `rows`."""
+        """Mark the rows that break the rule: return booleans with the index of `rows`."""
 
     @classmethod
     @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
@@ -89,5 +89,5 @@ class Rule(BatchExpectation):
 
 
 def milliseconds(times: pd.Series) -> pd.Series:
-    """Timestamps as int64 epoch milliseconds; rows without one must be left out before."""
+    """Return timestamps as int64 epoch milliseconds; the caller leaves rows without a timestamp out."""
     return times.astype("datetime64[us, UTC]").astype("int64") // 1000

@@ -1,8 +1,8 @@
-"""Final sessions of a key lie apart.
+"""Rules for sessions: final sessions of a key lie apart.
 
-Two sessions that touch are one, so between two of a key there is more than the gap without elements.
-In arrival order one exception is right, in Flink too: an element behind the watermark whose session
-is still open opens it beside one that has passed. Then they may overlap, but the younger one ends later.
+Sessions that touch are merged, so between two sessions of a key the gap without elements is longer than the session
+gap. In arrival order there is one valid exception, as in Flink: an element behind the watermark may open a session,
+not yet closed itself, beside one that is closed. The two may overlap, but the younger one ends later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.expectations.invariants.rule import Rule, milliseconds
 
 
 def _latest_end_before(rows: pd.DataFrame, key: list[str]) -> pd.Series:
-    """For each session, sorted by start, the latest end among the earlier ones of its key; NaN for the first."""
+    """Return for each session, sorted by start, the latest end among earlier ones of its key; NaN for the first."""
     ends = milliseconds(rows["window_end"])
     if not key:
         return ends.cummax().shift()
@@ -28,7 +28,7 @@ def _by_start(rows: pd.DataFrame, key: list[str]) -> pd.DataFrame:
 
 
 class ExpectSessionsToLieApart(Rule):
-    """No two sessions of a key overlap or touch: what lies between two elements of them is above the gap."""
+    """No two sessions of a key overlap or touch: their elements are further apart than the session gap."""
 
     key: list[str]
 
@@ -41,7 +41,7 @@ class ExpectSessionsToLieApart(Rule):
 
 
 class ExpectNoSessionInsideAnother(Rule):
-    """No session of a key ends before one does that began earlier: true in arrival order too."""
+    """No session of a key ends before an earlier one does; this holds in arrival order too."""
 
     key: list[str]
 

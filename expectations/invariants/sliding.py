@@ -1,8 +1,7 @@
-"""Sliding windows: each element is in every window that covers it.
+"""A rule for sliding windows: each element is in every window that covers it.
 
-From the number of elements of each window follows how many lie in each slide of time: a window and
-its predecessor share all slides but the first and the last. A lost or doubled window leaves a slide
-with fewer than no elements.
+The numbers of elements in the windows determine the number in each slide of time: a window and its predecessor share
+all slides but the first and the last. If a window is lost or doubled, the computed number for a slide is negative.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ class ExpectElementsInEverySlidingWindow(Rule):
     """Counts of neighbouring windows of a key agree: each element is in `size / slide` of them.
 
     `count` names the column with the number of elements. Windows up to the watermark (milliseconds)
-    must be there; a window without elements has no row. Windows that begin before `since` (milliseconds) are left out,
-    as they are where only newer ones are looked at.
+    must exist; a window without elements has no row. Windows that begin before `since` (milliseconds) are left out:
+    a check may look at newer windows only.
     """
 
     key: list[str]
@@ -52,24 +51,26 @@ class ExpectElementsInEverySlidingWindow(Rule):
     def _bad_starts(
         self, starts: np.ndarray, counts: np.ndarray, last_final: int, first_known: int | None
     ) -> np.ndarray:
-        """Numbers of windows around which no elements explain the counts."""
+        """Return the numbers of the windows whose counts no elements can explain."""
         per_element = self.size // self.slide
         first = int(starts.min())
-        known = max(int(last_final), int(starts.max())) - first + 1
-        windows = np.zeros(known, dtype=np.int64)
+        total = max(int(last_final), int(starts.max())) - first + 1
+        windows = np.zeros(total, dtype=np.int64)
         np.add.at(windows, starts - first, counts)
         change = np.diff(windows, prepend=0)
         if first == first_known:
-            # There is one before it, whose elements nobody told: of the first window it is only known how many it has.
+            # The window before the first one is left out, so the first change is unknown.
             change[0] = 0
-        # Elements of the slide that window i has and i - 1 has not; summed up along its own residue class.
-        padded = np.pad(change, (0, -known % per_element)).reshape(-1, per_element)
-        elements = padded.cumsum(axis=0).ravel()[:known]
+        # change[i] is the number in the slide that window i has and i - 1 has not, minus that in the slide that only
+        # i - 1 has, per_element slides before it; so sums over each residue class give the number in each slide.
+        padded = np.pad(change, (0, -total % per_element)).reshape(-1, per_element)
+        elements = padded.cumsum(axis=0).ravel()[:total]
         if first == first_known:
-            # Each class of slides may begin with as many as keep it from falling below none; the first window has room.
+            # Each class of slides may begin with a number that keeps its sums from being negative; together these
+            # numbers must fit into the first window.
             least = np.maximum(0, -padded.cumsum(axis=0).min(axis=0))
             fits = least.sum() <= windows[0]
-            found = np.empty(0, np.int64) if fits else np.flatnonzero((elements == -least.max()) & (change < 0)) + first
+            bad = np.empty(0, np.int64) if fits else np.flatnonzero((elements == -least.max()) & (change < 0)) + first
         else:
-            found = np.flatnonzero((elements < 0) & (change < 0)) + first
-        return np.concatenate([found - 1, found])
+            bad = np.flatnonzero((elements < 0) & (change < 0)) + first
+        return np.concatenate([bad - 1, bad])

@@ -1,4 +1,4 @@
-"""What a snapshot holds is still of use: no window that has passed, no timer of one, every checksum right."""
+"""Rules for a snapshot: it has no closed window, no timer of one, and after a restore the right checksums."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidegate.expectations.invariants.rule import Rule, milliseconds
 
 
 def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:
-    """Windows whose cleanup time the watermark has reached; the global window never passes."""
+    """Mark the windows whose cleanup time the watermark has reached; the global window has no cleanup time."""
     bounded = rows[(rows["namespace"] == "window") & rows["window_end"].notna()]
     cleanup = milliseconds(bounded["window_end"]) - 1 + lateness
     return (cleanup <= watermark).reindex(rows.index, fill_value=False)
 
 
 class ExpectNoStateBehindWatermark(Rule):
-    """No window is kept whose end and lateness lie behind the watermark; milliseconds."""
+    """The snapshot has no window whose end plus lateness lies behind the watermark; milliseconds."""
 
     watermark: int
     lateness: int
@@ -30,7 +30,7 @@ class ExpectNoStateBehindWatermark(Rule):
 
 
 class ExpectNoTimerOfClosedWindow(Rule):
-    """No event-time timer is left of a window whose cleanup time has been reached; milliseconds."""
+    """The snapshot has no event-time timer of a window whose cleanup time was reached; milliseconds."""
 
     watermark: int
     lateness: int
@@ -44,7 +44,7 @@ class ExpectNoTimerOfClosedWindow(Rule):
 
 
 class ExpectStateToMatchChecksums(Rule):
-    """Each key group holds after a restore what the snapshot held that it went back to."""
+    """After a restore each key group has the same rows as in the snapshot that was restored."""
 
     text: ClassVar[str] = "The checksum of each key group is that of the snapshot that was restored."
 

@@ -1,4 +1,4 @@
-"""What happens when a task has failed for good: one line in the alarms file, and whoever the project names hears it."""
+"""Alarms: a task that failed for good adds a line to the alarms file and calls the project's `on_failure`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE
 
 _SIGNALS = 128
-"""The exit code of a command that a signal ended is this and the signal's number."""
+"""A command that a signal ended has this number plus the signal's number as its exit code."""
 
 FILE_NAME = "alarms.jsonl"
 
@@ -44,18 +44,18 @@ class Alarm:
     pipeline: str
 
     def __call__(self, context: Any) -> None:
-        """Tell about the failed task of a context."""
-        told = describe(context, self.pipeline)
-        _log.error("alarm: %s", json.dumps(told))
+        """Log the failed task of a context, note it in the alarms file, and call the project's `on_failure`."""
+        alarm = describe(context, self.pipeline)
+        _log.error("alarm: %s", json.dumps(alarm))
         config = load_config(Path(self.config))
-        note(config, told)
+        note(config, alarm)
         if (path := config.entry(self.pipeline).on_failure) is not None:
-            hear = config.load(path, f"pipelines.{self.pipeline}.on_failure")
-            hear(told)  # type: ignore[operator]
+            on_failure = config.load(path, f"pipelines.{self.pipeline}.on_failure")
+            on_failure(alarm)  # type: ignore[operator]
 
 
 def meaning(exit_code: int | None) -> str | None:
-    """What an exit code says; None where there is none, or it is nobody's."""
+    """Return the meaning of an exit code; None if there is no code or nobody gave it a meaning."""
     if exit_code is None:
         return None
     number = exit_code - _SIGNALS
@@ -65,7 +65,7 @@ def meaning(exit_code: int | None) -> str | None:
 
 
 def describe(context: Any, pipeline: str) -> dict[str, Any]:
-    """What a failure callback is told, as plain values."""
+    """Return the alarm of a failed task as plain values: the task, its exit code, the meaning, the reason."""
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
     return {
@@ -77,16 +77,16 @@ def describe(context: Any, pipeline: str) -> dict[str, Any]:
         "try": instance.try_number,
         "exit_code": code,
         "meaning": meaning(code),
-        # Of a command what it said itself; of any other task its error.
+        # A command gives its own reason; for any other task the error is the reason.
         "reason": getattr(error, "reason", None) or (str(error) if error is not None else None),
         "message": str(error) if error is not None else None,
     }
 
 
-def note(config: Config, told: dict[str, Any]) -> Path:
-    """Add an alarm to the alarms file of a project; the file."""
+def note(config: Config, alarm: dict[str, Any]) -> Path:
+    """Add an alarm to the alarms file of a project, and return the file."""
     file = config.work_folder / FILE_NAME
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lines:
-        lines.write(json.dumps(told) + "\n")
+        lines.write(json.dumps(alarm) + "\n")
     return file

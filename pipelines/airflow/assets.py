@@ -1,6 +1,6 @@
 """The assets of a pipeline: a new snapshot, and final windows that passed their checks.
 
-An event carries what a downstream DAG needs to decide: versions, watermark, counters, quality.
+An event carries the facts that a downstream DAG decides by: versions, watermark, counters, quality.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 from airflow.sdk import Asset
 
 from tidegate.pipelines.airflow.report_link import report_url
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
-_OF_AN_EVENT = (
+_EVENT_FIELDS = (
     "pipeline",
     "timeline",
     "epoch",
@@ -31,12 +31,12 @@ _OF_AN_EVENT = (
 
 
 def snapshot_asset(pipeline: str) -> Asset:
-    """Changes with every run of the stream."""
+    """Return the asset that changes with every run of the stream."""
     return Asset(name=f"{pipeline}__snapshot", uri=f"tidegate://{pipeline}/state", group="tidegate")
 
 
 def final_windows_asset(pipeline: str) -> Asset:
-    """Changes when windows became final and no critical expectation failed.
+    """Return the asset that changes when windows became final and no critical expectation failed.
 
     Example:
         >>> from airflow.sdk import DAG
@@ -46,16 +46,16 @@ def final_windows_asset(pipeline: str) -> Asset:
 
 
 def event_extra(result: Any) -> dict[str, Any]:
-    """What an event of final windows tells, of the JSON that a check left."""
+    """Return the content of a final windows event: the fields it carries, from the JSON of a quality check."""
     if not isinstance(result, dict):
         return {}
-    told = {**result, "report_url": report_url(result)}
-    return {name: told[name] for name in _OF_AN_EVENT if told.get(name) is not None}
+    values = {**result, "report_url": report_url(result)}
+    return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEvent:
-    """What an event of a new snapshot tells: how the pipeline stands once its stream has ended.
+    """The content of a new snapshot event: the status of the pipeline after its stream has ended.
 
     Args:
         config: path of tidegate.toml.
@@ -66,6 +66,6 @@ class SnapshotEvent:
     pipeline: str
 
     def __call__(self, result: Any) -> dict[str, Any]:
-        """The event, whatever the command left."""
-        standing = read_standing(self.config, self.pipeline)
-        return event_extra({**asdict(standing), "snapshot_version": standing.version})
+        """Return the event; the result of the command is not needed for it."""
+        status = read_status(self.config, self.pipeline)
+        return event_extra({**asdict(status), "snapshot_version": status.version})

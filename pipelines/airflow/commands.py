@@ -1,22 +1,22 @@
-"""The command lines of the DAGs' tasks, made of their Params in one place.
+"""The command lines of the DAGs' tasks, built from their Params.
 
-Each is a list of templates, one for each argument; an argument that renders to nothing is left out.
-No shell reads them, and a value is always part of its option, so that it can't become another one.
+Each command line is a list of templates, one for each argument; an argument that renders to nothing is left out.
+No shell reads them, and a value is always part of its option (`--end=...`), so a value can't become an option.
 """
 
 from __future__ import annotations
 
-LATEST, ANEW = "latest", "none"
-"""`restore` of a stream that goes on from its newest snapshot, and of one that starts anew."""
+LATEST, FROM_SCRATCH = "latest", "none"
+"""Values of `restore`: continue from the newest snapshot, or start from scratch."""
 PATIENCE_SECONDS = 3600
-"""How long a stream that somebody started waits for a run of the schedule, which ends by itself."""
+"""A stream that somebody triggered waits this long for a scheduled run, which ends by itself."""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 
 
 def backfill_arguments(pipeline: str) -> list[str]:
-    """`tidegate backfill` over the data interval of the run, or the one in its Params: never one moment of each.
+    """Return `tidegate backfill` over the interval in the run's Params, or else over its data interval.
 
-    A moment that is missing is left out, and the command says which to give.
+    Start and end never come from different places. A missing one is left out, and the command asks for it.
     """
     return [
         "backfill",
@@ -29,20 +29,21 @@ def backfill_arguments(pipeline: str) -> list[str]:
 
 
 def _moment(name: str) -> str:
-    own = f"(data_interval_{name} | default(none))"
+    scheduled = f"(data_interval_{name} | default(none))"
     return (
         "{% set is_given = params.interval_start or params.interval_end %}"
-        f"{{% set moment = params.interval_{name} if is_given else {own}.isoformat() if {own} else none %}}"
+        f"{{% set moment = params.interval_{name} if is_given else "
+        f"{scheduled}.isoformat() if {scheduled} else none %}}"
         f"{{{{ '--{name}=' ~ moment if moment else '' }}}}"
     )
 
 
 def stream_arguments(pipeline: str, before: str) -> list[str]:
-    """`tidegate stream` as the Params mode, interval, restore and parallelism say.
+    """Return `tidegate stream` with the Params mode, interval, restore and parallelism.
 
     Args:
         pipeline: its name.
-        before: the task that noted how it stood: a retry goes on from what the first try restored and began.
+        before: the task that noted the pipeline's status: a retry continues what the first try restored and began.
     """
     timeline = f"ti.xcom_pull(task_ids='{before}')['timeline']"
     return [
@@ -52,23 +53,23 @@ def stream_arguments(pipeline: str, before: str) -> list[str]:
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore=' ~ params.restore }}}}",
         f"{{{{ '' if params.restore == '{LATEST}' else '--restore-from-timeline=' ~ {timeline} }}}}",
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
-        # Unpausing the DAG starts a run of the schedule too, and the one that somebody asked for must not lose to it.
+        # Unpausing the DAG starts a scheduled run too, and the run that somebody triggered must not lose to it.
         f"{{{{ '' if dag_run.run_type == 'scheduled' else '--patience={PATIENCE_SECONDS}' }}}}",
     ]
 
 
 def check_arguments(pipeline: str) -> list[str]:
-    """`tidegate snapshot check`: whether the code can go on from the snapshot that the stream would start from."""
+    """Return `tidegate snapshot check`, which fails if the code can't continue from the stream's start snapshot."""
     return ["snapshot", "check", pipeline, "{{ params.restore }}"]
 
 
 def savepoint_arguments(pipeline: str) -> list[str]:
-    """`tidegate savepoint create` of the newest snapshot; what an earlier run made of it counts."""
+    """Return `tidegate savepoint create` of the newest snapshot; a savepoint that an earlier run made of it counts."""
     return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}", "--if-missing"]
 
 
 def quality_arguments(pipeline: str, epoch: str) -> list[str]:
-    """`tidegate quality` with its report, of the epoch that a template expression gives; of the newest if none."""
+    """Return `tidegate quality` with its report, for the epoch of a template expression, by default the newest."""
     return [
         "quality",
         pipeline,

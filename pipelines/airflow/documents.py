@@ -1,4 +1,4 @@
-"""What the DAGs say about themselves in Airflow: a line, and a page of Markdown."""
+"""The DAGs' texts in Airflow: a description of one line, and a page of Markdown."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a DAG is for; `{name}` stands for its pipeline and `{limit}` for the limit of its watch.
+    """The texts of one kind of DAG; `{name}` stands for its pipeline and `{limit}` for the limit of its watch.
 
     Args:
-        line: for the list of DAGs.
-        page: for the DAG's own page, Markdown.
+        line: description in the list of DAGs.
+        page: text of the DAG's own page, Markdown.
     """
 
     line: str
     page: str
 
     def about(self, name: str, limit: float | None) -> dict[str, str]:
-        """Description and page of a pipeline's DAG, as Airflow takes them."""
+        """Return description and page of a pipeline's DAG, under the names of Airflow's arguments."""
         given = {"name": name, "limit": limit}
         return {"description": self.line.format(**given), "doc_md": self.page.format(**given)}
 
@@ -33,7 +33,7 @@ expectation fails does the asset `{name}__final_windows` change.
 * Many intervals at once: `airflow backfill create --dag-id {name}__backfill --from-date 2024-01-01
   --to-date 2024-03-31 --reprocess-behavior failed`
 * One interval again, after a correction of the source: clear its run, or trigger one with `interval_start` and
-  `interval_end`. If its rows and the code are unchanged nothing is published. Else it is computed anew from the
+  `interval_end`. If its rows and the code are unchanged nothing is published. Else it is computed again from the
   snapshot before it, and results of later intervals stay readable, marked stale, until these are run again: with
   `and_following` in the same run, or later by `airflow tasks clear {name}__backfill --task-regex windows --downstream
   --start-date <the interval's end> --yes`
@@ -44,14 +44,14 @@ Exit codes 2 (usage), 3 (refused) and 5 (quality) are never tried again.
 _STREAM = """
 ### Stream of `{name}`
 
-Runs over the commits of its source as they come. `available-now` reads what is there and ends; `continuous` is one
-long task that owns the driver, and `first_epoch` confirms that it has made its first epoch.
+Runs over the commits of its source as they come. `available-now` reads the commits that are there and ends;
+`continuous` is one long task that owns the driver, and `first_epoch` confirms that it has made its first epoch.
 
-* **Restart from a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts anew at the
-  beginning of the source. The new timeline begins with its first commit; until then a start with `restore` = `latest`
-  goes on from the old one. A retry goes on from what the first try began.
-* **Replace a running stream**: trigger with `take_over`. Code that can't go on from the snapshot is refused first; then
-  comes the `savepoint`, if one is named; then the old stream is asked to stop after its present epoch.
+* **Restart from a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts from
+  scratch at the beginning of the source. The new timeline begins with its first commit; until then a start with
+  `restore` = `latest` continues the old one. A retry continues the timeline that the first try began.
+* **Replace a running stream**: trigger with `take_over`. Code that can't continue from the snapshot is refused first;
+  then comes the `savepoint`, if one is named; then the old stream is asked to stop after its present epoch.
 * **Rescale**: `parallelism`. State follows its key groups.
 
 Two drivers never work on one pipeline: the second one ends with exit code 4, which is tried again.
@@ -60,8 +60,8 @@ Two drivers never work on one pipeline: the second one ends with exit code 4, wh
 _QUALITY = """
 ### Quality of `{name}`
 
-Checks a snapshot with all rows up to its epoch: what holds of all windows of this kind, and the pipeline's own suite
-over windows that became final. Runs after every run of the stream, and of a continuous one on `stream_schedule`. A
+Checks a snapshot with all rows up to its epoch: the rules that all windows of this kind keep, and the pipeline's own
+suite over windows that became final. Runs after every run of the stream; for a continuous one on `stream_schedule`. A
 critical expectation that does not hold fails the task (exit code 5, never tried again) and holds the asset
 `{name}__final_windows` back; a warning marks the run. The log names the run report and the Data Docs; table `quality`
 keeps every result.
@@ -80,4 +80,4 @@ DOCUMENTS = {
     "quality": Document("Suites and report of {name}", _QUALITY),
     "watch": Document("Fails when the watermark of {name} lies too far behind", _WATCH),
 }
-"""By kind of DAG."""
+"""The texts by kind of DAG."""

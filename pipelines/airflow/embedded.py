@@ -32,9 +32,9 @@ _POLL_SECONDS = 0.5
 _COLLISION_SECONDS = 20.0
 _DATABASE_ERROR = "Database error"
 _ANSWER_SECONDS = 120.0
-"""A machine with much else to do lets the first calls wait for half a minute."""
+"""Timeout of a call in seconds: on a busy machine the first calls wait for half a minute."""
 _SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
-# Their servers of logs listen on every address of the machine; the page reads the files themselves.
+# Their log servers would listen on every address of the machine; Airflow's page reads the log files instead.
 _OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
 
 
@@ -46,9 +46,9 @@ class EmbeddedAirflow:
         home: AIRFLOW_HOME, a folder of its own.
         dags: folder of DAG files.
         runs: folder of the project's runs, to end those that are left.
-        slots: how many tasks may run at once.
-        triggerer: whether to start one, for deferrable tasks.
-        settings: more of Airflow's environment variables.
+        slots: number of tasks that may run at once.
+        triggerer: True to start a triggerer, for deferrable tasks.
+        settings: further environment variables of Airflow.
     """
 
     home: Path
@@ -78,7 +78,7 @@ class EmbeddedAirflow:
 
     @property
     def url(self) -> str:
-        """Where Airflow's page is."""
+        """Return the address of Airflow's page."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -121,7 +121,7 @@ class EmbeddedAirflow:
         _end([self._processes.pop(component)], signal.SIGKILL)
 
     def restart_ended(self) -> list[str]:
-        """Start again the processes of Airflow that have ended, as whoever supervises them would; their names."""
+        """Start the processes of Airflow that have ended again, as a supervisor would, and return their names."""
         ended = [component for component, started in self._processes.items() if started.poll() is not None]
         for component in ended:
             self.start_component(component)
@@ -147,7 +147,7 @@ class EmbeddedAirflow:
 
     @property
     def commands(self) -> list[process.ProcessHandle]:
-        """Runs of `tidegate` that are going now, whoever waits for them."""
+        """Return the runs of `tidegate` that are going now, also those that no task waits for."""
         return _runs_below(self.runs)
 
     def stop(self) -> None:
@@ -188,13 +188,13 @@ class EmbeddedAirflow:
     # --- API ---------------------------------------------------------------------------------
 
     def call(self, method: str, path: str, **options: Any) -> Any:
-        """Call Airflow's API (v2); the answer.
+        """Call Airflow's API (v2), and return its answer.
 
         SQLite has one writer at a time. Where two collide Airflow rolls back and answers with a database error, and
         the call is made again for some seconds.
 
         Raises:
-            TidegateError: it answers with an error; the message has its text.
+            TidegateError: Airflow answers with an error; the message has its text.
         """
         deadline = time.monotonic() + _COLLISION_SECONDS
         answer = self._authorised().request(method, f"/api/v2/{path}", **options)
@@ -206,7 +206,7 @@ class EmbeddedAirflow:
         return answer.json() if answer.content else None
 
     def is_up(self) -> bool:
-        """Whether the API answers, and reaches its database."""
+        """Return True if the API answers and reaches its database."""
         try:
             answer = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5)
         except httpx.TransportError:
@@ -214,13 +214,13 @@ class EmbeddedAirflow:
         return answer.is_success and bool(answer.json()["metadatabase"]["status"] == "healthy")
 
     def wait_for_dags(self, names: list[str]) -> None:
-        """Wait until these DAGs are there.
+        """Wait until Airflow has parsed these DAGs.
 
         Raises:
             TidegateError: a DAG file can't be imported, or they don't come in time.
         """
 
-        def all_there() -> bool:
+        def are_parsed() -> bool:
             errors = self.call("GET", "importErrors")["import_errors"]
             if errors:
                 raise TidegateError(
@@ -228,12 +228,12 @@ class EmbeddedAirflow:
                 )
             return set(names) <= {dag["dag_id"] for dag in self.call("GET", "dags", params={"limit": 100})["dags"]}
 
-        self._wait_for(f"DAGs {names}", all_there)
+        self._wait_for(f"DAGs {names}", are_parsed)
 
     def create_backfill(self, dag: str, first: datetime, last: datetime, max_active_runs: int = 2) -> int:
-        """Create runs for every logical date from `first` to `last`, both included; the backfill's id.
+        """Create runs for every logical date from `first` to `last`, both included, and return the backfill's id.
 
-        Best before the scheduler is started: with SQLite their writes collide, and then it is tried again.
+        Call it before the scheduler is started: with SQLite their writes collide, and the backfill is tried again.
         """
         self.call("PATCH", f"dags/{dag}", json={"is_paused": False})
         request = {
@@ -260,19 +260,19 @@ class EmbeddedAirflow:
         return created[0]
 
     def _cancel_backfills(self, dag: str) -> None:
-        """Give up what a collision left of a backfill."""
+        """Cancel the unfinished backfills that a collision left behind."""
         for left in self.call("GET", "backfills", params={"dag_id": dag})["backfills"]:
             if left["completed_at"] is None:
                 self.call("PUT", f"backfills/{left['id']}/cancel")
 
     def runs_of(self, dag: str) -> list[dict[str, Any]]:
-        """The runs of a DAG by logical date."""
-        found = self.call("GET", f"dags/{dag}/dagRuns", params={"limit": 400, "order_by": "logical_date"})
-        runs: list[dict[str, Any]] = found["dag_runs"]
+        """Return the runs of a DAG by logical date."""
+        answer = self.call("GET", f"dags/{dag}/dagRuns", params={"limit": 400, "order_by": "logical_date"})
+        runs: list[dict[str, Any]] = answer["dag_runs"]
         return runs
 
     def tasks_of(self, dag: str, run: str) -> list[dict[str, Any]]:
-        """The task instances of a run."""
+        """Return the task instances of a run."""
         tasks: list[dict[str, Any]] = self.call("GET", f"dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
         return tasks
 
@@ -307,7 +307,7 @@ def _free_port() -> int:
 
 
 def _end(started: Sequence[subprocess.Popen[bytes]], number: int) -> None:
-    """Signal every process of these sessions, and kill what is left after a while."""
+    """Signal every process of these sessions, and kill those that are still alive after ten seconds."""
     group = [member for leader in started for member in process.members(_leader(leader))]
     for member in group:
         process.send_signal(member, number)
@@ -324,13 +324,13 @@ def _leader(started: subprocess.Popen[bytes]) -> process.ProcessHandle:
 
 
 def _runs_below(folder: Path) -> list[process.ProcessHandle]:
-    """Runs of `tidegate` whose files lie below a folder and that are still going."""
-    found = []
+    """Return the runs of `tidegate` that are still going and whose files lie below a folder."""
+    handles = []
     for running in psutil.process_iter(["cmdline", "pid", "create_time"]):
         command = running.info["cmdline"] or []
         if _SUPERVISOR in command:
-            own = Path(command[command.index(_SUPERVISOR) + 1])
-            if own.is_relative_to(folder):
+            run_folder = Path(command[command.index(_SUPERVISOR) + 1])
+            if run_folder.is_relative_to(folder):
                 pid, started = running.info["pid"], running.info["create_time"]
-                found.append(process.ProcessHandle(socket.gethostname(), pid, started, str(own)))
-    return found
+                handles.append(process.ProcessHandle(socket.gethostname(), pid, started, str(run_folder)))
+    return handles

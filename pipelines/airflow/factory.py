@@ -26,7 +26,7 @@ from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.report_link import DocsLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.stale import StaleNote
-from tidegate.pipelines.airflow.standing_task import ReadStanding
+from tidegate.pipelines.airflow.status_task import ReadStatus
 from tidegate.pipelines.airflow.stop import StopStream
 from tidegate.pipelines.airflow.watch import WatermarkWatch
 from tidegate.pipelines.config import Config, PipelineEntry, load_config
@@ -37,14 +37,14 @@ _LOOK_SECONDS = 5.0
 
 
 def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
-    """The DAGs of every pipeline in tidegate.toml, by id: put them into the globals of a DAG file.
+    """Return the DAGs of every pipeline in tidegate.toml by id, to put into the globals of a DAG file.
 
     Args:
-        config_file: tidegate.toml, best named from the DAG file's own place: Airflow's processes run in folders of
+        config_file: tidegate.toml, best named relative to the DAG file: Airflow's processes run in folders of
             their own. None finds it as the command line does.
 
     Raises:
-        UsageError: it is missing or faulty; Airflow shows it as an import error.
+        UsageError: the file is missing or faulty; Airflow shows it as an import error.
 
     Example:
         >>> from pathlib import Path
@@ -67,11 +67,11 @@ def project_dags(config_file: str | Path | None = None) -> dict[str, DAG]:
 
 @dataclass(frozen=True)
 class PipelineDags:
-    """The DAGs of one pipeline, each method one.
+    """The DAGs of one pipeline, each made by a method.
 
     Args:
         config: the project.
-        name: of the pipeline.
+        name: name of the pipeline.
         entry: its entry in tidegate.toml.
     """
 
@@ -80,7 +80,7 @@ class PipelineDags:
     entry: PipelineEntry
 
     def all(self) -> list[DAG]:
-        """Every DAG; a watch only where tidegate.toml gives a limit."""
+        """Return every DAG; the watch only if tidegate.toml gives a limit."""
         watches = [] if self.entry.max_lag_minutes is None else [self.watch(self.entry.max_lag_minutes)]
         return [self.backfill(), self.stream(), self.quality(), *watches]
 
@@ -102,7 +102,7 @@ class PipelineDags:
                 depends_on_past=True,
                 note=StaleNote(**self._pipeline),
             )
-            # With following intervals the last one: what became final with the others no check has seen yet.
+            # After several intervals the last epoch is checked: it includes windows that became final in the others.
             windows >> self._quality("ti.xcom_pull(task_ids='windows')['runs'][-1]['epoch']")
         return dag
 
@@ -115,7 +115,7 @@ class PipelineDags:
             max_active_runs=2,
             params=params.stream(self.entry.stream_mode),
         ) as dag:
-            before = ReadStanding(task_id="before", **self._pipeline)
+            before = ReadStatus(task_id="before", **self._pipeline)
             # Code that can't go on is refused while the old stream is still running.
             check = self._tidegate(
                 "check",
@@ -136,15 +136,15 @@ class PipelineDags:
                 trigger_rule=TriggerRule.NONE_FAILED,
                 **self._pipeline,
             )
-            # The old stream went on until here: an epoch of its own is no sign of the new one.
-            after_stop = ReadStanding(task_id="after_stop", trigger_rule=TriggerRule.NONE_FAILED, **self._pipeline)
+            # The old stream made epochs until here; they must not count as the new stream's first epoch.
+            after_stop = ReadStatus(task_id="after_stop", trigger_rule=TriggerRule.NONE_FAILED, **self._pipeline)
             stream = self._tidegate(
                 "stream",
                 stream_arguments(self.name, before.task_id),
                 pool=self.entry.pool,
                 outlets=[snapshot_asset(self.name)],
                 event=SnapshotEvent(**self._pipeline),
-                # A run that takes longer than its schedule reads what the next one was made for.
+                # A run that takes longer than its schedule also reads the commits of the next run, which may skip.
                 skip_if_held="{{ dag_run.run_type == 'scheduled' }}",
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
@@ -154,7 +154,7 @@ class PipelineDags:
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
                 driver="stream",
                 poke_interval=_LOOK_SECONDS,
-                # A source may stay empty for long; what ends the waiting is the end of the stream.
+                # A source may stay empty for long; the end of the stream ends the waiting.
                 timeout=_A_YEAR,
                 trigger_rule=TriggerRule.NONE_FAILED,
                 **self._pipeline,
@@ -163,7 +163,7 @@ class PipelineDags:
         return dag
 
     def quality(self) -> DAG:
-        """Checks a snapshot: after every run of the stream, or of the epoch that it is asked for."""
+        """Checks a snapshot: after every run of the stream the newest, by hand that of any epoch."""
         assets = [snapshot_asset(self.name)]
         # A continuous stream may not end for months, and only its end changes the asset.
         schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
@@ -172,7 +172,7 @@ class PipelineDags:
         return dag
 
     def watch(self, limit: float) -> DAG:
-        """Fails when the watermark lies so many minutes behind the clock."""
+        """Fails when the watermark lies more than `limit` minutes behind the clock."""
         with self._dag(
             "watch",
             schedule=self._every_tick,
@@ -192,7 +192,7 @@ class PipelineDags:
 
     @property
     def _pipeline(self) -> dict[str, Any]:
-        """What a task is told that reads the pipeline's newest snapshot."""
+        """Return the arguments of a task that reads the pipeline's newest snapshot."""
         return {"config": str(self.config.file), "pipeline": self.name}
 
     def _dag(self, kind: str, **options: Any) -> DAG:
@@ -206,7 +206,7 @@ class PipelineDags:
                 "retries": self.entry.retries,
                 "retry_delay": timedelta(seconds=self.entry.retry_delay_seconds),
                 "on_failure_callback": Alarm(**self._pipeline),
-                "pre_execute": params.known(options.get("params", ())),
+                "pre_execute": params.known_params(options.get("params", ())),
             },
             **DOCUMENTS[kind].about(self.name, self.entry.max_lag_minutes),
         }

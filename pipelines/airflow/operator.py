@@ -1,8 +1,8 @@
-"""The operator that runs `tidegate`: as its own process, found again after a worker restart.
+"""The operator that runs `tidegate` as a process of its own and finds it again after a worker restart.
 
-The job outlives the worker: on a retry the operator goes on following the process that is still
-running, and starts another one only when there is none. Exit codes decide about retries: 2, 3 and 5
-stay until somebody changes something, all others, those of signals too, are worth one.
+The job outlives the worker: on a retry the operator follows the process that is still running, and starts
+another one only when there is none. Exit codes decide about retries: 2, 3 and 5 stay until somebody changes
+something, so they fail for good; all others, those of signals too, are retried.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _STAYS = (USAGE, REFUSED, QUALITY)
 
 
 class CommandFailed(AirflowException):
-    """The command ended with a code that a retry may change."""
+    """The error of a command whose exit code a retry may change."""
 
-    def __init__(self, told: str, exit_code: int | None, reason: str | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, exit_code: int | None, reason: str | None = None) -> None:
+        super().__init__(message)
         self.exit_code = exit_code
         self.reason = reason
 
 
 class CommandRefused(AirflowFailException):
-    """The command ended with a code that stays until somebody changes something."""
+    """The error of a command whose exit code stays until somebody changes something."""
 
-    def __init__(self, told: str, exit_code: int, reason: str | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, exit_code: int, reason: str | None = None) -> None:
+        super().__init__(message)
         self.exit_code = exit_code
         self.reason = reason
 
@@ -49,14 +49,14 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     """Runs one `tidegate` command; the JSON that it leaves is the task's return value.
 
     Args:
-        arguments: of the command, without the name; templates, and those that render to nothing are left out.
+        arguments: arguments of the command, each a template; one that renders to nothing is left out.
         config: path of tidegate.toml.
         runs: folder for logs and results of runs.
         python: interpreter to run with; the worker's own by default.
-        only_if: a template; where it renders to anything but `True` the task is skipped.
-        skip_if_held: a template; where it renders to `True` a lease that another driver holds skips the task.
-        event: what its assets' events tell, made of its result.
-        note: what to add to the log after a command that ended well, told from its result.
+        only_if: a template; if it renders to anything but `True` the task is skipped.
+        skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
+        event: makes the content of its assets' events from the command's result.
+        note: makes a line for the log from the result of a command that ended well.
         links: buttons at the task; its log names where they lead.
     """
 
@@ -103,12 +103,12 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             self.log.warning(text)
         store = context.get("task_state_store")
         if store is not None:
-            # Who clears a task that ended well wants its command run again, not the result of this process.
+            # Somebody who clears a task that ended well wants a new run of its command, not this process's result.
             store.delete(self.external_id_key)
         return result
 
     def submit_job(self, context: Context) -> dict[str, Any]:
-        """Start the process; its handle."""
+        """Start the process, and return its handle."""
         instance = context["ti"]
         name = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.try_number}"
         folder = Path(self.runs) / name.replace(":", "_").replace("+", "_")
@@ -127,31 +127,31 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return self._handle.to_dict()
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
-        """Status of a process that an earlier try started; one that was ended with it is waited for."""
+        """Return the status of a process that an earlier try started; if it is ending, wait for its end first."""
         handle = process.ProcessHandle(**external_id)
         if process.is_ending(handle):
             process.follow(handle, lambda line: None)
         status = process.status(handle)
         if self.is_job_succeeded(status):
-            # It ended while nobody listened: its result is taken without polling.
+            # It ended while no task followed it: Airflow takes its result without polling, so the log is shown here.
             process.follow(handle, self.log.info)
         return status
 
     def is_job_active(self, status: str) -> bool:
-        """Whether it still runs."""
+        """Return True while the process runs."""
         return status == process.RUNNING
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Whether it ended well."""
+        """Return True if the process ended well."""
         return status == process.SUCCEEDED
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        """Follow the log until the process ends.
+        """Follow the log until the process ends, and return its result.
 
         Raises:
             AirflowSkipException: another driver is at work, and the task need not wait for it.
-            CommandRefused: it failed in a way that a retry can't change.
-            CommandFailed: it failed otherwise.
+            CommandRefused: the command failed in a way that a retry can't change.
+            CommandFailed: the command failed otherwise.
         """
         self._handle = process.ProcessHandle(**external_id)
         ended = process.follow(self._handle, self.log.info)
@@ -166,24 +166,24 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
         if code == LEASE_HELD and str(self.skip_if_held) == "True":
             raise AirflowSkipException(f"{command}: the next run does what this one would have done ({reason})")
-        told = f"{command}{f': {reason}' if reason else ''}; see {self._handle.log}"
+        message = f"{command}{f': {reason}' if reason else ''}; see {self._handle.log}"
         if code in _STAYS:
-            raise CommandRefused(told, code, reason)
-        raise CommandFailed(told, code, reason)
+            raise CommandRefused(message, code, reason)
+        raise CommandFailed(message, code, reason)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
-        """The JSON that the command left."""
+        """Return the JSON that the command left."""
         self._handle = process.ProcessHandle(**external_id)
         return self.result
 
     @property
     def result(self) -> Any:
-        """The JSON that the command left, however it ended; None while there is none."""
+        """Return the JSON that the command left, however it ended; None while there is none."""
         if self._handle is None or not self._handle.result.exists():
             return None
         return json.loads(self._handle.result.read_text())
 
     def on_kill(self) -> None:
-        """The task was ended: have the process and its children ended too, on whatever host they are."""
+        """End the process and its children with the task, also if they run on another host."""
         if self._handle is not None:
             process.end(self._handle)

@@ -29,11 +29,11 @@ from tidegate.pipelines.report.look import look
 
 _PAGE = Path(__file__).parent / "page.html"
 _LOOK = "/* look */"
-"""Where the page has the look that it shares."""
+"""Place in the page for the shared style sheet."""
 
 _LINKS = Path(__file__).parent / "links.js"
 _NO_STORE = {"Cache-Control": "no-store"}
-# Reports and Data Docs have no script of their own; text from the data shall not bring any.
+# Reports and Data Docs have no script of their own, and text from the data must not bring one.
 _NO_SCRIPT = {
     **_NO_STORE,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
@@ -45,10 +45,10 @@ app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None,
 
 
 def config_file() -> Path:
-    """tidegate.toml: what TIDEGATE_CONFIG names, else the one beside or above the DAGs.
+    """Return the path of tidegate.toml: the file that TIDEGATE_CONFIG names, else the one beside or above the DAGs.
 
     Raises:
-        HTTPException: 503 where there is none; the text says what to set.
+        HTTPException: 503 if there is no such file; the text says what to set.
     """
     try:
         return find_config(None if ENVIRONMENT in os.environ else Path(conf.get("core", "dags_folder")))
@@ -57,13 +57,13 @@ def config_file() -> Path:
 
 
 def may_read(pipeline: str, user: Any) -> bool:
-    """Whether a user may read the DAGs of a pipeline."""
+    """Return True if a user may read the DAGs of a pipeline."""
     manager = get_auth_manager()
     return manager.is_authorized_dag(method="GET", details=DagDetails(id=f"{pipeline}__stream"), user=user)
 
 
 def may_restart(pipeline: str, user: Any) -> bool:
-    """Whether a user may trigger the stream of a pipeline."""
+    """Return True if a user may trigger the stream of a pipeline."""
     return get_auth_manager().is_authorized_dag(
         method="POST",
         access_entity=DagAccessEntity.RUN,
@@ -73,10 +73,10 @@ def may_restart(pipeline: str, user: Any) -> bool:
 
 
 def readable(pipeline: Name, user: GetUserDep) -> str:
-    """A pipeline of the project that the user may read.
+    """Return the name of a pipeline in the project that the user may read.
 
     Raises:
-        HTTPException: 403, whether there is such a pipeline or not, or 404.
+        HTTPException: 403 without permission, also for a pipeline that does not exist; else 404 if it does not.
     """
     if not may_read(pipeline, user):
         raise HTTPException(403, f"no permission to read the DAGs of {pipeline}")
@@ -90,32 +90,32 @@ Readable = Annotated[str, Depends(readable)]
 
 @app.get("/")
 def page() -> HTMLResponse:
-    """The page; it asks for the data itself."""
+    """Serve the page; its script asks for the data."""
     text = _PAGE.read_text(encoding="utf-8").replace(_LOOK, look())
     return HTMLResponse(text, headers={**_NO_STORE, "Content-Security-Policy": _page_policy()})
 
 
 @app.get("/links.js")
 def links() -> FileResponse:
-    """What the page's links do in Airflow's window."""
+    """Serve the script that makes the page's links open in Airflow's window."""
     return FileResponse(_LINKS, media_type="text/javascript", headers=_NO_STORE)
 
 
 @app.get("/pipelines")
 def pipelines(user: GetUserDep) -> list[str]:
-    """Names of the pipelines that the user may read."""
+    """Return the names of the pipelines that the user may read."""
     return [name for name in pipeline_names(config_file()) if may_read(name, user)]
 
 
 @app.get("/pipelines/{pipeline}")
 def overview(pipeline: Readable, user: GetUserDep) -> dict[str, Any]:
-    """How a pipeline stands, and what the user may do with it."""
+    """Return the status of a pipeline, and whether the user may restart it."""
     return {**pipeline_overview(config_file(), pipeline), "may_restart": may_restart(pipeline, user)}
 
 
 @app.get("/pipelines/{pipeline}/reports/{epoch}")
 def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> FileResponse:
-    """The run report of an epoch."""
+    """Serve the run report of an epoch."""
     file = report_file(config_file(), pipeline, epoch)
     if file is None:
         raise HTTPException(404, f"no report of epoch {epoch}: `tidegate report {pipeline} --epoch {epoch}` writes it")
@@ -124,7 +124,7 @@ def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> Fi
 
 @app.get("/pipelines/{pipeline}/checks/{page}")
 def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z0-9-]{1,60}\.html$")]) -> FileResponse:
-    """A page of the Data Docs: `index.html`, or that of one check."""
+    """Serve a page of the Data Docs: `index.html`, or the page of one check."""
     file = docs_file(config_file(), pipeline, page)
     if file is None:
         raise HTTPException(404, f"no such page: `tidegate quality {pipeline}` writes one for each check")
@@ -133,7 +133,7 @@ def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-
 
 @cache
 def _page_policy() -> str:
-    """The page runs its own script and no other."""
+    """Return the page's Content-Security-Policy: the page runs its own script and no other."""
     script = _PAGE.read_text().partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
     rest = "style-src 'unsafe-inline'; connect-src 'self'; img-src data:"

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidegate.pipelines.airflow.commands import ANEW, AVAILABLE_NOW, CONTINUOUS, LATEST
+from tidegate.pipelines.airflow.commands import AVAILABLE_NOW, CONTINUOUS, FROM_SCRATCH, LATEST
 
 _A_MOMENT = (
     "A date-time; one without a zone is UTC. Give start and end, or neither: then it is the run's data interval."
@@ -19,41 +19,43 @@ _A_MOMENT = (
 
 @dataclass(frozen=True, slots=True)
 class KnownParams:
-    """A look, before a task of a DAG does anything, at the keys that its run was given.
+    """A check of the keys that a run was given, made before any of its tasks does anything.
 
-    Airflow takes any key: a typo would leave the Param that was meant at its default.
+    Airflow accepts any key: after a typo the intended Param would silently keep its default.
 
     Args:
-        names: of the Params that the DAG has.
+        names: names of the DAG's Params.
     """
 
     names: tuple[str, ...]
 
     def __call__(self, context: Any) -> None:
-        """Let a run pass whose keys are all Params.
+        """Let a run pass if all its keys are Params of the DAG.
 
         Raises:
-            AirflowFailException: one is not; it names those that there are.
+            AirflowFailException: a key is not; the message lists the DAG's Params.
         """
         given = context["dag_run"].conf or {}
         if unknown := sorted(set(given) - set(self.names)):
-            raise AirflowFailException(f"{'; '.join(map(self._told, unknown))}. {self._there_are()}. Nothing was done")
+            raise AirflowFailException(
+                f"{'; '.join(map(self._describe, unknown))}. {self._list_names()}. Nothing was done"
+            )
 
-    def _told(self, name: str) -> str:
+    def _describe(self, name: str) -> str:
         close = get_close_matches(name, self.names, 1)
         return f"{name!r} is no Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
 
-    def _there_are(self) -> str:
+    def _list_names(self) -> str:
         return f"It has {', '.join(self.names)}" if self.names else "It has none"
 
 
-def known(params: Iterable[str]) -> KnownParams:
-    """Make the look at the keys of a run of a DAG with these Params."""
+def known_params(params: Iterable[str]) -> KnownParams:
+    """Return the check of run keys for a DAG with these Params."""
     return KnownParams(tuple(params))
 
 
 def backfill() -> dict[str, Param]:
-    """Of `<pipeline>__backfill`."""
+    """Return the Params of `<pipeline>__backfill`."""
     return {
         "interval_start": Param(
             None,
@@ -87,7 +89,7 @@ def backfill() -> dict[str, Param]:
 
 
 def stream(mode: str) -> dict[str, Param]:
-    """Of `<pipeline>__stream`."""
+    """Return the Params of `<pipeline>__stream`."""
     return {
         "mode": Param(
             mode,
@@ -106,11 +108,11 @@ def stream(mode: str) -> dict[str, Param]:
         "restore": Param(
             LATEST,
             type="string",
-            pattern=rf"^({LATEST}|{ANEW}|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
+            pattern=rf"^({LATEST}|{FROM_SCRATCH}|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
             title="Start from",
             description=f"`{LATEST}` goes on from the newest snapshot. The number of an epoch, or `savepoint:NAME`, "
             "starts a new timeline from that one; it begins with its first commit, and what the old one published "
-            f"after that snapshot is removed then. `{ANEW}` starts from scratch at the beginning of the source.",
+            f"after that snapshot is removed then. `{FROM_SCRATCH}` starts from scratch at the source's beginning.",
         ),
         "parallelism": Param(
             None,
@@ -138,7 +140,7 @@ def stream(mode: str) -> dict[str, Param]:
 
 
 def quality() -> dict[str, Param]:
-    """Of `<pipeline>__quality`."""
+    """Return the Params of `<pipeline>__quality`."""
     return {
         "epoch": Param(
             None,
@@ -151,7 +153,7 @@ def quality() -> dict[str, Param]:
 
 
 def watch(max_lag_minutes: float) -> dict[str, Param]:
-    """Of `<pipeline>__watch`."""
+    """Return the Params of `<pipeline>__watch`."""
     return {
         "max_lag_minutes": Param(
             max_lag_minutes,

@@ -15,14 +15,17 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 async def page_app(scope: Scope, receive: Receive, send: Send) -> None:
-    """The page as an ASGI application, made with the first request: every Airflow process imports this module."""
+    """Serve the page as an ASGI application.
+
+    It is imported with the first request, because every Airflow process imports this module.
+    """
     from tidegate.pipelines.airflow.page import app
 
     await app(scope, receive, send)
 
 
 class TidegatePlugin(AirflowPlugin):
-    """What the project adds to Airflow."""
+    """The plugin: one application, and its entry in Airflow's navigation."""
 
     name = "tidegate"
     fastapi_apps = [{"app": page_app, "url_prefix": PREFIX, "name": "Tidegate"}]  # noqa: RUF012 (Airflow's declaration)

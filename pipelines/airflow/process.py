@@ -1,7 +1,7 @@
-"""A command as a process of its own: in its own session, with a log file, found again by its handle.
+"""Commands as processes: each in a session of its own, with a log file, found again by its handle.
 
-A worker that dies does not take the command with it: whoever has the handle and sees its folder can follow
-the log, ask for the exit code, or have the command ended, from another host too. Imports nothing of Airflow.
+A worker that dies does not take the command with it: a holder of the handle who sees its folder can follow the
+log, ask for the exit code, or end the command, from another host too. This module imports nothing of Airflow.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import psutil
 
 _POLL_SECONDS = 0.5
 _STALE_SECONDS = 60.0
-"""A sign of life as old as this is that of a host that is no more; clocks may differ by less, as for the lease."""
+"""A heartbeat as old as this means that the host is gone; clocks of hosts may differ by less, as for the lease."""
 _GRACE_SECONDS = 20.0
-"""Between asking a command to end and ending it by force."""
+"""Time between asking a command to end and ending it by force."""
 
 _ERROR = "tidegate: "
-"""How the line begins in which a command says why it ends."""
+"""Beginning of the line in which a command gives the reason for its end."""
 _END_OF_LOG = 64 << 10
 _LONGEST_REASON = 2000
 
@@ -35,7 +35,14 @@ RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
 @dataclass(frozen=True, slots=True)
 class ProcessHandle:
-    """Where a command runs. `started`: seconds, as the system tells them; it guards against reused ids."""
+    """The place of a running command.
+
+    Args:
+        host: name of its host.
+        pid: id of its supervisor's process, and so of its session.
+        started: start of that process, in seconds from the operating system; it guards against reused ids.
+        folder: folder of its log, result and exit code.
+    """
 
     host: str
     pid: int
@@ -44,36 +51,36 @@ class ProcessHandle:
 
     @property
     def log(self) -> Path:
-        """What the command prints."""
+        """Return the file of the command's output."""
         return Path(self.folder) / "log.txt"
 
     @property
     def result(self) -> Path:
-        """The JSON that the command leaves."""
+        """Return the file of the JSON that the command leaves."""
         return Path(self.folder) / "result.json"
 
     @property
     def exit_file(self) -> Path:
-        """Holds the exit code once the command has ended."""
+        """Return the file that holds the exit code once the command has ended."""
         return Path(self.folder) / "exit"
 
     @property
     def heartbeat(self) -> Path:
-        """Touched every few seconds: a host that dies writes no exit code."""
+        """Return the file that is touched every few seconds: a host that dies writes no exit code."""
         return Path(self.folder) / "alive"
 
     @property
     def end_request(self) -> Path:
-        """There once the command shall end."""
+        """Return the file whose existence asks for the end of the command."""
         return Path(self.folder) / "end"
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs on this host."""
+        """Return True if the command runs on this host."""
         return self.host == socket.gethostname()
 
     def to_dict(self) -> dict[str, str | int | float]:
-        """The handle as plain values."""
+        """Return the handle as plain values."""
         return asdict(self)
 
 
@@ -87,9 +94,9 @@ def start(
 
     Args:
         command: its arguments; no shell reads them.
-        folder: for its log, result and exit code; what another run left there goes.
-        environment: on top of this process's.
-        grace: seconds that it has to end by itself when it is asked to, more than 0.
+        folder: folder for its log, result and exit code; files of an earlier run are removed, but its log is kept.
+        environment: variables added to those of this process.
+        grace: seconds that the command has to end by itself when it is asked to, more than 0.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for left in ("exit", "end", "alive", "result.json"):
@@ -116,7 +123,7 @@ def start(
 
 
 def exit_code(handle: ProcessHandle) -> int | None:
-    """The exit code, or None while there is none."""
+    """Return the exit code; None while there is none."""
     try:
         return int(handle.exit_file.read_text())
     except (FileNotFoundError, ValueError):
@@ -124,7 +131,7 @@ def exit_code(handle: ProcessHandle) -> int | None:
 
 
 def status(handle: ProcessHandle) -> str:
-    """`running`, `succeeded`, `failed`, or `lost`: gone without an exit code."""
+    """Return `running`, `succeeded`, `failed`, or `lost` for a process that is gone without an exit code."""
     if is_alive(handle):
         return RUNNING
     code = exit_code(handle)
@@ -132,11 +139,11 @@ def status(handle: ProcessHandle) -> str:
 
 
 def is_alive(handle: ProcessHandle, clock: Callable[[], float] = time.time) -> bool:
-    """Whether the process is there; of another host its files tell.
+    """Return True if the process is alive; on another host its heartbeat decides.
 
     Args:
-        handle: of the process.
-        clock: now, seconds since 1970.
+        handle: handle of the process.
+        clock: returns the present time, in seconds since 1970.
     """
     if not handle.is_here:
         return exit_code(handle) is None and clock() - _last_beat(handle) < _STALE_SECONDS
@@ -155,7 +162,7 @@ def _last_beat(handle: ProcessHandle) -> float:
 
 
 def follow(handle: ProcessHandle, tell: Callable[[str], None]) -> str:
-    """Wait for the end, telling each line of the log; the status then."""
+    """Wait for the end of the command, pass each line of its log to `tell`, and return its final status."""
     position = 0
     while True:
         alive = is_alive(handle)
@@ -166,33 +173,33 @@ def follow(handle: ProcessHandle, tell: Callable[[str], None]) -> str:
 
 
 def reason(handle: ProcessHandle) -> str | None:
-    """Return what a command that failed said last: its error, or else its last line; None if it said nothing."""
+    """Return the reason of a command that failed: its error, or else its last line; None for an empty log."""
     with handle.log.open("rb") as log:
         log.seek(max(0, handle.log.stat().st_size - _END_OF_LOG))
         lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    told = [number for number, line in enumerate(lines) if line.startswith(_ERROR)]
-    text = " ".join(lines[told[-1] :]).removeprefix(_ERROR) if told else "".join(lines[-1:])
+    errors = [number for number, line in enumerate(lines) if line.startswith(_ERROR)]
+    text = " ".join(lines[errors[-1] :]).removeprefix(_ERROR) if errors else "".join(lines[-1:])
     return text[:_LONGEST_REASON] or None
 
 
 def end(handle: ProcessHandle) -> None:
-    """Ask for the end of the command and of every process of its session; whoever supervises them sees to it."""
+    """Ask the supervisor to end the command and every process of its session."""
     if not is_alive(handle):
         return
     if handle.is_here:
-        # At once; on another host with the next beat.
+        # A signal works at once; on another host the supervisor sees the file at its next heartbeat.
         with suppress(ProcessLookupError):
             os.kill(handle.pid, signal.SIGTERM)
     handle.end_request.touch()
 
 
 def is_ending(handle: ProcessHandle) -> bool:
-    """Whether somebody asked for its end."""
+    """Return True if the end of the command was requested."""
     return handle.end_request.exists()
 
 
 def stop(handle: ProcessHandle, patience: float = 2 * _GRACE_SECONDS) -> None:
-    """Have the command ended, and wait for it."""
+    """End the command, and wait for its end for `patience` seconds at most."""
     if not is_alive(handle):
         return
     end(handle)
@@ -202,15 +209,15 @@ def stop(handle: ProcessHandle, patience: float = 2 * _GRACE_SECONDS) -> None:
 
 
 def members(handle: ProcessHandle) -> list[psutil.Process]:
-    """The processes of the command's session, its supervisor among them."""
-    found = []
+    """Return the processes of the command's session, its supervisor among them."""
+    processes = []
     for process in psutil.process_iter():
         try:
             if os.getsid(process.pid) == handle.pid:
-                found.append(process)
+                processes.append(process)
         except (ProcessLookupError, PermissionError):
             continue
-    return found
+    return processes
 
 
 def send_signal(process: psutil.Process, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Addresses of the report and the Data Docs of a check in Airflow, linked at the task, in its log and its event."""
+"""Addresses in Airflow of a check's report and Data Docs: linked at the task, in its log and in its event."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 
 class ReportLink(BaseOperatorLink):
-    """A button at a task, whether its check passed or not: to the run report that it wrote."""
+    """A button at a task that opens the run report it wrote, also after a check that failed."""
 
     name = "Run report"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The address; nothing where the task wrote no report."""
+        """Return the address; an empty text if the task wrote no report."""
         return report_url(getattr(operator, "result", None)) or ""
 
 
 class DocsLink(BaseOperatorLink):
-    """A button at a task, whether its check passed or not: to the pages of all checks of the pipeline."""
+    """A button at a task that opens the pages of all checks of the pipeline, also after a check that failed."""
 
     name = "Data Docs"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The address; nothing where the task checked nothing."""
+        """Return the address; an empty text if the task checked nothing."""
         result = getattr(operator, "result", None)
         if not isinstance(result, dict) or not result.get("docs"):
             return ""
@@ -34,9 +34,9 @@ class DocsLink(BaseOperatorLink):
 
 
 def report_url(result: Any) -> str | None:
-    """The address of the report that a check wrote, told from the JSON that it left; None where it wrote none.
+    """Return the address of the report that a check wrote, from the JSON that it left; None if it wrote none.
 
-    It begins with Airflow's `[api] base_url`; where that is not set it is a path on whatever host Airflow is.
+    The address begins with Airflow's `[api] base_url`; if that is not set it is a path on Airflow's host.
     """
     if not isinstance(result, dict) or not result.get("report"):
         return None

@@ -1,4 +1,4 @@
-"""A deferrable sensor: wait until a pipeline has a newer snapshot, or its watermark is past a moment."""
+"""A deferrable sensor that waits until a pipeline has a newer snapshot, or its watermark is past a moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,15 +19,15 @@ _NONE = ("", "None")
 
 
 class SnapshotSensor(BaseSensorOperator):
-    """Waits in the triggerer for a pipeline; its return value is how the pipeline then stands.
+    """Waits in the triggerer for a pipeline, and returns the pipeline's status when the wait is over.
 
     Args:
         pipeline: its name in tidegate.toml.
         config: path of tidegate.toml.
-        newer_than: wait for a snapshot of a later epoch than this that is no mere restore; templates are rendered.
+        newer_than: wait for a snapshot of a later epoch than this, restores not counted; a number or a template.
         watermark_past: wait until no element before this moment is on time any more, ISO text or a template of it.
-        only_if: a template; where it renders to anything but `True` the task is skipped.
-        driver: task of the same run that makes what is waited for: once that has ended nothing will come any more.
+        only_if: a template; if it renders to anything but `True` the task is skipped.
+        driver: task of the same run that drives the pipeline: after its end no further snapshot will come.
 
     Example:
         >>> SnapshotSensor(
@@ -61,25 +61,25 @@ class SnapshotSensor(BaseSensorOperator):
         self.driver = driver
 
     def execute(self, context: Context) -> Any:
-        """Return at once if the pipeline stands there already; else wait in the triggerer."""
+        """Return at once if the pipeline is that far already; else wait in the triggerer."""
         if str(self.only_if) != "True":
             raise AirflowSkipException(f"not needed: {self.only_if!r}")
         newer_than, watermark_past = self._awaited()
         from tidegate.pipelines.airflow.triggers import SnapshotTrigger, has_come
 
-        standing = read_standing(self.config, self.pipeline)
-        if not has_come(standing, newer_than, watermark_past):
+        status = read_status(self.config, self.pipeline)
+        if not has_come(status, newer_than, watermark_past):
             trigger = SnapshotTrigger(
                 self.config, self.pipeline, newer_than, watermark_past, self.poke_interval, self._driver(context)
             )
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout))
-        return asdict(standing)
+        return asdict(status)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """What the trigger saw.
+        """Return the status that the trigger saw.
 
         Raises:
-            AirflowFailException: the driver's task ended before.
+            AirflowFailException: the driver's task ended before the pipeline was that far.
         """
         if "ended" in event:
             raise AirflowFailException(

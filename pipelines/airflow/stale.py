@@ -1,4 +1,4 @@
-"""What to do about stale results: told in the log of the run that made them stale."""
+"""A note about stale results, for the log of the run that made them stale."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class StaleNote:
     pipeline: str
 
     def __call__(self, result: Any) -> str | None:
-        """The note after a run; None where nothing is stale."""
-        stale = read_standing(self.config, self.pipeline).stale
+        """Return the note after a run; None if nothing is stale."""
+        stale = read_status(self.config, self.pipeline).stale
         if not stale:
             return None
         starts = [start for start, _ in stale]

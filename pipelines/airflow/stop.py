@@ -1,4 +1,4 @@
-"""End the stream that runs now, after its present epoch, so that another one can start."""
+"""A task that ends the running stream after its present epoch, so that another one can start."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class StopStream(BaseOperator):
-    """Asks the driver that holds the lease to stop, and waits until it has ended, on whatever host it is.
+    """Asks the driver that holds the lease to stop, and waits for its end; the driver may run on another host.
 
     Args:
         pipeline: its name in tidegate.toml.
         config: path of tidegate.toml.
-        only_if: a template; where it renders to anything but `True` the task is skipped.
+        only_if: a template; if it renders to anything but `True` the task is skipped.
         patience: seconds to wait for the present epoch to end.
     """
 
@@ -37,7 +37,7 @@ class StopStream(BaseOperator):
         self.patience = patience
 
     def execute(self, context: Context) -> str:
-        """Who was stopped.
+        """Stop the driver, and return its name; `nobody` if none was at work.
 
         Raises:
             LeaseHeld: the driver did not end in time.

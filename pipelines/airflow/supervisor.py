@@ -1,8 +1,8 @@
-"""Who waits for a command: gives signs of life, ends it when it is asked to, and writes down how it ended.
+"""Supervises one command: sends heartbeats, ends it on request, records its exit code.
 
-It outlives a task that is ended: Airflow leaves that one five seconds, fewer than a command may need. It asks
-the command alone, which decides how the rest of its session ends (Spark's own process, say, after the epoch),
-and after a grace it ends by force what is left. Imports nothing of Airflow.
+The supervisor outlives a task that is ended: Airflow gives a task five seconds, fewer than a command may need. It
+asks only the command to end, which then ends its own children (Spark's process, say, after the epoch); processes
+that are left after the grace time are ended by force. This module imports nothing of Airflow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Supervisor:
     """Runs one command in its own session.
 
     Args:
-        handle: of this process; its folder is where they meet who follows.
+        handle: handle of this process; those who follow the command read and write files in its folder.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
     """
 
@@ -38,11 +38,11 @@ class Supervisor:
         self._deadline: float | None = None
 
     def run(self, command: Sequence[str]) -> int:
-        """Run the command to its end; its exit code."""
-        signal.signal(signal.SIGTERM, self._asked)
+        """Run the command to its end, and return its exit code."""
+        signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGALRM, self._beat)
         self._process = subprocess.Popen(command)
-        # Only now: the command would inherit it.
+        # Set after the start of the command, which would inherit it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0.001, _BEAT_SECONDS)
         code = self._process.wait()
@@ -50,7 +50,7 @@ class Supervisor:
             _, left = psutil.wait_procs(self._others(), timeout=max(0.0, self._deadline - time.monotonic()))
             for process in left:
                 send_signal(process, signal.SIGKILL)
-            # A stream that is told to end does so with 0, and still has not done what its task is there for.
+            # A stream that is asked to end returns 0, but its task has not done its work.
             code = 128 + signal.SIGTERM
         code = 128 - code if code < 0 else code
         part = self._handle.exit_file.with_suffix(".part")
@@ -58,7 +58,7 @@ class Supervisor:
         part.replace(self._handle.exit_file)
         return code
 
-    def _asked(self, number: int, frame: object) -> None:
+    def _on_terminate(self, number: int, frame: object) -> None:
         self._is_asked = True
         self._end()
 
@@ -86,6 +86,6 @@ class Supervisor:
 
 
 if __name__ == "__main__":
-    own = psutil.Process()
-    at_work = ProcessHandle(socket.gethostname(), own.pid, own.create_time(), sys.argv[1])
-    sys.exit(Supervisor(at_work, float(sys.argv[2])).run(sys.argv[3:]))
+    this = psutil.Process()
+    handle = ProcessHandle(socket.gethostname(), this.pid, this.create_time(), sys.argv[1])
+    sys.exit(Supervisor(handle, float(sys.argv[2])).run(sys.argv[3:]))

@@ -1,4 +1,4 @@
-"""The trigger behind the snapshot sensor: it waits in the triggerer, and takes no worker slot and no JVM."""
+"""The trigger behind the snapshot sensor, which waits in the triggerer without a worker slot and without a JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from tidegate.pipelines.inspect.standing import Standing, read_standing
+from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 
@@ -26,7 +26,7 @@ class SnapshotTrigger(BaseTrigger):
         newer_than: an epoch number, or None.
         watermark_past: a moment as ISO text, or None.
         poke_interval: seconds between two looks.
-        driver: dag_id, run_id and task_id of the task that makes what is waited for; None if there is no one task.
+        driver: dag_id, run_id and task_id of the task that drives the pipeline; None to wait without a limit.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class SnapshotTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         while True:
-            # What it has made it has made, so its end is looked at first.
+            # The end of the driver is read before the snapshot: an epoch it commits in between still counts.
             ended = None if self.driver is None else await self._end_of(self.driver)
             # Reading a table blocks; other triggers share this loop.
-            standing = await asyncio.to_thread(read_standing, self.config, self.pipeline)
-            if has_come(standing, self.newer_than, self.watermark_past):
-                yield TriggerEvent(asdict(standing))  # type: ignore[no-untyped-call]
+            status = await asyncio.to_thread(read_status, self.config, self.pipeline)
+            if has_come(status, self.newer_than, self.watermark_past):
+                yield TriggerEvent(asdict(status))  # type: ignore[no-untyped-call]
                 return
             if ended is not None:
                 yield TriggerEvent({"ended": ended})  # type: ignore[no-untyped-call]
@@ -65,7 +65,7 @@ class SnapshotTrigger(BaseTrigger):
             await asyncio.sleep(self.poke_interval)
 
     async def _end_of(self, driver: Mapping[str, str]) -> str | None:
-        """The state in which the driver's task ended; None while it may go on."""
+        """Return the state in which the driver's task ended; None while it may continue."""
         states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
             dag_id=driver["dag_id"], run_ids=[driver["run_id"]], task_ids=[driver["task_id"]]
         )
@@ -73,8 +73,8 @@ class SnapshotTrigger(BaseTrigger):
         return state if state in _ENDED else None
 
 
-def has_come(standing: Standing, newer_than: int | None, watermark_past: str | None) -> bool:
-    """Whether a pipeline stands where a sensor waits for it."""
-    if newer_than is not None and not standing.is_newer_than(newer_than):
+def has_come(status: PipelineStatus, newer_than: int | None, watermark_past: str | None) -> bool:
+    """Return True if a pipeline has reached the epoch and the watermark that a sensor waits for."""
+    if newer_than is not None and not status.is_newer_than(newer_than):
         return False
-    return watermark_past is None or standing.is_past(datetime.fromisoformat(watermark_past))
+    return watermark_past is None or status.is_past(datetime.fromisoformat(watermark_past))

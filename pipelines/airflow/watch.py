@@ -1,4 +1,4 @@
-"""A watch over a stream: fails when its watermark lies too far behind the clock."""
+"""A task that watches a stream: it fails when the watermark lies too far behind the clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,8 @@ class WatermarkWatch(BaseOperator):
     Args:
         pipeline: its name in tidegate.toml.
         config: path of tidegate.toml.
-        max_lag: how far the watermark may lie behind; a Param of the run named `max_lag_minutes` comes first.
-        clock: now.
+        max_lag: the largest allowed lag of the watermark; the run's Param `max_lag_minutes` takes precedence.
+        clock: returns the present time.
     """
 
     ui_color = "#f6e3c8"
@@ -45,21 +45,21 @@ class WatermarkWatch(BaseOperator):
         self.clock = clock
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """How the pipeline stands.
+        """Return the status of the pipeline.
 
         Raises:
-            AirflowFailException: it has no watermark, or one too far behind; a retry would change nothing.
+            AirflowFailException: the pipeline has no watermark, or one too far behind; a retry would change nothing.
         """
         given = context["params"].get("max_lag_minutes")
         limit = self.max_lag if given is None else timedelta(minutes=float(given))
-        standing = read_standing(self.config, self.pipeline)
-        lag = standing.lag(self.clock())
+        status = read_status(self.config, self.pipeline)
+        lag = status.lag(self.clock())
         if lag is None:
-            raise AirflowFailException(
-                f"{self.pipeline} has no watermark yet (epoch {standing.epoch}): did it ever run?"
-            )
-        told = f"{self.pipeline}: watermark of epoch {standing.epoch} lies {timedelta(seconds=round(lag))} behind"
+            raise AirflowFailException(f"{self.pipeline} has no watermark yet (epoch {status.epoch}): did it ever run?")
+        message = f"{self.pipeline}: watermark of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
         if lag > limit.total_seconds():
-            raise AirflowFailException(f"{told}, more than {limit}. Is the source silent, or the stream not running?")
-        self.log.info("%s, at most %s is allowed", told, limit)
-        return asdict(standing)
+            raise AirflowFailException(
+                f"{message}, more than {limit}. Is the source silent, or the stream not running?"
+            )
+        self.log.info("%s, at most %s is allowed", message, limit)
+        return asdict(status)

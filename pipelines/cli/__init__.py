@@ -1,4 +1,4 @@
-"""The `tidegate` command: one module a noun, loaded when it is called, so that help is quick."""
+"""The `tidegate` command. Each subcommand is a module that is loaded when it is called, so that help is quick."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PLUGINS = "tidegate.commands"
 
 
 class _Commands(click.Group):
-    """Commands by name: ours, and those that other packages bring along as entry points."""
+    """The commands by name: those of this package, and those that other packages add as entry points."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*_COMMANDS, *(point.name for point in entry_points(group=_PLUGINS))})
@@ -79,15 +79,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process at once with an exit code, after all that was registered for its end.
+    """Run the functions registered with `atexit`, then end the process at once with an exit code.
 
-    Native libraries may crash while Python takes itself down after Spark's process was killed, and the exit code
-    would be theirs.
+    Native libraries may crash while Python shuts down after Spark's process was killed; the process would then end
+    with their exit code.
     """
     try:
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
-            # Whoever read it may have gone, as `head` does.
+            # The reader of a pipe may have closed it, as `head` does.
             with suppress(OSError, ValueError):
                 stream.flush()
     finally:
@@ -95,7 +95,7 @@ def end_process(code: int) -> NoReturn:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command; its exit code."""
+    """Run the command, and return its exit code."""
     try:
         cli.main(arguments, prog_name="tidegate", standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -111,9 +111,9 @@ def run(arguments: list[str]) -> int:
     except TidegateError as error:
         return _report(arguments, error, str(error), error.exit_code)
     except Exception as error:
-        if (told := missing_extra(error)) is not None:
-            return _report(arguments, told, str(told), told.exit_code)
-        # Errors of windowing are about values that were given; it is only imported once a command needs it.
+        if (missing := missing_extra(error)) is not None:
+            return _report(arguments, missing, str(missing), missing.exit_code)
+        # Errors of windowing are about values that the user gave. The name is compared to avoid its import.
         if type(error).__module__ == "tidegate.windowing.errors":
             return _report(arguments, error, str(error), USAGE)
         more = "" if "--debug" in arguments else ". --debug shows more"
@@ -122,18 +122,18 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Say what of a command line can't be, and for an unknown word where the known ones are listed."""
-    told = error.format_message()
+    """Return the message of a usage error; for an unknown option or command, with a suggestion or a way to a list."""
+    message = error.format_message()
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand) or error.possibilities:
-        return told
+        return message
     command = error.ctx.command_path if error.ctx else "tidegate"
     # The names of commands that are loaded late are unknown to click.
     named = error.command_name if isinstance(error, click.exceptions.NoSuchCommand) else ""
     if error.ctx is not None and (close := get_close_matches(named, _names(error.ctx), 1)):
-        return f"{told} Did you mean {close[0]!r}?"
+        return f"{message} Did you mean {close[0]!r}?"
     misplaced = isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.parent is None
     after = " Options stand after the command." if misplaced else ""
-    return f"{told}{after} `{command} --help` lists what there is"
+    return f"{message}{after} `{command} --help` lists what there is"
 
 
 def _names(ctx: click.Context) -> list[str]:
@@ -141,7 +141,7 @@ def _names(ctx: click.Context) -> list[str]:
 
 
 def _unexpected(error: Exception) -> str:
-    """What is said of an error that nobody expected there: that of a library with the way out, where it has one."""
+    """Return the message of an unexpected error: its type and text, and a way out if there is one."""
     words = in_words(error)
     named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
     return ". ".join(filter(None, (named, way_out(error))))
@@ -151,8 +151,8 @@ def _report(arguments: list[str], error: Exception, message: str, code: int) -> 
     if "--debug" in arguments and not isinstance(error, click.ClickException):
         traceback.print_exception(error)
     if "--json" in arguments:
-        told: dict[str, Any] = {"error": type(error).__name__, "message": message, "exit_code": code}
-        click.echo(json.dumps(told))
+        answer: dict[str, Any] = {"error": type(error).__name__, "message": message, "exit_code": code}
+        click.echo(json.dumps(answer))
     else:
         click.echo(f"tidegate: {message}", err=True)
     return code

@@ -1,4 +1,4 @@
-"""`python -m tidegate.pipelines.cli`: the command, where its script is not on the PATH."""
+"""`python -m tidegate.pipelines.cli` runs the command if its script is not on the PATH."""
 
 from tidegate.pipelines.cli import main
 

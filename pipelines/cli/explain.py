@@ -1,4 +1,4 @@
-"""`tidegate explain`: which operator runs a pipeline, why, and the steps of an epoch. Starts no JVM."""
+"""`tidegate explain` shows the operator that runs a pipeline, the reason, and the steps of an epoch. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.pipelines.cli.screen import Screen, table, with_screen
 @click.argument("pipeline")
 @with_screen
 def explain(screen: Screen, pipeline: str) -> None:
-    """Tell how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
+    """Show how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.inspect.explanation import explain as explain_pipeline
     from tidegate.pipelines.inspect.explanation import look_at_source

@@ -1,4 +1,4 @@
-"""`tidegate flights`: the source table of the example pipelines."""
+"""`tidegate flights` writes the source table of the example pipelines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidegate.pipelines.storage import warehouse_of
 @click.option("--days", default=31, show_default=True, help=f"How many days of 2013 to write, 1 to {DAYS}.")
 @with_screen
 def flights(screen: Screen, days: int) -> None:
-    """Write table `flights` into the warehouse: real flights from New York, what the example pipelines read.
+    """Write table `flights` into the warehouse: real flights from New York, the source of the example pipelines.
 
-    One commit a day of arrival, in the order in which the records would have come. A table that is there is
-    left as it is.
+    The table has one commit for each day of arrival, in the order in which the records would have come. An existing
+    table is left as it is.
     """
     warehouse = warehouse_of(screen.config())
     path = warehouse.path("flights")

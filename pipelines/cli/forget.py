@@ -1,4 +1,4 @@
-"""`tidegate forget`: erase a key from everything that tidegate keeps. Starts no JVM."""
+"""`tidegate forget` erases a key from everything that tidegate keeps. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tidegate.pipelines.snapshots.forget import forget as run
 def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> None:
     """Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
-    Older snapshots go too, since they may hold it; a key that nothing ever held changes nothing. The source
-    is yours: what is still there comes back with a backfill.
+    Older snapshots go too, since they may hold it; a key that nothing ever held changes nothing. Erase the key
+    from the source yourself: rows that are still there come back with a backfill.
     """
     from tidegate.pipelines.definition.load import load_pipeline
 
@@ -46,7 +46,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
 
 
 def _ask(question: str) -> None:
-    """Go on only if a person agrees.
+    """Ask a question, and return if the answer is yes.
 
     Raises:
         UsageError: nobody is there to answer.

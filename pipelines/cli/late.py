@@ -1,4 +1,4 @@
-"""`tidegate late`: what came too late, how much, and how it is taken in after all. Only `reopen` starts a JVM."""
+"""`tidegate late` counts late rows, takes them into their windows, and prunes them. Only `reopen` starts a JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AFTER_ALL = MAX_TIMESTAMP // 2
 
 @click.group()
 def late() -> None:
-    """Late data as a product: rows that came after their windows had passed."""
+    """Late data: rows that came after their windows had closed. Count them, reopen their windows, or prune them."""
 
 
 @late.command()
@@ -37,7 +37,8 @@ def late() -> None:
 def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     """Count the late rows of PIPELINE by reason, with how late they were and how many `late reopen` took in.
 
-    The quantiles answer what an allowed lateness would have saved: with the one of p95, 95 % of these rows.
+    The quantiles show the effect of an allowed lateness: with that of column p95, 95 % of these rows would have
+    been in time.
     """
     tables = screen.tables(pipeline)
     rows = pa.table({})
@@ -69,9 +70,9 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | None, end: str | None) -> None:
     """Take late rows of PIPELINE into their windows after all: all of them, or those of a key or a span of time.
 
-    Just the windows they belong to are computed again from the source; what stood there is withdrawn and
-    the new panes are published, as one epoch. Sessions that such a row joins become one. The same rows are
-    not reopened twice.
+    Only the windows they belong to are computed again from the source; their old panes are withdrawn and the new
+    panes are published, as one epoch. Sessions that such a row joins become one. The same rows are not reopened
+    twice.
     """
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.reopen.selection import Selection, check_reopenable
@@ -127,14 +128,14 @@ def prune(screen: Screen, pipeline: str, days: int) -> None:
 
 
 def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.Table]]:
-    found = []
+    groups = []
     for group in rows.select(names).group_by(names).aggregate([]).to_pylist():
         chosen = pa.scalar(True)
         for name, value in group.items():
             same = pc.is_null(rows[name]) if value is None else pc.equal(rows[name], pa.scalar(value, rows[name].type))
             chosen = pc.and_(chosen, same)
-        found.append((group, rows.filter(pc.fill_null(chosen, False))))
-    return sorted(found, key=lambda pair: -len(pair[1]))
+        groups.append((group, rows.filter(pc.fill_null(chosen, False))))
+    return sorted(groups, key=lambda pair: -len(pair[1]))
 
 
 def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
@@ -156,5 +157,5 @@ def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
 def _shown(column: str, value: Any) -> object:
     if column not in (*_QUANTILES, "largest") or value is None:
         return value
-    # Behind the watermark of the end of input is no length of time.
+    # The watermark after the end of input is no moment, so a lateness behind it is no length of time.
     return show_length(value) if value < _AFTER_ALL else "after the end of input"

@@ -1,4 +1,4 @@
-"""`tidegate report`: one HTML page that shows how a run went."""
+"""`tidegate report` writes one HTML page that shows how a run went."""
 
 from __future__ import annotations
 

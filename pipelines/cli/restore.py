@@ -1,4 +1,4 @@
-"""`tidegate restore`: go back to a snapshot. Starts no JVM, unless a lost table has columns that Spark derives."""
+"""`tidegate restore` goes back to a snapshot. Starts no JVM, unless a lost table has columns that Spark derives."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> None:
     """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
-    What was published after it is removed, in one commit a table. The next run goes on from there, at its
-    position in the source. Going back to a line that was left brings its results back. Damaged entries of a
-    table's log are set aside first; what they held is published again, as far as snapshots tell. A table that
+    Results that were published after it are removed, in one commit a table. The next run continues from there, at
+    its position in the source. Going back to a line that was left brings its results back. Damaged entries of a
+    table's log are set aside first; their content is published again, as far as snapshots list it. A table that
     somebody set back with Delta's RESTORE gets its files again.
     """
     tables = screen.tables(pipeline)
@@ -48,7 +48,7 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
         return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
 
     if not tables.exist:
-        # Where there is nothing, nothing should be made for the lease of a command that can only fail.
+        # Without tables the command can only fail, and it should fail before it makes a table for its lease.
         find_snapshot(tables, target)
     with Lease(tables, "restore", system_clock):
         set_aside = [*set_aside_damaged(tables), *put_back(tables, give_up_results)]
@@ -61,11 +61,11 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
             schemas,
         )
     if manifest.kind == "restore" and manifest.parent is not None:
-        told = (
+        message = (
             f"{pipeline} stands where epoch {manifest.parent} left it, as epoch {manifest.epoch} on timeline "
             f"{manifest.timeline}; watermark {show_millis(manifest.watermark)}"
         )
     else:
-        told = f"epoch {manifest.epoch} is the newest snapshot of {pipeline} already: nothing to do"
+        message = f"epoch {manifest.epoch} is the newest snapshot of {pipeline} already: nothing to do"
     lost = [f"given up: {text}" for text in given_up]
-    screen.show({**manifest.short(), "given_up": given_up, "set_aside": set_aside}, *set_aside, told, *lost)
+    screen.show({**manifest.short(), "given_up": given_up, "set_aside": set_aside}, *set_aside, message, *lost)

@@ -1,4 +1,4 @@
-"""`tidegate results`: the windows of a pipeline, or what its function put out, read without a JVM."""
+"""`tidegate results` shows the windows of a pipeline, or the results of its function or join. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _VIEWS = ("final", "latest", "all")
 )
 @with_screen
 def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | None, sql: bool) -> None:
-    """Show the windows of PIPELINE, or what its process function or join put out."""
+    """Show the windows of PIPELINE, or the results of its process function or join."""
     tables = screen.tables(pipeline)
     head = require_snapshot(tables)
     snapshot = require_published(tables, head)
@@ -46,10 +46,10 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
         query = ResultQueries(tables.path(results_table.NAME), tables.path(epochs.NAME), key, panes).of(view)
         screen.show({"sql": query})
         if not screen.json:
-            # Not through the console, which would break the line.
+            # The console would break the line.
             click.echo(query)
         return
-    # What an epoch has published already that others have not all of is not looked at.
+    # Rows of an epoch that is not yet published to every table are left out.
     rows = read_table(tables.warehouse, handle, where=pc.field("epoch") <= snapshot.manifest.epoch)
     if view != "all":
         rows = results_table.latest(rows, key)

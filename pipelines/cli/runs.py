@@ -1,4 +1,4 @@
-"""`tidegate runs`: the epochs of a pipeline, as table `epochs` has them. Starts no JVM."""
+"""`tidegate runs` shows the epochs of a pipeline from table `epochs`. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ _COUNTS = (*_COLUMNS[3:10], "lag", "seconds")
 @click.option("--stale", is_flag=True, help="Show epochs too whose results have been replaced.")
 @with_screen
 def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
-    """Show the epochs of PIPELINE, the newest first: what went in, what came out, how long it took."""
+    """Show the epochs of PIPELINE, the newest first: their events, their results, how long they took."""
     tables = screen.tables(pipeline)
     rows: list[dict[str, Any]] = []
-    there = 0
+    total = 0
     if tables.exist:
         handle = tables.open(epochs.NAME)
-        there = sum(file["num_records"] for file in active_files(handle))
+        total = sum(file["num_records"] for file in active_files(handle))
         rows = epochs.newest(tables.warehouse, handle, limit or None, stale).to_pylist()
     for row in rows:
         row["phases"] = dict(row["phases"] or ())
     screen.show(
         rows,
-        table(f"epochs of {pipeline} ({len(rows)} of {there})", _COLUMNS, map(_cells, rows), _COUNTS),
+        table(f"epochs of {pipeline} ({len(rows)} of {total})", _COLUMNS, map(_cells, rows), _COUNTS),
     )
 
 
 def lag(millis: int | None) -> str:
-    """Show how far the watermark lies behind the clock: `0:00:07`, `3 d 4 h`, `13.9 years`; - while there is none."""
+    """Return a watermark lag as text: `0:00:07`, `3 d 4 h`, `13.9 years`; `-` for None."""
     if millis is None:
         return "-"
     seconds = round(millis / 1000)
@@ -83,7 +83,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         cell(row.get(ROWS_OUT)),
         row["open_windows"],
         moment(row["watermark"]),
-        # The interval of a backfill was chosen: its age says nothing about the run.
+        # The user chose the interval of a backfill, so its age says nothing about the run.
         "-" if row["kind"] == "backfill" else lag(row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),
         moment(row["started_at"]),

@@ -1,4 +1,4 @@
-"""`tidegate savepoint`: named copies of snapshots, safe from retention and VACUUM. Starts no JVM."""
+"""`tidegate savepoint` keeps named copies of snapshots, safe from retention and VACUUM. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create(screen: Screen, pipeline: str, name: str, target: str, if_missing: bo
     """Copy a snapshot of PIPELINE under NAME. The pipeline may go on meanwhile."""
     tables = screen.tables(pipeline)
     snapshot = find_snapshot(tables, target)
-    entry = _made_of(tables, name, snapshot) if if_missing else None
+    entry = _copy_of(tables, name, snapshot) if if_missing else None
     if entry is None:
         entry = create_savepoint(tables, snapshot, name, system_clock())
     screen.show(_data(entry), f"savepoint {name} of {pipeline}: epoch {entry.manifest.epoch}, in {entry.path}")
@@ -61,7 +61,7 @@ def list_(screen: Screen, pipeline: str) -> None:
         )
         for entry in entries
     ]
-    unreadable = [(one.name, one.reason) for one in broken]
+    unreadable = [(entry.name, entry.reason) for entry in broken]
     screen.show(
         [*(_data(entry) for entry in entries), *({"name": name, "broken": reason} for name, reason in unreadable)],
         table(f"savepoints of {pipeline}", _COLUMNS, rows, _COLUMNS[4:6]),
@@ -79,11 +79,13 @@ def delete(screen: Screen, pipeline: str, name: str) -> None:
     screen.show({"pipeline": pipeline, "deleted": name}, f"savepoint {name} of {pipeline} is gone")
 
 
-def _made_of(tables: PipelineTables, name: str, snapshot: Snapshot) -> SavepointEntry | None:
-    """The savepoint of that name, if it is a copy of this snapshot."""
+def _copy_of(tables: PipelineTables, name: str, snapshot: Snapshot) -> SavepointEntry | None:
+    """Return the savepoint of that name if it is a copy of this snapshot, else None."""
     wanted = name, snapshot.manifest.timeline, snapshot.manifest.epoch
     entries = list_savepoints(tables)
-    return next((one for one in entries if (one.name, one.manifest.timeline, one.manifest.epoch) == wanted), None)
+    return next(
+        (entry for entry in entries if (entry.name, entry.manifest.timeline, entry.manifest.epoch) == wanted), None
+    )
 
 
 def _data(entry: SavepointEntry) -> dict[str, object]:

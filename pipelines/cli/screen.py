@@ -1,4 +1,4 @@
-"""What every command shares: its options, and one way to show things to people or to programs."""
+"""The options that all commands share, and one way to show results to people or to programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WIDE = 200
 
 @dataclass(frozen=True)
 class Screen:
-    """Where a command shows what it has: tables on the terminal, or JSON with --json."""
+    """The output of a command: tables on the terminal, or JSON with --json."""
 
     json: bool
     console: Console
@@ -37,17 +37,17 @@ class Screen:
     output: Path | None = None
 
     def config(self) -> Config:
-        """tidegate.toml."""
+        """Return tidegate.toml."""
         return load_config(self.config_file)
 
     def tables(self, pipeline: str) -> PipelineTables:
-        """The tables of a pipeline that tidegate.toml names; the pipeline itself is not imported."""
+        """Return the tables of a pipeline that tidegate.toml names; the pipeline itself is not imported."""
         config = self.config()
         config.entry(pipeline)
         return PipelineTables(warehouse_of(config), pipeline)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
-        """Show data: as JSON, or as these renderables; and leave it in --output."""
+        """Show data, as JSON or as these renderables, and write it to the file of --output."""
         if self.output is not None:
             part = self.output.with_suffix(".part")
             part.write_text(json.dumps(data, default=_plain))
@@ -75,7 +75,7 @@ def with_screen(command: F) -> F:
     def wrapper(
         *args: Any, config_file: Path | None, as_json: bool, output: Path | None, debug: bool, **kwargs: Any
     ) -> Any:
-        # What py4j logs is in the log of Spark's process; people get it only if they ask for it.
+        # The log of Spark's process has what py4j logs; people see it on the terminal only with --debug.
         logging.getLogger("py4j").propagate = debug
         screen = Screen(as_json, plain_console(), config_file, output)
         return command(screen, *args, **kwargs)
@@ -84,15 +84,15 @@ def with_screen(command: F) -> F:
 
 
 def plain_console() -> Console:
-    """A console that shows text as it is: what it shows are people's data, and `[id]` or `:smile:` are keys there."""
-    # Off a terminal there is no width to fit into, so nothing should be cut there.
+    """Return a console that shows text unchanged: `[id]` or `:smile:` may be a key in the user's data."""
+    # A file or pipe has no width to fit into, so nothing should be cut there.
     width = None if sys.stdout.isatty() else _WIDE
     return Console(markup=False, emoji=False, highlight=False, width=width)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
-    """A table; columns in `right` are aligned there."""
-    made = Table(
+    """Return a table for the console; the columns in `right` are right-aligned."""
+    result = Table(
         title=title,
         title_justify="left",
         title_style="bold",
@@ -103,22 +103,22 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         min_width=len(title),
     )
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left")
+        result.add_column(column, justify="right" if column in right else "left")
     for row in rows:
-        made.add_row(*("" if value is None else str(value) for value in row))
-    return made
+        result.add_row(*("" if value is None else str(value) for value in row))
+    return result
 
 
-def rows_of(found: pa.Table) -> list[dict[str, Any]]:
-    """Rows as Python has them; where a time lies beyond what its datetime holds, the times in that column as text."""
+def rows_of(source: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Python values; a column with a time outside of Python's datetime range has such times as text."""
     try:
-        return found.to_pylist()  # type: ignore[no-any-return]
+        return source.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
-        return as_text(found).to_pylist()  # type: ignore[no-any-return]
+        return as_text(source).to_pylist()  # type: ignore[no-any-return]
 
 
 def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
-    """A time in UTC, to the second where that says it all; without the date if `like` has the same."""
+    """Return a time in UTC as text: milliseconds only if it has any, the date only if `like` has another one."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -129,7 +129,7 @@ def moment(value: datetime | str | None, like: datetime | str | None = None) -> 
 
 
 def span(row: dict[str, Any]) -> str:
-    """The window of a row; nothing for what belongs to a key alone."""
+    """Return the window of a row as text; an empty text for a row that belongs to a key and to no window."""
     start, end = row.get("window_start"), row.get("window_end")
     if row.get("namespace") == "key":
         return ""
@@ -137,7 +137,7 @@ def span(row: dict[str, Any]) -> str:
 
 
 def cell(value: object) -> object:
-    """A value as a cell of a table."""
+    """Return a value as a cell of a table."""
     if isinstance(value, datetime):
         return moment(value)
     if isinstance(value, float):

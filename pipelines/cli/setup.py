@@ -1,4 +1,4 @@
-"""`tidegate setup`: what a machine needs once."""
+"""`tidegate setup` prepares a machine: Java, Delta's jars, and the archive of Spark's classes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tidegate.pipelines.cli.screen import Screen, with_screen
 @click.command()
 @with_screen
 def setup(screen: Screen) -> None:
-    """Check Java, fetch Delta's jars for Spark, and make Spark quick to start; done once.
+    """Check Java, fetch Delta's jars for Spark, and make Spark quick to start; needed once on a machine.
 
-    The last takes a minute and 200 MB beside the jars: an archive of Spark's classes, with which every
-    run starts in about half the time. Runs work without it.
+    The last step takes a minute and 200 MB beside the jars: it makes an archive of Spark's classes, with which
+    every run starts in about half the time. Runs work without it.
     """
     from tidegate.pipelines.spark.class_archive import archive_file, make_archive
     from tidegate.pipelines.spark.jars import resolve_jars

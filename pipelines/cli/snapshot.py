@@ -1,4 +1,4 @@
-"""`tidegate snapshot`: look at snapshots. Reads metadata and state rows only; starts no JVM."""
+"""`tidegate snapshot` looks at snapshots. Reads metadata and state rows only; starts no JVM."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
     from tidegate.pipelines.snapshots.find import find_snapshot
 
     tables = screen.tables(pipeline)
-    found = find_snapshot(tables, target)
-    manifest = found.manifest
-    windows = window_rows(tables, found, key_group)
+    snapshot = find_snapshot(tables, target)
+    manifest = snapshot.manifest
+    windows = window_rows(tables, snapshot, key_group)
     groups = key_group_counts(windows)
     if checksums:
-        sums = sums_of(state_rows(tables.warehouse, found))
+        sums = sums_of(state_rows(tables.warehouse, snapshot))
         for group in groups:
             group["checksum"] = sums[group["key_group"]]
     facts = [
         ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
-        ("table version", found.version),
+        ("table version", snapshot.version),
         ("made by", f"{manifest.kind} in {manifest.order} order, tidegate {manifest.library_version}"),
         ("watermark", show_millis(manifest.watermark)),
         ("processing time", show_millis(manifest.processing_time)),
@@ -106,7 +106,7 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
     shown = windows.slice(0, rows)
     screen.show(
         {
-            "version": found.version,
+            "version": snapshot.version,
             "manifest": manifest.model_dump(),
             "windows": rows_of(shown),
             "key_groups": groups,
@@ -126,8 +126,8 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
 
 @snapshot.command()
 @click.argument("pipeline")
-@click.argument("one")
-@click.argument("other", default="latest")
+@click.argument("first", metavar="ONE")
+@click.argument("second", metavar="[OTHER]", default="latest")
 @click.option(
     "--rows",
     type=click.IntRange(min=0),
@@ -136,7 +136,7 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
     help="How many of each kind to show; 0 for all.",
 )
 @with_screen
-def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None:
+def diff(screen: Screen, pipeline: str, first: str, second: str, rows: int) -> None:
     """Show what came, went and changed between snapshots ONE and OTHER of PIPELINE: windows and timers.
 
     Each is latest, an epoch's number, or savepoint:NAME.
@@ -145,22 +145,22 @@ def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None
     from tidegate.pipelines.snapshots.find import find_snapshot
 
     tables = screen.tables(pipeline)
-    before, after = find_snapshot(tables, one), find_snapshot(tables, other)
-    found = compare(tables.warehouse, before, after)
+    before, after = find_snapshot(tables, first), find_snapshot(tables, second)
+    changes = compare(tables.warehouse, before, after)
     key = tuple(after.manifest.schemas.key)
     limit = rows or None
     windows = [
-        *(("came", row, "") for row in found.came[:limit]),
-        *(("went", row, "") for row in found.went[:limit]),
-        *(("changed", change.after, _changes(change)) for change in found.changed[:limit]),
+        *(("came", row, "") for row in changes.came[:limit]),
+        *(("went", row, "") for row in changes.went[:limit]),
+        *(("changed", change.after, _changes(change)) for change in changes.changed[:limit]),
     ]
     timers = [
-        *(("came", timer) for timer in found.timers_came[:limit]),
-        *(("went", timer) for timer in found.timers_went[:limit]),
+        *(("came", timer) for timer in changes.timers_came[:limit]),
+        *(("went", timer) for timer in changes.timers_went[:limit]),
     ]
     counts = {
-        "windows": {"came": len(found.came), "went": len(found.went), "changed": len(found.changed)},
-        "timers": {"came": len(found.timers_came), "went": len(found.timers_went)},
+        "windows": {"came": len(changes.came), "went": len(changes.went), "changed": len(changes.changed)},
+        "timers": {"came": len(changes.timers_came), "went": len(changes.timers_went)},
     }
     marks = [(before.manifest.epoch, before.manifest.watermark), (after.manifest.epoch, after.manifest.watermark)]
     screen.show(
@@ -169,11 +169,11 @@ def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None
             "from": before.manifest.short(),
             "to": after.manifest.short(),
             "counts": counts,
-            "came": found.came[:limit],
-            "went": found.went[:limit],
+            "came": changes.came[:limit],
+            "went": changes.went[:limit],
             "changed": [
                 {"before": change.before, "after": change.after, "columns": change.columns}
-                for change in found.changed[:limit]
+                for change in changes.changed[:limit]
             ],
             "timers": [
                 {"change": change, **{name: timer.row[name] for name in key}, "domain": timer.domain, "at": timer.at}
@@ -202,9 +202,9 @@ def diff(screen: Screen, pipeline: str, one: str, other: str, rows: int) -> None
 @click.argument("target", default="latest")
 @with_screen
 def check(screen: Screen, pipeline: str, target: str) -> None:
-    """Tell whether the code of PIPELINE, as it is now, can go on from a snapshot, and what the next run migrates.
+    """Check that the present code of PIPELINE can continue from a snapshot, and show what the next run migrates.
 
-    Ends with 3 if it can't, with each field that differs.
+    If it can't, the command ends with 3 and names each field that differs.
 
     TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
     source. Starts Spark only where the pipeline derives columns, whose types Spark alone knows.
@@ -230,29 +230,31 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
         }
         screen.show(answer, f"{pipeline} can start at the beginning of its source")
         return
-    found = compare(bound, manifest)
-    if found.incompatibilities:
-        reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in found.incompatibilities)
+    comparison = compare(bound, manifest)
+    if comparison.incompatibilities:
+        reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in comparison.incompatibilities)
         raise Refused(f"the code of {pipeline} can't go on from epoch {manifest.epoch}: {reasons}")
     check_dropped(tables, bound, manifest)
     same = bound.fingerprint == manifest.fingerprint
-    told = (
+    message = (
         "the code computes the same"
         if same
         else "the code computes something else from here on: open windows keep what they hold, and a backfill runs "
         "intervals again that it is given again"
     )
-    migrates = f"; the next epoch migrates the state: {', '.join(found.migrations)}" if found.migrations else ""
-    notes = "".join(f"; {note}" for note in found.notes)
+    migrates = (
+        f"; the next epoch migrates the state: {', '.join(comparison.migrations)}" if comparison.migrations else ""
+    )
+    notes = "".join(f"; {note}" for note in comparison.notes)
     screen.show(
         {
             "pipeline": pipeline,
             "epoch": manifest.epoch,
             "compatible": True,
             "same_code": same,
-            "migrations": found.migrations,
+            "migrations": comparison.migrations,
         },
-        f"{pipeline} can go on from epoch {manifest.epoch}: {told}{migrates}{notes}",
+        f"{pipeline} can go on from epoch {manifest.epoch}: {message}{migrates}{notes}",
     )
 
 
@@ -266,7 +268,7 @@ def _changes(change: Change) -> str:
 
 
 _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
-"""What process functions and joins keep, by column."""
+"""Columns of the state that process functions and joins keep."""
 
 
 def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Table:
@@ -293,5 +295,5 @@ def _window_table(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) 
 
 
 def _held(times: list[int] | None) -> str:
-    """The elements of a key that wait for the watermark, for people."""
+    """Describe the elements of a key that wait for the watermark."""
     return f"{len(times)} from {show_millis(times[0])} on" if times else ""

@@ -1,4 +1,4 @@
-"""`tidegate stop`: end the driver at work on a pipeline, on whatever host, between two epochs. Starts no JVM."""
+"""`tidegate stop` ends the driver of a pipeline between two epochs, on this host or another. Starts no JVM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`tidegate stream`: run a pipeline over its source's commits, as they came."""
+"""`tidegate stream` runs a pipeline over its source's commits, in the order in which they came."""
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -14,7 +15,6 @@ import click
 from tidegate.pipelines.cli.backfill import put_out
 from tidegate.pipelines.cli.runs import lag
 from tidegate.pipelines.cli.screen import Screen, with_screen
-from tidegate.pipelines.cli.sizes import parse_size
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.run.intervals import parse_duration
 from tidegate.windowing.time import show_millis
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 _LOOK_AT_LEASE_SECONDS = 2.0
 _WAIT_SECONDS = 1.0
+_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = ("", "k", "m", "g", "t")
 _ENDS_BY_ITSELF = "stream --available-now"
-"""What the lease says of a stream that reads what is there and ends."""
+"""The command in the lease of a stream that reads the commits that are there and ends."""
 
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--available-now", is_flag=True, help="Read what is there now, let the clock go on, then end.")
+@click.option("--available-now", is_flag=True, help="Read the commits that are there, advance the clock, then end.")
 @click.option("--end-of-input", is_flag=True, help="With --available-now: end event time then, so all windows fire.")
 @click.option("--interval", help="Run until stopped, looking at the source this often: 5s, 1min.")
 @click.option(
@@ -67,10 +69,10 @@ def stream(
     max_bytes_per_epoch: str | None,
     patience: float,
 ) -> None:
-    """Run PIPELINE as a stream, going on from its newest snapshot or from the one that --restore names.
+    """Run PIPELINE as a stream, from its newest snapshot or from the one that --restore names.
 
-    After a backfill it takes over where that ended. With --restore none it starts anew at the beginning of the
-    source; its first epoch takes the place of everything that was published. Each epoch has a line of JSON in
+    After a backfill it continues where that ended. With --restore none it starts from scratch at the beginning of
+    the source; its first epoch replaces everything that was published. Each epoch has a line of JSON in
     WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end it after its epoch.
     """
     from tidegate.pipelines.definition.load import load_pipeline
@@ -99,20 +101,20 @@ def stream(
     log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
 
     def on_epoch(manifest: Manifest) -> None:
-        told = log.write(manifest, run.plan_seconds)
+        line = log.write(manifest, run.plan_seconds)
         screen.tell(
-            f"epoch {manifest.epoch}: {told['events']} in, {told['late']} late, {put_out(value, manifest.counters)}, "
-            f"{told['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
-            f"lag {lag(manifest.watermark_lag)}, took {told['seconds']:.1f} s"
+            f"epoch {manifest.epoch}: {line['events']} in, {line['late']} late, {put_out(value, manifest.counters)}, "
+            f"{line['open_windows']} open, watermark {show_millis(manifest.watermark)}, "
+            f"lag {lag(manifest.watermark_lag)}, took {line['seconds']:.1f} s"
         )
         if available_now:
-            epochs.append(told)
+            epochs.append(line)
 
     def on_step(step: str) -> None:
         log.hear(step)
         status.update(f"{pipeline}: {step}")
 
-    # Before Spark starts, which takes a while: a request that comes then ends the command as any other does.
+    # Spark takes a while to start; a request to end that comes meanwhile must not be lost.
     asked = threading.Event()
     _listen(asked)
     options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes}
@@ -127,7 +129,7 @@ def stream(
         _listen(asked)
         driver.tell = on_step
         if not asked.is_set():
-            # Without that option the newest snapshot need not be one that can be read.
+            # The newest snapshot is read only for this option: a restore must work also if it can't be read.
             if restore_from_timeline is not None and has_left(read_snapshot(driver.tables), restore_from_timeline):
                 screen.tell(
                     f"{pipeline} has left timeline {restore_from_timeline}: it goes on from its newest snapshot"
@@ -146,16 +148,31 @@ def stream(
     screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
 
 
+def parse_size(text: str, field: str) -> int:
+    """Parse a number of bytes such as `1048576`, `64m` or `1g`; a unit is a power of 1024.
+
+    Raises:
+        UsageError: the text is something else, or zero.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"{field} {text!r}: give a number of bytes above zero, or one with a unit of k, m, g, t: 512m")
+    return int(match[1]) << 10 * _POWERS.index(match[2].lower())
+
+
 def _waiting(patience: float, asked: threading.Event, tell: Callable[[str], None]) -> Callable[[LeaseRow], bool]:
-    """Wait for whoever holds the lease, if that ends by itself, for so many seconds and until the end is asked for."""
+    """Return the function that decides if the stream waits for the holder of the lease.
+
+    It waits for a holder that ends by itself, for `patience` seconds at most, and not after a request to end.
+    """
     deadline = time.monotonic() + patience
-    told: set[str] = set()
+    announced: set[str] = set()
 
     def wait(holder: LeaseRow) -> bool:
         if holder.command != _ENDS_BY_ITSELF or time.monotonic() >= deadline or asked.is_set():
             return False
-        if holder.run not in told:
-            told.add(holder.run)
+        if holder.run not in announced:
+            announced.add(holder.run)
             tell(f"waiting for {holder}")
         time.sleep(_WAIT_SECONDS)
         return True
@@ -164,30 +181,36 @@ def _waiting(patience: float, asked: threading.Event, tell: Callable[[str], None
 
 
 def has_left(head: Snapshot | None, timeline: int | None) -> bool:
-    """Whether a restore that was to be made from a timeline (None: from any; 0: before the first) is made already."""
+    """Return True if the pipeline is no longer on a timeline (0: before its first), so the restore was done already.
+
+    A timeline of None is never left: the restore is done in any case.
+    """
     return timeline is not None and timeline != (0 if head is None else head.manifest.timeline)
 
 
 def _restore(driver: Driver, target: str) -> None:
-    """Go back to a snapshot, once it is sure that this code and the source as it is can go on from there."""
+    """Go back to a snapshot, after a check that this code and the present source can continue from there."""
     from tidegate.pipelines.snapshots.find import find_snapshot
     from tidegate.pipelines.snapshots.restore import restore
     from tidegate.pipelines.sources.source import Source
 
     snapshot = find_snapshot(driver.tables, target)
-    for one in Source.open(driver.spark, driver.tables, driver.pipeline).inputs:
-        one.position_of(snapshot.manifest)
+    for source in Source.open(driver.spark, driver.tables, driver.pipeline).inputs:
+        source.position_of(snapshot.manifest)
     restore(driver.tables, snapshot, driver.clock())
 
 
 def _listen(asked: threading.Event) -> None:
-    """Let SIGTERM and Ctrl-C ask for the end."""
+    """Let SIGTERM and Ctrl-C set an event instead of ending the process."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *ignored: asked.set())
 
 
 def _asked_to_stop(asked: threading.Event, lease: Lease) -> Callable[[], bool]:
-    """Whether a signal came, or `tidegate stop` from any host: told by the lease, looked at every two seconds."""
+    """Return the function that tells the stream to stop: after a signal, or after `tidegate stop` from any host.
+
+    `tidegate stop` writes its request into the lease, which is read every two seconds.
+    """
     looked = [time.monotonic()]
 
     def should_stop() -> bool:

@@ -1,4 +1,4 @@
-"""`tidegate unlock`: take the lease of a pipeline away from a driver that is dead. Starts no JVM."""
+"""`tidegate unlock` takes the lease of a pipeline away from a driver that is dead. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tidegate.pipelines.run.lease import unlock as run
 @click.argument("pipeline")
 @with_screen
 def unlock(screen: Screen, pipeline: str) -> None:
-    """Take the lease of PIPELINE away from a driver that is dead, on whatever host it was.
+    """Take the lease of PIPELINE away from a driver that is dead, on this host or another.
 
-    A lease runs out by itself, a minute after its driver died; by this command where the clock of its host was ahead.
-    A driver that is at work on this host keeps it. If one elsewhere is alive after all, no harm is done: it takes the
-    lease back, or ends with 4 where another driver has it by then.
+    A lease runs out by itself, a minute after its driver died; if the clock of its host was ahead, that takes longer,
+    and this command helps. A driver that is at work on this host keeps its lease. If a driver elsewhere is alive
+    after all, no harm is done: it takes the lease back, or ends with 4 if another driver has it by then.
     """
     taken_from = run(screen.tables(pipeline), system_clock())
     if taken_from is None:

@@ -1,4 +1,4 @@
-"""`tidegate vacuum` and `tidegate optimize`: keep the tables small. Start no JVM."""
+"""`tidegate vacuum` and `tidegate optimize` keep the tables small. They start no JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 _SPANS = 10
-"""Runs of epochs that are named; there is one for each hour whose snapshots were thinned out."""
+"""The largest number of epoch ranges shown; thinning out snapshots makes a range for each hour."""
 
 
 @click.command()
@@ -25,12 +25,12 @@ _SPANS = 10
 @click.option(
     "--days", type=int, help="And those that are not older; of a stream's, one an hour. Default: retain_days."
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would go; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
 @with_screen
 def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> None:
     """Remove files of PIPELINE that no retained snapshot, published row or unpublished epoch needs.
 
-    Savepoints are never touched. What `tidegate snapshot list` shows afterwards can be restored.
+    Savepoints are never touched. The snapshots that `tidegate snapshot list` shows afterwards can be restored.
     """
     tables = screen.tables(pipeline)
     retention = Retention.of(screen.config().entry(pipeline), snapshots, days)
@@ -56,7 +56,7 @@ def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | Non
 
 
 def spans(epochs: Sequence[int]) -> str:
-    """Numbers of epochs for people: how many, and runs of them by their ends."""
+    """Describe numbers of epochs: their count, and their ranges, such as `4 (1 to 3, 7)`."""
     spans: list[list[int]] = []
     for epoch in sorted(epochs):
         if spans and spans[-1][1] == epoch - 1:
@@ -72,7 +72,7 @@ def spans(epochs: Sequence[int]) -> str:
 @click.argument("pipeline")
 @with_screen
 def optimize(screen: Screen, pipeline: str) -> None:
-    """Put the small files of PIPELINE's tables together. No row changes; `vacuum` removes the old files later."""
+    """Merge the small files of PIPELINE's tables. No row changes; `vacuum` removes the old files later."""
     tables = screen.tables(pipeline)
     if not tables.exist:
         screen.show({"pipeline": pipeline, "files": {}}, f"{pipeline} has no tables yet")

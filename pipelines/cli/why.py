@@ -1,4 +1,4 @@
-"""`tidegate why`: why a window has not fired. Starts no JVM."""
+"""`tidegate why` shows the reason why a window has not fired. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "quiet for"
 )
 @with_screen
 def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None:
-    """Tell why windows of PIPELINE have not fired: what each waits for, and who holds event time back."""
+    """Show why windows of PIPELINE have not fired: what each waits for, and which partition holds event time back."""
     tables = screen.tables(pipeline)
     snapshot = require_snapshot(tables)
     manifest, now = snapshot.manifest, system_clock()
@@ -66,9 +66,12 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
         *((f"versions of {source} not yet read", versions) for source, versions in unread.items() if versions),
         (f"open {what}", count),
         *(
-            (f"rows of {one.source.table} that `where` drops", "don't move the watermark, unless watermark_from='all'")
-            for one in value.inputs
-            if one.where is not None and one.watermark_from == "kept"
+            (
+                f"rows of {input_.source.table} that `where` drops",
+                "don't move the watermark, unless watermark_from='all'",
+            )
+            for input_ in value.inputs
+            if input_.where is not None and input_.watermark_from == "kept"
         ),
     ]
     if key:
@@ -118,14 +121,14 @@ def _way_in(pipeline: Pipeline) -> str:
 
 
 def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:
-    """After how long without a commit a partition of each input is idle."""
+    """Return the idle timeout of each input by side: the time without a commit after which a partition is idle."""
     sides = [""] if pipeline.right is None else SIDES
-    strategies = [one.watermark or pipeline.watermark for one in pipeline.inputs]
+    strategies = [input_.watermark or pipeline.watermark for input_ in pipeline.inputs]
     return {side: strategy.idle_timeout for side, strategy in zip(sides, strategies, strict=True)}
 
 
 def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
-    """When the first timer of any key is due, by the time that it is in."""
+    """Return the time of the first timer of any key, by time domain; None for a domain without timers."""
     event = [shard.next_event_time_timer for shard in manifest.shards]
     processing = [shard.next_processing_time_timer for shard in manifest.shards]
     return {
@@ -135,7 +138,7 @@ def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
 
 
 def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int | None:
-    """How many late rows of a key no window holds; None where table late does not tell keys."""
+    """Count the late rows of a key that are in no window; None if table `late` lacks the columns to tell."""
     handle = tables.open(late.NAME)
     columns = key_columns(late.NAME, arrow_schema(handle), names)
     if not columns or late.REOPENED not in arrow_schema(handle).names:
@@ -148,7 +151,7 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
 
 
 def _unread(tables: PipelineTables, manifest: Manifest) -> dict[str, int]:
-    """How many versions of each source came after what was read."""
+    """Count the versions of each source that are not yet read."""
     counts = {}
     for source, position in manifest.positions.items():
         path = tables.warehouse.path(source)
@@ -158,7 +161,7 @@ def _unread(tables: PipelineTables, manifest: Manifest) -> dict[str, int]:
 
 
 def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> str | None:
-    """The window of a key that fired last, for people."""
+    """Describe the window of a key that fired last; None if none has fired."""
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=~pc.field("stale"))
     for name, text in zip(names, key, strict=True):
         rows = rows.filter(pc.equal(rows[name].cast("string"), text))

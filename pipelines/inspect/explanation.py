@@ -1,4 +1,4 @@
-"""What an epoch of a pipeline does, step by step, and why; from the pipeline and its source's log, without Spark."""
+"""The steps of a pipeline's epoch, with reasons, read from the pipeline and its source's log without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One physical step: where it runs and what it does."""
+    """One physical step of an epoch: the process that runs it, and its work."""
 
     where: str
     does: str
@@ -26,13 +26,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a pipeline is run.
+    """The way in which a pipeline is run.
 
     Args:
         pipeline: its name.
-        operator: which operator its events go through, and why.
-        order: whether results depend on the order of arrival, in words.
-        steps: of an epoch, in order.
+        operator: the operator that its events go through, and the reason for it.
+        order: a sentence that says if results depend on the order of arrival.
+        steps: the steps of an epoch, in order.
     """
 
     pipeline: str
@@ -43,45 +43,45 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class SourceLook:
-    """What a look at the source's table showed.
+    """A fact about the source's table.
 
     Args:
-        through_spark: why Spark reads its files; None where the tasks read them themselves.
+        through_spark: the reason why Spark reads its files; None if the tasks read them.
     """
 
     through_spark: str | None = None
 
 
 def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation:
-    """How a pipeline is run.
+    """Explain how a pipeline is run.
 
     Args:
-        pipeline: what to run.
-        source: its table as it is; None where nobody looked at it, and then both ways to read it are told.
+        pipeline: the pipeline.
+        source: the fact about its table; None if nobody looked at the table, and then both ways to read it are named.
     """
     choice = choose_operator(pipeline.compute)
     return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, source)))
 
 
 def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
-    """Look at the log of a pipeline's source, without Spark; None where there is no table yet.
+    """Look at the log of a pipeline's source, without Spark; return None if there is no table yet.
 
     Raises:
-        Refused: a column that the pipeline names is missing, or has a type that can't serve. Of a pipeline with
-            `columns` that is not looked at, because only Spark knows their types.
+        Refused: a column that the pipeline names is missing, or has an unsuitable type. For a pipeline with
+            `columns` this is not checked, because only Spark knows their types.
     """
     from tidegate.pipelines.sources.bind import bind_to_source
     from tidegate.pipelines.sources.log import SourceLog
     from tidegate.pipelines.sources.plain import why_through_spark
     from tidegate.pipelines.storage import warehouse_of
 
-    asked = asks_for_spark(pipeline)
+    reason = asks_for_spark(pipeline)
     warehouse = warehouse_of(config)
-    paths = [warehouse.path(one.source.table) for one in pipeline.inputs]
-    if any(one.columns for one in pipeline.inputs) or not all(map(warehouse.exists, paths)):
-        return None if asked is None else SourceLook(asked)
+    paths = [warehouse.path(input_.source.table) for input_ in pipeline.inputs]
+    if any(input_.columns for input_ in pipeline.inputs) or not all(map(warehouse.exists, paths)):
+        return None if reason is None else SourceLook(reason)
     bound = bind_to_source(config, pipeline)
-    return SourceLook(asked or why_through_spark(bound, SourceLog(warehouse, paths[0])))
+    return SourceLook(reason or why_through_spark(bound, SourceLog(warehouse, paths[0])))
 
 
 def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None) -> list[Step]:
@@ -90,7 +90,11 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
         *_reading(pipeline, source),
-        *(Step("driver", _pass(one)) for one in pipeline.inputs if one.watermark and one.watermark.reads_events),
+        *(
+            Step("driver", _pass(input_))
+            for input_ in pipeline.inputs
+            if input_.watermark and input_.watermark.reads_events
+        ),
         Step(
             "Spark",
             f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
@@ -104,7 +108,7 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None
 
 
 def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
-    """How the events come to their shards."""
+    """Return the steps that bring the events to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     shards = f"{least}, more where over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB would meet in one"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
@@ -125,7 +129,7 @@ def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
             Step("Python task", "of rows that are late: fetch all columns from their file"),
         ]
     return [
-        *(Step("Spark", f"{_scan(pipeline, one, 'scan')} ({through_spark})") for one in pipeline.inputs),
+        *(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({through_spark})") for input_ in pipeline.inputs),
         Step("Spark", "take all columns along of rows that may be late"),
         Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"),
     ]
@@ -137,15 +141,16 @@ def _merged(pipeline: Pipeline) -> str:
     return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
 
 
-def _scan(pipeline: Pipeline, one: Input, doing: str) -> str:
-    key = ", ".join(one.key) or "none (all in one)"
-    derived = f", derived {', '.join(one.columns)}" if one.columns else ""
-    where = f", where {one.where}" if one.where else ""
-    return f"{doing} {one.source.table}: key {key}, time {one.source.timestamp}, {_used(pipeline, one)}{derived}{where}"
+def _scan(pipeline: Pipeline, input_: Input, verb: str) -> str:
+    key = ", ".join(input_.key) or "none (all in one)"
+    derived = f", derived {', '.join(input_.columns)}" if input_.columns else ""
+    where = f", where {input_.where}" if input_.where else ""
+    columns = f"{_used(pipeline, input_)}{derived}{where}"
+    return f"{verb} {input_.source.table}: key {key}, time {input_.source.timestamp}, {columns}"
 
 
-def _pass(one: Input) -> str:
-    return f"in a stream: the events of {one.source.table}, by commit and time, through your watermark generator"
+def _pass(input_: Input) -> str:
+    return f"in a stream: the events of {input_.source.table}, by commit and time, through your watermark generator"
 
 
 def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
@@ -193,7 +198,7 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
 
 
 def _length(bound: Millis) -> str:
-    """A bound in the largest unit that holds it whole."""
+    """Return a bound as text, in the largest unit that it is a whole number of."""
     for name, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if bound and bound % size == 0:
             return f"{bound // size} {name}"
@@ -205,17 +210,17 @@ def _names(windows: Windows) -> tuple[str, ...]:
     return bound.names if isinstance(bound, AggregateColumns) else (type(bound).__name__,)
 
 
-def _used(pipeline: Pipeline, one: Input) -> str:
+def _used(pipeline: Pipeline, input_: Input) -> str:
     compute = pipeline.compute
     if not isinstance(compute, Windows) or compute.process is not None or not isinstance(compute.aggregate, Mapping):
-        return "all columns" if one.uses is None else f"columns {', '.join(one.uses)}"
+        return "all columns" if input_.uses is None else f"columns {', '.join(input_.uses)}"
     columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
     gap = compute.assigner.column_of_gaps
     return f"columns {', '.join(sorted(columns | ({gap} if gap else set()))) or 'none'}"
 
 
 def _order(compute: Compute) -> str:
-    """Which results a backfill makes as the stream does (docs/guide/pipelines.md)."""
+    """Describe if a backfill gives the same results as the stream (docs/guide/pipelines.md)."""
     if isinstance(compute, IntervalJoin):
         return "the set of elements decides: a backfill gives the stream's pairs, but for late rows"
     if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:

@@ -1,6 +1,6 @@
-"""All pipelines of a project at a glance: for the page in Airflow and whoever else asks. Starts no JVM.
+"""An overview of a project's pipelines, for the page in Airflow. Starts no JVM.
 
-Plain values, ready for JSON; times are int64 epoch milliseconds. Importing this module costs nothing of the tables.
+Plain values, ready for JSON; times are int64 epoch milliseconds. Importing this module loads no library for tables.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 SNAPSHOTS = 10
-"""How many of the newest snapshots are looked at."""
+"""Number of the newest snapshots in the overview."""
 
 
 def pipeline_names(config_file: str | Path) -> list[str]:
-    """The pipelines in tidegate.toml."""
+    """Return the names of the pipelines in tidegate.toml."""
     return sorted(load_config(Path(config_file)).pipelines)
 
 
 def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[], float] = time.time) -> dict[str, Any]:
-    """How one pipeline stands: watermark and lag, driver, snapshots and savepoints with size, open windows, quality.
+    """Return the overview of a pipeline: watermark, lag, driver, snapshots and savepoints, open windows, quality.
 
     Args:
         config_file: tidegate.toml.
         pipeline: a name in it.
-        clock: seconds since the epoch.
+        clock: returns the present time, seconds since 1970.
 
     Raises:
         UsageError: there is no such pipeline.
@@ -57,7 +57,7 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
 
 
 def report_file(config_file: str | Path, pipeline: str, epoch: int) -> Path | None:
-    """The run report of an epoch; None where none was written.
+    """Return the file of an epoch's run report; None if none was written.
 
     Raises:
         UsageError: there is no such pipeline.
@@ -69,7 +69,7 @@ def report_file(config_file: str | Path, pipeline: str, epoch: int) -> Path | No
 
 
 def docs_file(config_file: str | Path, pipeline: str, page: str) -> Path | None:
-    """A page of a pipeline's Data Docs; None where there is none of that name.
+    """Return the file of a page of a pipeline's Data Docs; None if there is no such page.
 
     Raises:
         UsageError: there is no such pipeline.
@@ -77,7 +77,7 @@ def docs_file(config_file: str | Path, pipeline: str, page: str) -> Path | None:
     config = load_config(Path(config_file))
     config.entry(pipeline)
     folder = config.quality_folder(pipeline)
-    # Nothing but what a check wrote is handed out, whatever else lies there.
+    # Only files that a check wrote are served, not others that may lie in the folder.
     is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
     file = folder / page
     return file if is_page and file.is_file() else None
@@ -122,7 +122,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "quality": {
             "state": state,
             "epoch": checked,
-            # A check of another timeline, or of an older epoch, says nothing of what is there now.
+            # The timeline or the epoch of the check is named: an older check says nothing about the present results.
             "text": f"timeline {manifest.timeline}: {state}" if checked is None else f"epoch {checked}: {state}",
             "failed": sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]}),
         },

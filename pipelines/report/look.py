@@ -1,4 +1,4 @@
-"""The look that Data Docs and the page in Airflow share. It stands in each page, for these load nothing."""
+"""The style sheet that Data Docs and the page in Airflow share. Each page includes it, since the pages load nothing."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 
 @cache
 def look() -> str:
-    """The style sheet."""
+    """Return the style sheet."""
     return Path(__file__).with_name("look.css").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page of a run report: a template, the run's numbers and its plots, in one file."""
+"""The HTML page of a run report: a template filled with the run's numbers and its plots, in one file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ _SHOWN_EPOCHS = 15
 def write_report(
     config: Config, pipeline: str, epoch: int | None = None, key: str | None = None, to: Path | None = None
 ) -> Path:
-    """Write the report of an epoch, by default where reports are kept; the file. Arguments and errors as `read_run`."""
+    """Write the report of an epoch, and return its file; the arguments and errors are those of `read_run`.
+
+    Args:
+        config: the project.
+        pipeline: its name.
+        epoch: None takes the newest.
+        key: key whose windows the timeline shows.
+        to: the file; None takes the folder of reports in the work folder.
+    """
     run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
     file = (to or config.report_file(pipeline, run.manifest.epoch)).absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -33,10 +41,10 @@ def write_report(
 
 
 def render(run: RunReport, now: datetime | None = None) -> str:
-    """The page as HTML, with nothing to load from elsewhere.
+    """Return the page as HTML that loads nothing from elsewhere.
 
     Args:
-        run: what to show.
+        run: numbers and windows of the run.
         now: printed as the time of drawing.
     """
     environment = Environment(

@@ -1,4 +1,4 @@
-"""The plots of a run report, each an SVG that carries no script, no font and no link."""
+"""The plots of a run report, each an SVG without script, font or link."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _STYLE: dict[Any, Any] = {
 
 
 def unit_of(millis: float) -> tuple[str, Millis]:
-    """Name and length of the largest unit that a duration has at least one of."""
+    """Return name and length of the largest unit that fits into a duration."""
     return next(((name, unit) for name, unit in _UNITS if abs(millis) >= unit), _UNITS[-1])
 
 
 def show_duration(millis: float) -> str:
-    """A duration in the largest unit that it has at least one of: `3 h`, `2.5 d`."""
+    """Return a duration as text, in the largest unit that fits into it: `3 h`, `2.5 d`."""
     name, unit = unit_of(millis)
     return f"{millis / unit:.3g} {name}" if abs(millis) < 1000 * unit else f"{millis / unit:,.0f} {name}"
 
 
 def plots(run: RunReport) -> dict[str, str]:
-    """SVG by title, in the order in which the page shows them; those without anything to show are left out."""
+    """Return the plots as SVG by title, in the order of the page; a plot without data is left out."""
     rows = run.epochs[-_EPOCHS:]
     drawings: list[tuple[str, bool, Callable[[Axes], None]]] = [
         ("Watermark", any(row["watermark"] for row in rows), lambda axes: _watermark(axes, rows)),
@@ -65,11 +65,11 @@ def plots(run: RunReport) -> dict[str, str]:
         ("Open windows by key group", True, lambda axes: _key_groups(axes, run.open_by_key_group)),
         ("Length of final windows", len(set(run.lengths)) > 1, lambda axes: _lengths(axes, run.lengths)),
     ]
-    made = {title: _draw(draw) for title, has_data, draw in drawings if has_data}
+    drawn = {title: _draw(draw) for title, has_data, draw in drawings if has_data}
     if run.timeline:
         watermark = run.epoch["watermark"]
-        made[f"Windows of {run.key}"] = _draw(lambda axes: _timeline(axes, run, watermark))
-    return made
+        drawn[f"Windows of {run.key}"] = _draw(lambda axes: _timeline(axes, run, watermark))
+    return drawn
 
 
 def _draw(draw: Callable[[Axes], None]) -> str:
@@ -80,7 +80,7 @@ def _draw(draw: Callable[[Axes], None]) -> str:
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
-    # The page decides about fonts and size, and metadata is nobody's concern.
+    # The page sets fonts and size, and nobody reads the metadata.
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r"font: ([^;\"]*?)px [^;\"]*", r"font-size: \1px", svg)
@@ -95,15 +95,15 @@ def _by_epoch(axes: Axes, rows: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def _watermark(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
-    known = [row for row in rows if row["watermark"] is not None]
-    axes.plot(_by_epoch(axes, known), [row["watermark"] for row in known], color=BLUE, marker=".", markersize=4)
+    drawn = [row for row in rows if row["watermark"] is not None]
+    axes.plot(_by_epoch(axes, drawn), [row["watermark"] for row in drawn], color=BLUE, marker=".", markersize=4)
     _show_dates(axes.yaxis)
 
 
 def lag(row: dict[str, Any]) -> Millis | None:
-    """How far the watermark of an epoch lies behind its clock, milliseconds; None where there is none yet.
+    """Return the lag of an epoch's watermark behind its clock, in milliseconds; None if it has no watermark yet.
 
-    None for the interval of a backfill as well: it was chosen, and its age says nothing about the run.
+    A backfill has no lag either: its interval was chosen, and the age of it says nothing about the run.
     """
     if row["kind"] == "backfill" or row["watermark"] is None or row["processing_time"] is None:
         return None
@@ -111,10 +111,10 @@ def lag(row: dict[str, Any]) -> Millis | None:
 
 
 def _lag(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
-    known = [row for row in rows if lag(row) is not None]
-    values = [lag(row) or 0 for row in known]
+    drawn = [row for row in rows if lag(row) is not None]
+    values = [lag(row) or 0 for row in drawn]
     name, unit = unit_of(max(values, key=abs))
-    axes.plot(_by_epoch(axes, known), [value / unit for value in values], color=ORANGE, marker=".", markersize=4)
+    axes.plot(_by_epoch(axes, drawn), [value / unit for value in values], color=ORANGE, marker=".", markersize=4)
     axes.set_ylabel(name)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,g}"))
     if min(values) >= 0:
@@ -155,7 +155,7 @@ def _key_groups(axes: Axes, counts: Sequence[int]) -> None:
 
 def _lengths(axes: Axes, lengths: Sequence[Millis]) -> None:
     name, unit = unit_of(max(lengths))
-    # A session of one element is the rule: without a logarithm nothing else could be seen.
+    # Most sessions have one element: on a linear axis all others would be invisible.
     axes.hist([length / unit for length in lengths], bins=30, color=BLUE, log=True)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}" if value >= 1 else ""))
@@ -165,7 +165,7 @@ def _lengths(axes: Axes, lengths: Sequence[Millis]) -> None:
 
 
 def _timeline(axes: Axes, run: RunReport, watermark: datetime | None) -> None:
-    """Windows as bars, in as many lanes as it takes for none to hide another."""
+    """Draw windows as bars, in enough lanes that no bar hides another."""
     ends: list[Millis] = []
     for session in run.timeline:
         lane = next((lane for lane, end in enumerate(ends) if end <= session.start), len(ends))
@@ -189,12 +189,12 @@ def _timeline(axes: Axes, run: RunReport, watermark: datetime | None) -> None:
 
 
 def _show_dates(axis: Axis) -> None:
-    # With these bounds there is an interval for every span: 3 to 7 ticks a unit apart, or half of one.
+    # With 3 to 7 ticks the locator has a fitting interval for every span; with other bounds it may have none.
     locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
 
 
 def _days(time: Millis) -> float:
-    """Matplotlib's measure of time: days since 1970."""
+    """Return a time in Matplotlib's unit: days since 1970."""
     return time / 86_400_000

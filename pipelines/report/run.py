@@ -1,4 +1,4 @@
-"""What a run report shows, read from the tables as of an epoch. No JVM is started."""
+"""The data of a run report, read from the tables as of an epoch. No JVM is started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 @dataclass(frozen=True)
 class Session:
-    """One window of a key on a timeline; times: int64 epoch milliseconds."""
+    """A window of a key on the timeline; times: int64 epoch milliseconds."""
 
     start: Millis
     end: Millis
@@ -29,17 +29,17 @@ class Session:
 
 @dataclass(frozen=True)
 class RunReport:
-    """Everything on the page.
+    """The data of the page.
 
     Args:
-        manifest: of the epoch's snapshot.
-        version: of table state.
-        epochs: rows of table epochs up to it, oldest first.
-        open_by_key_group: windows in the snapshot, one number for each key group.
-        lengths: of all final windows, milliseconds.
-        key: whose windows `timeline` shows, as text; None where there is no window.
+        manifest: manifest of the epoch's snapshot.
+        version: version of table `state`.
+        epochs: rows of table `epochs` up to this epoch, oldest first.
+        open_by_key_group: number of windows in the snapshot for each key group.
+        lengths: lengths of all final windows, milliseconds.
+        key: key of the windows in `timeline`, as text; None if there is no window.
         timeline: the newest windows of that key, by start.
-        quality: the newest check of this epoch, a row an expectation.
+        quality: the newest check of this epoch, one row for each expectation.
         quality_state: passed, marked, failed or never checked.
     """
 
@@ -55,12 +55,12 @@ class RunReport:
 
     @property
     def epoch(self) -> dict[str, Any]:
-        """The row of the epoch that the report is about."""
+        """Return the row of the reported epoch."""
         return self.epochs[-1]
 
     def total(self, counter: str) -> int:
-        """Sum of a counter over all epochs up to this one."""
-        # A count that is younger than a row is null there.
+        """Return the sum of a counter over all epochs up to this one."""
+        # A row that is older than the counter has a null there.
         return sum(row.get(counter) or 0 for row in self.epochs)
 
 
@@ -68,12 +68,12 @@ _TIMELINE_WINDOWS = 20
 
 
 def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None = None) -> RunReport:
-    """Read what the report of an epoch shows.
+    """Read the data of an epoch's report.
 
     Args:
-        tables: of the pipeline.
+        tables: tables of the pipeline.
         epoch: None takes the newest.
-        key: whose windows to show on a timeline, its columns joined by `/`; None takes the one with most windows.
+        key: key whose windows the timeline shows, its columns joined by `/`; None takes the key with most windows.
 
     Raises:
         UsageError: there is no snapshot of that epoch, or no window of that key.
@@ -117,7 +117,7 @@ def _lengths(final: pa.Table) -> list[Millis]:
 
 
 def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tuple[str | None, list[Session]]:
-    """A key and its newest windows, open ones among them."""
+    """Return a key and its newest windows, final and open ones."""
     if not results.has_panes(final.schema):
         return None, []
     windows = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
@@ -127,9 +127,9 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
             raise UsageError(f"--key {wanted!r}: the pipeline has no windows yet")
         return None, []
     if wanted is not None and wanted not in counts:
-        known = ", ".join(sorted(counts)[:5])
-        raise UsageError(f"--key {wanted!r}: no window of that key; there are {len(counts)} others, such as {known}")
-    # Of several with as many windows the first by name: a report drawn twice is the same.
+        others = ", ".join(sorted(counts)[:5])
+        raise UsageError(f"--key {wanted!r}: no window of that key; there are {len(counts)} others, such as {others}")
+    # Among keys with equally many windows the first by name is taken, so that a report drawn twice is the same.
     key = wanted if wanted is not None else min(counts, key=lambda name: (-counts[name], name))
     mine = sorted((session for name, session in windows if name == key), key=lambda session: session.start)
     return key, mine[-_TIMELINE_WINDOWS:]

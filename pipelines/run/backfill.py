@@ -1,7 +1,7 @@
 """Backfill in event order: one epoch for each interval, each continuing from the one before.
 
-An interval must begin where its parent's event time ends. One that ran before is left alone while
-code and rows are the same; otherwise it is run again on a new timeline, from its parent's snapshot.
+An interval must begin where its parent's event time ends. An interval that ran before is left alone while code and
+rows are the same; otherwise it is run again on a new timeline, from its parent's snapshot.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 @dataclass(frozen=True)
 class IntervalRun:
-    """What became of one interval.
+    """The outcome of one interval.
 
     Args:
         interval: the span of event time.
-        state: `done`, or `unchanged` where it had been run and nothing is different.
-        manifest: of the snapshot that ends there.
+        state: `done`, or `unchanged` if it was run before and nothing is different.
+        manifest: manifest of the snapshot at its end.
     """
 
     interval: Interval
@@ -44,14 +44,14 @@ def backfill(
     """Run intervals one after the other.
 
     Args:
-        driver: holds the lease.
-        intervals: in order, without gaps.
-        and_following: whether intervals after a re-run one, which it made stale, are run again too.
-        again: whether one that was run before is run again even though code and rows look the same.
+        driver: the driver, which holds the lease.
+        intervals: the intervals in order, without gaps.
+        and_following: True to run the intervals again, too, that a re-run made stale.
+        again: True to run an interval again although code and rows look the same.
 
     Raises:
-        Refused: an interval does not begin where event time stands, or lies under a stream; or it was run before,
-            and the snapshot that it went on from is no longer retained.
+        Refused: an interval does not begin at the present end of event time, or a stream has taken over; or the
+            interval was run before, and the snapshot that it continued from is no longer retained.
         Stopped: `tidegate stop` asked for the end between two intervals.
     """
     driver.recover()
@@ -68,10 +68,10 @@ def backfill(
 
 
 def end_of_input(driver: Driver) -> Manifest | None:
-    """End event time after a backfill's last interval, so that what is open fires; None where it has ended before.
+    """End event time after a backfill's last interval, so that open windows fire; return None if it ended before.
 
     Raises:
-        Refused: nothing was run yet, a stream has taken over, or intervals are to be run again before.
+        Refused: nothing was run yet, a stream has taken over, or stale intervals have to be run again first.
     """
     head, name = driver.recover(), driver.pipeline.name
     if head is None:
@@ -119,7 +119,11 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
 
 
 def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int | None:
-    """Where event time stands; None before the first run."""
+    """Return the end of event time so far; None before the first run.
+
+    Raises:
+        Refused: a stream has taken over, the input has ended, or the interval begins later.
+    """
     if head is None:
         return None
     name = driver.pipeline.name
@@ -133,7 +137,7 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
         )
     if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
-        before = next((told["epoch"] for told in line if told["watermark"] != MAX_TIMESTAMP), "EPOCH")
+        before = next((fields["epoch"] for fields in line if fields["watermark"] != MAX_TIMESTAMP), "EPOCH")
         raise Refused(
             f"interval {describe(interval)} of {name}: its input has ended, so all of it would be late. Go back to "
             f"before the end with `tidegate restore {name} {before}`, then run it"
@@ -142,7 +146,7 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
 
 
 def _streams(driver: Driver, head: Snapshot) -> str:
-    """Why a stream's pipeline takes no interval, and how it is backfilled after all."""
+    """Explain why a pipeline that is a stream takes no interval, and how to backfill it after all."""
     name = driver.pipeline.name
     before = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch) if entry.manifest["interval"])
     newest = next(before, None)
@@ -159,13 +163,14 @@ def _streams(driver: Driver, head: Snapshot) -> str:
 
 
 def _is_needed(source: Source, snapshot: Snapshot, interval: Interval) -> bool:
-    """Whether the code, or the rows of an interval, are not what they were when it was run."""
+    """Return True if the code or the rows of an interval changed since it was run."""
     manifest = snapshot.manifest
     if manifest.fingerprint != source.bound.fingerprint:
         return True
     versions = []
-    for one in source.inputs:
-        position = manifest.position_in(one.table)
-        one.log.check(position)
+    for input_ in source.inputs:
+        position = manifest.position_in(input_.table)
+        input_.log.check(position)
         versions.append(position.version)
-    return any(changed_rows(one, interval, version) > 0 for one, version in zip(source.inputs, versions, strict=True))
+    inputs = zip(source.inputs, versions, strict=True)
+    return any(changed_rows(input_, interval, version) > 0 for input_, version in inputs)

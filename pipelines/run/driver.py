@@ -1,7 +1,7 @@
-"""The driver of a pipeline: holds the lease, recovers what a crash left, and runs epochs.
+"""The driver of a pipeline: it holds the lease, recovers after a crash, and runs epochs.
 
-An epoch is four steps (plan, operate, commit, publish), told by name to whoever listens: progress on
-the screen, or a test that stops between any two.
+An epoch is four steps: plan, operate, commit, publish. The driver calls `tell` with the name of each step that is
+done: for progress on the screen, or for a test that stops between any two.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Tell = Callable[[str], None]
 _OUT_OF_MEMORY = 3
 """Exit code of a JVM with `-XX:+ExitOnOutOfMemoryError`."""
 _HEARTBEATS_MISSED = 56
-"""Exit code of Spark's executor, which locally is the whole process, that could not tell its driver that it lives."""
+"""Exit code of a Spark executor whose heartbeats failed; in local mode the executor is the whole process."""
 _JVM_ENDS_WITHIN = 1.0
-"""Seconds between an error that a dying JVM causes and its end."""
+"""Longest time in seconds between an error that a dying JVM causes and the end of the JVM."""
 
 
 def system_clock() -> Millis:
-    """Now, int64 epoch milliseconds."""
+    """Return the present time, int64 epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -55,10 +55,10 @@ class Driver:
     Args:
         spark: the session.
         tables: the pipeline's tables.
-        pipeline: what to run.
-        lease: held by this process.
-        clock: int64 epoch milliseconds.
-        tell: hears the name of each step when it is done.
+        pipeline: the pipeline.
+        lease: the lease, held by this process.
+        clock: returns the present time, int64 epoch milliseconds.
+        tell: called with the name of each step that is done.
     """
 
     spark: SparkSession
@@ -70,14 +70,14 @@ class Driver:
 
     @property
     def shards(self) -> int:
-        """How many shards an epoch has: the pipeline's parallelism, else one for each core."""
+        """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
         wanted = self.pipeline.parallelism or self.spark.sparkContext.defaultParallelism
         return min(wanted, self.pipeline.max_parallelism)
 
     def recover(self) -> Snapshot | None:
-        """Publish what the newest snapshot lists and the tables lack; that snapshot, or None if there is none.
+        """Publish the files that the newest snapshot lists and the tables lack, and return that snapshot, if any.
 
-        Recovery only rolls forward, so it can be done again at any time.
+        Recovery only rolls forward, so it can be repeated at any time.
 
         Raises:
             Refused: the tables are not as tidegate left them; see `snapshots.recovery`.
@@ -85,10 +85,10 @@ class Driver:
         return recover(self.tables, self._publish)
 
     def heed_stop(self) -> None:
-        """Between two epochs of a backfill: end where `tidegate stop` asked for it.
+        """End a backfill between two epochs if `tidegate stop` asked for it.
 
         Raises:
-            Stopped: it did.
+            Stopped: `tidegate stop` asked for it.
         """
         if self.lease.stop_requested:
             raise Stopped(
@@ -96,7 +96,7 @@ class Driver:
             )
 
     def run(self, plan: EpochPlan) -> Manifest:
-        """Run one planned epoch to its end; its manifest."""
+        """Run one planned epoch to its end, and return its manifest."""
         from tidegate.pipelines.epoch.commit import commit
         from tidegate.pipelines.epoch.operate import operate
 
@@ -135,16 +135,16 @@ def drive(
     tell: Tell = lambda step: None,
     wait: Callable[[LeaseRow], bool] = lambda holder: False,
 ) -> Iterator[Driver]:
-    """A driver with the lease, and a Spark session that ends with it unless one is given.
+    """Enter a driver that holds the lease. It starts a Spark session, which ends with it, unless one is given.
 
     Args:
         config: the project.
-        pipeline: what to run.
-        command: what the driver does, for people who look.
-        spark: a session that is there already.
-        clock: int64 epoch milliseconds.
-        tell: hears the name of each step when it is done.
-        wait: called while another driver holds the lease; True to look again.
+        pipeline: the pipeline.
+        command: name of the driver's work in the lease, for people who look at it.
+        spark: a running session to use.
+        clock: returns the present time, int64 epoch milliseconds.
+        tell: called with the name of each step that is done.
+        wait: called while another driver holds the lease; returns True to look again.
 
     Raises:
         LeaseHeld: another driver is at work on the pipeline.
@@ -172,10 +172,10 @@ def drive(
 
 
 def _check_lease(lease: Lease, error: Exception) -> None:
-    """Tell an error of a driver that hung, while another one took its place and its files, as what it is."""
+    """Raise LeaseHeld if this driver hung and another one took the lease: that is the cause of the error."""
     if isinstance(error, LeaseHeld):
         return
-    # Storage may be what failed; then the error tells.
+    # Storage itself may have failed; then the error says so.
     with suppress(OSError, DeltaError, Refused):
         lease.renew()
     try:
@@ -185,7 +185,7 @@ def _check_lease(lease: Lease, error: Exception) -> None:
 
 
 def _check_session(session: SparkSession, config: Config, error: Exception) -> None:
-    """Tell an error that came because Spark is no more as what it is."""
+    """Raise an error about the end of Spark's process, if that is the cause of an error."""
     from tidegate.pipelines.spark.session import ended_with
 
     if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, _JVM_ENDS_WITHIN)) is None:
@@ -194,7 +194,7 @@ def _check_session(session: SparkSession, config: Config, error: Exception) -> N
 
 
 def _end_of_spark(code: int, config: Config) -> str:
-    """How Spark's process ended and what to do, by its exit code; below 0 or above 128 it is of a signal."""
+    """Describe the end of Spark's process by its exit code, with a way out; below 0 or above 128 a signal ended it."""
     more = f'Give it more with "spark.driver.memory" under [spark] in {config.file_name}'
     if code == _OUT_OF_MEMORY:
         return f"Spark's process ran out of memory (exit code {code}). {more}"

@@ -1,6 +1,7 @@
-"""The log of epochs: one line of JSON for each that a stream made, for whoever ships logs to where they are looked at.
+"""The log of epochs: a file with a line of JSON for each epoch of a stream, for tools that collect logs.
 
-What table epochs has is here at once, and with it the seconds of each phase, the publishing included.
+A line is written as soon as its epoch is published. Beside the fields of table `epochs` it has the seconds of each
+phase, publishing included.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from tidegate.pipelines.tables.counters import RETRACTED, ROWS_OUT, filtered, fi
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
 LARGEST = 16 * 1024 * 1024
-"""Bytes of a file, after which another is begun."""
+"""Size of a file in bytes after which the next file is begun."""
 KEPT = 4
-"""How many older files stay."""
+"""Number of older files that are kept."""
 
 _PHASES = {"operated": "operate", "committed": "commit"}
 
 
 @dataclass
 class EpochLog:
-    """The lines of one run of a pipeline.
+    """A writer of the lines of one run of a pipeline.
 
     Args:
-        file: that they are appended to.
-        seconds: a clock that only measures.
-        wall: now, in UTC.
+        file: the file that they are appended to.
+        seconds: a clock for durations.
+        wall: returns the present time in UTC.
     """
 
     file: Path
@@ -45,7 +46,7 @@ class EpochLog:
     _handler: RotatingFileHandler | None = field(default=None, init=False)
 
     def hear(self, step: str) -> None:
-        """A step of an epoch is done, as the driver tells it."""
+        """Note that a step of an epoch is done; the driver calls it with the step's name."""
         now = self.seconds()
         if step == "planned":
             self._phases = {}
@@ -55,19 +56,19 @@ class EpochLog:
         self._since = now
 
     def write(self, manifest: Manifest, plan: float) -> dict[str, Any]:
-        """Add the line of an epoch; what it says.
+        """Append the line of an epoch, and return its fields.
 
         Args:
-            manifest: of the epoch.
+            manifest: manifest of the epoch.
             plan: seconds that the plan took.
         """
         phases = {"plan": plan, **self._phases}
-        told = line_of(manifest, phases) | {"at": self.wall().isoformat(timespec="milliseconds")}
+        line = line_of(manifest, phases) | {"at": self.wall().isoformat(timespec="milliseconds")}
         if self._handler is None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self._handler = RotatingFileHandler(self.file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
-        self._handler.emit(logging.LogRecord("tidegate", logging.INFO, "", 0, json.dumps(told), None, None))
-        return told
+        self._handler.emit(logging.LogRecord("tidegate", logging.INFO, "", 0, json.dumps(line), None, None))
+        return line
 
     def close(self) -> None:
         """Close the file."""
@@ -76,10 +77,10 @@ class EpochLog:
 
 
 def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
-    """What is said of an epoch. Times are ISO text in UTC, null where there is none.
+    """Return the fields of an epoch's line. Times are ISO text in UTC; a missing time is null.
 
     Args:
-        manifest: of the epoch.
+        manifest: manifest of the epoch.
         phases: seconds by phase: plan, operate, commit, publish.
     """
     counters = manifest.counters

@@ -1,4 +1,4 @@
-"""Intervals of event time: how a backfill is cut into slices."""
+"""Intervals of event time: parsed from options, cut into the slices of a backfill, and shown."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DURATION = re.compile(r"(\d+)(ms|s|min|h|d|w)")
 
 
 def parse_slice(text: str) -> relativedelta:
-    """The length of a slice: a number and a unit, such as `1d`, `6h` or `1mo` (a calendar month).
+    """Parse the length of a slice: a number and a unit, such as `1d`, `6h` or `1mo` (a calendar month).
 
     Raises:
-        UsageError: it is something else, or zero.
+        UsageError: the text is something else, or zero.
     """
     match = _SLICE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
@@ -30,10 +30,10 @@ def parse_slice(text: str) -> relativedelta:
 
 
 def parse_duration(text: str, field: str) -> timedelta:
-    """A length of time such as `200ms`, `5s` or `1min`; months have none.
+    """Parse a length of time such as `200ms`, `5s` or `1min`. Months are refused: they have no fixed length.
 
     Raises:
-        UsageError: it is something else, or zero.
+        UsageError: the text is something else, or zero.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
@@ -42,7 +42,7 @@ def parse_duration(text: str, field: str) -> timedelta:
 
 
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:
-    """Slices of `[start, end)`, the last one cut short; the whole where no length is given.
+    """Cut `[start, end)` into slices, the last one shorter if need be; without a length it is one slice.
 
     Raises:
         UsageError: start is not before end.
@@ -60,12 +60,12 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
 
 
 def show(moment: datetime) -> str:
-    """A time as people write it, in UTC."""
+    """Return a time as text, in UTC."""
     return show_millis(to_millis(moment))
 
 
 def describe(interval: Interval) -> str:
-    """An interval as people write it."""
+    """Return an interval as text; an interval of whole days without the time of day."""
     length = from_millis(interval.end) - from_millis(interval.start)
     start, end = from_millis(interval.start), from_millis(interval.end)
     if length % timedelta(days=1) == timedelta(0) and start.hour == start.minute == 0:
@@ -74,10 +74,10 @@ def describe(interval: Interval) -> str:
 
 
 def parse_moment(text: str, field: str) -> datetime:
-    """A date or date-time in ISO form; without a zone it is UTC.
+    """Parse a date or date-time in ISO form; without a zone it is UTC.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the text is something else.
     """
     try:
         moment = datetime.fromisoformat(text)

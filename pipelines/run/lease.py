@@ -1,8 +1,8 @@
-"""The lease: one driver at a time for a pipeline, and a second one is told who the first is.
+"""The lease of a pipeline: it admits one driver at a time, and tells a second driver who the first one is.
 
-A row in a small Delta table names host, process and start time, so a driver that died on this host
-is taken over at once; elsewhere its lease runs out. Where the clock of its host was wrong that may take long, so
-a lease can be taken away. Correctness does not rest on it: the state commit is the fence.
+A row in a small Delta table names host, process and start time. The lease of a driver that died on this host is free
+at once; elsewhere it runs out. If the clock of its host was wrong that may take long, so a lease can be taken away.
+Correctness does not rest on the lease: the state commit is the fence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIME_TO_LIVE: Millis = 60_000
 _COMMITS_PER_CLEANING = 100
 
 _FIRST_NAMESPACE = "pid:[4026531836]"
-"""The namespace of process ids that every Linux host has, outside of containers (PROC_PID_INIT_INO)."""
+"""The namespace of process ids of a Linux host, outside of containers (PROC_PID_INIT_INO)."""
 
 _SCHEMA = pa.schema(
     [
@@ -56,7 +56,10 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """Who drives a pipeline. Times: int64 epoch milliseconds; `process_started`: seconds, of the system."""
+    """A row of the lease table: the driver of a pipeline.
+
+    Times: int64 epoch milliseconds; `process_started`: seconds, from the operating system.
+    """
 
     run: str
     command: str
@@ -68,17 +71,17 @@ class LeaseRow:
     stop_requested: bool = False
 
     def is_alive(self, now: Millis) -> bool:
-        """Whether its driver may still be at work."""
+        """Return True if the driver may still be at work."""
         if self.expires_at <= now:
             return False
         return self.host != this_host() or self.is_running_here
 
     @property
     def is_running_here(self) -> bool:
-        """Whether a process of this host is the driver; the row must be of this host."""
+        """Return True if the driver's process is running; the row must be of this host."""
         try:
             process = psutil.Process(self.process)
-            # A process that was killed and that its parent has not yet collected is dead as well.
+            # A zombie is dead: it was killed, and only its parent has not yet collected it.
             same = abs(process.create_time() - self.process_started) < 1
             return same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
@@ -92,29 +95,29 @@ class LeaseRow:
 
 
 def this_host() -> str:
-    """The name of this host; of a container, together with its namespace of process ids.
+    """Return the name of this host; in a container, with its namespace of process ids.
 
-    Containers may share the name of their host, and a process id of another namespace says nothing here.
+    Containers may share the name of their host, and a process id of another namespace has no meaning here.
     """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        # Not Linux: there is one namespace.
+        # Other systems than Linux have a single namespace.
         return socket.gethostname()
     return socket.gethostname() if namespace == _FIRST_NAMESPACE else f"{socket.gethostname()} {namespace}"
 
 
 class Lease:
-    """Held while a driver works; renewed in the background.
+    """The lease of a driver, held while the driver works and renewed in the background.
 
     Args:
         tables: the pipeline's tables.
-        command: what the driver does, for people who look.
-        clock: int64 epoch milliseconds.
-        wait: called with who holds it; True to look again, False to give up.
+        command: name of the driver's work, for people who look at the lease.
+        clock: returns the present time, int64 epoch milliseconds.
+        wait: called with the row of another holder; returns True to look again, False to give up.
 
     Raises:
-        LeaseHeld: another driver holds it; on entering, and from `check` once it was lost.
+        LeaseHeld: another driver holds the lease; on entering, and from `check` after the lease was lost.
     """
 
     def __init__(
@@ -159,38 +162,38 @@ class Lease:
         self._ended.set()
         self._renewal.join()
         if self._lost is None:
-            # What can't be given back runs out by itself, and must not hide why the driver ends.
+            # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
             with suppress(OSError, DeltaError, Refused):
                 self._write(replace(self.row, expires_at=self._clock()))
 
     def check(self) -> None:
-        """Stop before a commit if the lease went to another driver; one that only ran out is renewed."""
+        """Renew a lease that ran out, and raise LeaseHeld if it went to another driver; called before a commit."""
         if self._lost is None and self._clock() >= self._until:
             self.renew()
         self.check_lost()
 
     def check_lost(self) -> None:
-        """Stop if it is known that the lease went to another driver.
+        """Raise LeaseHeld if an earlier look showed that the lease went to another driver.
 
         Raises:
-            LeaseHeld: it did, be it that the other one has ended since.
+            LeaseHeld: it did, even if the other driver has ended since.
         """
         if self._lost is not None:
             raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: the lease went to {self._lost}; this driver stops")
 
     @property
     def stop_requested(self) -> bool:
-        """Whether somebody asked this driver to end after its present epoch; looked up each time."""
+        """Return True if somebody asked this driver to end after its present epoch; the table is read each time."""
         row = read_lease(self._tables)
         return row is not None and row.run == self.row.run and row.stop_requested
 
     def renew(self) -> None:
-        """Hold the lease for another while, unless it went to another driver."""
+        """Extend the lease by its time to live, unless it went to another driver."""
         self._lost = self._hold()
 
     def _renew_until_ended(self) -> None:
         while self._lost is None and not self._ended.wait(TIME_TO_LIVE / 3000):
-            # Storage that fails now may answer at the next beat, and `check` renews what ran out until then.
+            # Storage that fails now may work at the next heartbeat, and `check` renews a lease that ran out meanwhile.
             with suppress(OSError, DeltaError, Refused):
                 self.renew()
 
@@ -202,13 +205,14 @@ class Lease:
         return holder
 
     def _write(self, row: LeaseRow) -> LeaseRow | None:
-        """Put a row in place unless another driver is alive; that driver's row, or None when it is done."""
+        """Write a row unless another driver is alive; return that driver's row, or None if the row was written."""
         with self._writing:
             while True:
                 handle = _open(self._tables)
                 holder = _read(self._tables, handle)
                 is_other = holder is not None and holder.run != row.run
-                # Whoever had it meanwhile may have changed everything that this driver rests on.
+                # If this driver held the lease before, another holder since, even a dead one, may have changed the
+                # tables, so this driver must not continue.
                 if is_other and holder is not None and (self._was_held or holder.is_alive(self._clock())):
                     return holder
                 if holder is not None and holder.run == row.run:
@@ -218,18 +222,18 @@ class Lease:
 
 
 def read_lease(tables: PipelineTables) -> LeaseRow | None:
-    """The lease as it stands, held or not; None if nobody ever took it."""
+    """Return the row of the lease, held or not; None if nobody ever took it."""
     if not tables.warehouse.exists(tables.path(LEASE)):
         return None
     return _read(tables, _open(tables))
 
 
 def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
-    """Ask the driver at work, on whatever host, to end after its present epoch; None if there is none.
+    """Ask the driver at work, here or on another host, to end after its present epoch, and return its row, if any.
 
     Args:
         tables: the pipeline's tables.
-        now: int64 epoch milliseconds.
+        now: the present time, int64 epoch milliseconds.
     """
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         handle = _open(tables)
@@ -239,14 +243,15 @@ def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
 
 
 def unlock(tables: PipelineTables, now: Millis) -> str | None:
-    """Take the lease away from a driver that is dead; who that was, None if nobody has it. A damaged one is removed.
+    """Take the lease away from a driver that is dead, and return its description; None if nobody holds the lease.
 
-    One that is alive after all takes it back at its next beat, within 20 seconds, unless another driver has it by
-    then. Of two drivers that go on from one snapshot the state commit stops the second.
+    A driver that is alive after all takes the lease back at its next heartbeat, within 20 seconds, unless another
+    driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged
+    lease table is removed.
 
     Args:
         tables: the pipeline's tables.
-        now: int64 epoch milliseconds.
+        now: the present time, int64 epoch milliseconds.
 
     Raises:
         Refused: its process is at work on this host.
@@ -295,7 +300,7 @@ def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
 
 
 def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
-    """Whether the row could be committed on top of what the handle saw."""
+    """Commit a row on top of the version of a handle; return False if another commit came first."""
     rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
     file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
     actions: list[AddAction | RemoveAction] = [

@@ -1,8 +1,8 @@
 """Backfill in arrival order: the source's commits, one after the other, with their commit times as the clock.
 
-What it gives is what a stream that ran all along would have given, late rows and windows in
-processing time included; the commits of two sources are interleaved by their times. Only clocks beyond
-the newest commit were the stream's own.
+A replay gives the results of a stream that had run all along, late rows and windows in processing time included; the
+commits of two sources are interleaved by their times. Unlike a stream, a replay makes no clock epochs after the newest
+commit.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tidegate.pipelines.sources.source import Source
 
 
 def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:
-    """Run epochs over every source commit that the pipeline has not read; the manifest of each.
+    """Run epochs over every source commit that the pipeline has not read, and yield the manifest of each.
 
     Args:
-        driver: holds the lease.
-        commits_per_epoch: how many source commits one epoch takes; None for all of them. It changes no result.
+        driver: the driver, which holds the lease.
+        commits_per_epoch: number of source commits in an epoch; None for all of them. It changes no result.
 
     Raises:
-        Refused: the pipeline stands in a backfill in event order, or the log of a commit is gone.
+        Refused: the pipeline is a backfill in event order, or the log of a commit is gone.
         Stopped: `tidegate stop` asked for the end between two epochs.
     """
     driver.recover()
     source = Source.open(driver.spark, driver.tables, driver.pipeline)
     ready(driver.tables, source.bound, read_snapshot(driver.tables))
-    positions = [_position(driver, one.table) for one in source.inputs]
-    logs = [one.log.commits(position.version) for one, position in zip(source.inputs, positions, strict=True)]
+    positions = [_position(driver, input_.table) for input_ in source.inputs]
+    logs = [input_.log.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
     commits = interleaved(logs)
     size = commits_per_epoch or max(1, len(commits))
     for first in range(0, len(commits), size):
@@ -53,7 +53,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
 
 
 def _read(position: Position, version: int) -> int:
-    """How many files of a version were read before."""
+    """Return the number of files of a version that were read before."""
     return position.files if version == position.version + 1 else 0
 
 

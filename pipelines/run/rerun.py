@@ -1,7 +1,7 @@
-"""An interval of a backfill that ran before and is run again: where it goes on from, and what it replaces.
+"""Re-runs of a backfill's intervals: the snapshot that a re-run continues from, and the results that it replaces.
 
-Each run recorded where it came from, so the line of runs is followed back from the head: by the log of table
-`state` as far as it reaches, and beyond that by table `epochs`.
+Each run recorded its parent epoch, so the line of runs is followed back from the head: through the log of table
+`state` as far as it reaches, and beyond that through table `epochs`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class RanInterval:
 
     Args:
         interval: the span of event time.
-        epoch: of the run.
-        parent: the epoch it went on from; None for the first run of the pipeline.
-        version: of table `state` with its snapshot; None where that is no longer retained.
-        epochs: its own, and those of what corrected its windows before the next interval ran.
+        epoch: epoch of the run.
+        parent: the epoch that it continued from; None for the first run of the pipeline.
+        version: version of table `state` with its snapshot; None if that is no longer retained.
+        epochs: the epoch of the run, and epochs that corrected its windows before the next interval ran.
     """
 
     interval: Interval
@@ -46,9 +46,9 @@ class History:
     """The runs behind a snapshot.
 
     Args:
-        tables: of the pipeline.
-        ran: the newest first, back to the first run, to a stream's epoch, or to what nothing is known of.
-        versions: of table `state` with the snapshot of each retained epoch.
+        tables: tables of the pipeline.
+        ran: the runs, newest first, back to the first run, to a stream's epoch, or to the end of the records.
+        versions: version of table `state` by retained epoch.
     """
 
     tables: PipelineTables
@@ -57,30 +57,30 @@ class History:
 
     @classmethod
     def of(cls, tables: PipelineTables, head: Snapshot) -> History:
-        """The runs behind the head."""
-        known = _epochs(tables)
+        """Return the runs behind the head."""
+        recorded = _epochs(tables)
         ran: list[RanInterval] = []
         corrections: tuple[int, ...] = ()
-        for epoch in _line(known, head.manifest.epoch):
+        for epoch in _line(recorded, head.manifest.epoch):
             if epoch.interval is not None:
-                mine = (epoch.number, *corrections)
-                ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, mine))
+                epochs_of_run = (epoch.number, *corrections)
+                ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, epochs_of_run))
                 corrections = ()
             elif epoch.kind in ("reopen", "clock"):
-                # What a reopening or the end of input put out belongs to the intervals before it.
+                # The results of a reopening or of the end of input belong to the intervals before it.
                 corrections += (epoch.number,)
             elif epoch.kind not in QUIET:
                 break
-        versions = {epoch.number: epoch.version for epoch in known.values() if epoch.version is not None}
+        versions = {epoch.number: epoch.version for epoch in recorded.values() if epoch.version is not None}
         return cls(tables, tuple(ran), versions)
 
     @property
     def first(self) -> RanInterval | None:
-        """The first run of the pipeline, before which there is nothing; None where nothing is known of it."""
+        """Return the first run of the pipeline; None if the records do not reach back to it."""
         return self.ran[-1] if self.ran and self.ran[-1].parent is None else None
 
     def find(self, interval: Interval) -> tuple[RanInterval, tuple[StaleInterval, ...]]:
-        """The run of an interval, and what running it again replaces: the run, and every one after it.
+        """Return the run of an interval, and the intervals that a re-run replaces: its own and all after it.
 
         Raises:
             Refused: no run had these bounds.
@@ -90,18 +90,18 @@ class History:
             after.append(StaleInterval(start=run.interval.start, end=run.interval.end, epochs=run.epochs))
             if run.interval == interval:
                 return run, tuple(after)
-        told = ", ".join(describe(run.interval) for run in reversed(self.ran)) or "none"
+        intervals = ", ".join(describe(run.interval) for run in reversed(self.ran)) or "none"
         raise Refused(
-            f"interval {describe(interval)} of {self.tables.pipeline} overlaps what was run: {told}. Run one of "
+            f"interval {describe(interval)} of {self.tables.pipeline} overlaps what was run: {intervals}. Run one of "
             "these again as it was, or go on from the last one's end"
         )
 
     def snapshot_of(self, run: RanInterval) -> Snapshot | None:
-        """The snapshot at the end of a run; None where it is no longer retained."""
+        """Return the snapshot at the end of a run; None if it is no longer retained."""
         return None if run.version is None else read_snapshot(self.tables, run.version)
 
     def parent_of(self, run: RanInterval) -> Snapshot | None:
-        """The snapshot that a run goes on from; None before the first run of the pipeline.
+        """Return the snapshot that a run continued from; None for the first run of the pipeline.
 
         Raises:
             Refused: it is no longer retained, so the run can't be repeated.
@@ -116,7 +116,7 @@ class History:
         return read_snapshot(self.tables, self.versions[run.parent])
 
     def untold(self, run: RanInterval) -> Refused:
-        """The refusal of a run of which no snapshot tells whether anything changed since."""
+        """Return the refusal of a run whose snapshot is gone, so that nothing shows if its rows changed since."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
             "is no longer retained, so nothing tells whether its rows or the code changed. "
@@ -124,7 +124,7 @@ class History:
         )
 
     def _ways(self, start: Millis) -> str:
-        """How the windows from a time on are computed again although the snapshot before it is gone."""
+        """Describe the ways to compute the windows from a time on again, although the snapshot before it is gone."""
         name, ways = self.tables.pipeline, []
         if (savepoint := self._savepoint(start)) is not None:
             saved, frontier = savepoint
@@ -145,18 +145,18 @@ class History:
         )
 
     def _savepoint(self, start: Millis) -> tuple[str, Millis] | None:
-        """The savepoint nearest before a time on this line, and the event time that it stands at."""
+        """Return name and event time of the savepoint on this line that lies nearest before a time, if any."""
         line = {run.epoch for run in self.ran} | {run.parent for run in self.ran}
-        found = []
+        candidates = []
         for entry in list_savepoints(self.tables):
             frontiers = [position.frontier for position in entry.manifest.positions.values()]
             if entry.manifest.epoch in line and (frontier := frontiers[0]) is not None and frontier <= start:
-                found.append((frontier, entry.name))
-        return max(found)[::-1] if found else None
+                candidates.append((frontier, entry.name))
+        return max(candidates)[::-1] if candidates else None
 
 
 def bounds(interval: Interval) -> str:
-    """An interval as options of `tidegate backfill`."""
+    """Return an interval as options of `tidegate backfill`."""
     return " ".join(
         f"--{name} {from_millis(time).isoformat().removesuffix('+00:00')}"
         for name, time in (("start", interval.start), ("end", interval.end))
@@ -165,7 +165,7 @@ def bounds(interval: Interval) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """What is known of an epoch; `version` is of table `state`, None where its snapshot is gone."""
+    """The record of an epoch; `version` is that of table `state`, None if its snapshot is gone."""
 
     number: int
     parent: int | None
@@ -175,24 +175,24 @@ class _Epoch:
 
 
 def _epochs(tables: PipelineTables) -> dict[int, _Epoch]:
-    """Every epoch that the log or table `epochs` knows, by number."""
+    """Return every epoch that the log or table `epochs` has, by number."""
     columns = ["epoch", "parent", "kind", "interval_start", "interval_end"]
     rows = read_table(tables.warehouse, tables.open(epochs.NAME), columns, ~pc.field("stale"))
-    known = {}
+    recorded = {}
     for row in rows.to_pylist():
         start, end = row["interval_start"], row["interval_end"]
         interval = None if start is None else Interval(start=to_millis(start), end=to_millis(end))
-        known[row["epoch"]] = _Epoch(row["epoch"], row["parent"], row["kind"], interval)
+        recorded[row["epoch"]] = _Epoch(row["epoch"], row["parent"], row["kind"], interval)
     for entry in list_snapshots(tables):
-        told = entry.manifest
-        ran = told.get("interval")
+        fields = entry.manifest
+        ran = fields.get("interval")
         interval = None if ran is None else Interval(**ran)
-        known[told["epoch"]] = _Epoch(told["epoch"], told["parent"], told["kind"], interval, entry.version)
-    return known
+        recorded[fields["epoch"]] = _Epoch(fields["epoch"], fields["parent"], fields["kind"], interval, entry.version)
+    return recorded
 
 
-def _line(known: dict[int, _Epoch], epoch: int | None) -> Iterator[_Epoch]:
-    """An epoch, and those that it came from."""
-    while epoch is not None and epoch in known:
-        yield known[epoch]
-        epoch = known[epoch].parent
+def _line(recorded: dict[int, _Epoch], epoch: int | None) -> Iterator[_Epoch]:
+    """Yield an epoch, and the epochs before it on its line, as far as they are recorded."""
+    while epoch is not None and epoch in recorded:
+        yield recorded[epoch]
+        epoch = recorded[epoch].parent

@@ -1,6 +1,6 @@
-"""The checkpoint of a query of Spark's: made from positions before it runs, and read for the end of each batch.
+"""The checkpoint of a Spark query: made from positions before the query runs, and read for the end of each batch.
 
-A Delta offset (v, i) says that all versions before v are read, and the files of v up to index i.
+A Delta offset (v, i) means that all versions before v are read, and the files of v up to index i.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Position
 
 UNREAD = Position(version=-1)
-"""Position of a source of which nothing was read."""
+"""Position of an unread source."""
 
 _NO_OFFSET = "-"
-"""What Spark writes for a source in which it found nothing."""
+"""Spark's line for a source without data."""
 
 
 def seed_checkpoint(folder: Path, inputs: Sequence[tuple[str, Position]], beats: bool = False) -> None:
-    """Make a checkpoint that goes on after a position in each input, as if a stream had come so far.
+    """Make a checkpoint that continues after a position in each input, as if a stream had read so far.
 
     Args:
-        folder: the checkpoint.
+        folder: folder of the checkpoint.
         inputs: id and position of each table, in the order in which the query reads them.
-        beats: whether a heartbeat is read after them.
+        beats: True if the query reads a heartbeat source after them.
     """
     offsets = [
         _NO_OFFSET if position.version < 0 else json.dumps(_offset(table_id, position)) for table_id, position in inputs
@@ -53,16 +53,16 @@ def _offset(table_id: str, position: Position) -> dict[str, object]:
 
 
 def ends_of_batch(checkpoint: Path, number: int) -> list[Position]:
-    """Where a batch ends in each source, in the order of the query: Spark writes the offsets before it hands it out.
+    """Return the end of a batch in each source, in the order of the query.
 
-    A source in which nothing was ever found is unread.
+    Spark writes the offsets of a batch before it calls the batch's function. A source without data is unread.
     """
     lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    # By their order and not by the table's id, which a copied folder shares with its original.
-    found = [_end(line) for line in lines[2:] if line == _NO_OFFSET or "reservoirVersion" in line]
-    if not found:
+    # The lines are matched by their order, because a copied table has the same id as its original.
+    ends = [_end(line) for line in lines[2:] if line == _NO_OFFSET or "reservoirVersion" in line]
+    if not ends:
         raise TidegateError(f"batch {number} of the stream has no offset of a Delta source in {checkpoint}")
-    return found
+    return ends
 
 
 def _end(line: str) -> Position:

@@ -1,6 +1,6 @@
-"""End the driver that is at work on a pipeline, on whatever host, after its present epoch. Starts no JVM.
+"""A function that ends the driver of a pipeline after its present epoch, on this host or another, without a JVM.
 
-Importing this module costs nothing of the tables.
+Importing this module loads no library for tables.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _POLL_SECONDS = 1.0
 def stop_driver(
     config_file: str | Path, pipeline: str, patience: float, tell: Callable[[str], None] = lambda text: None
 ) -> str | None:
-    """Ask the driver that holds the lease to stop, and wait until it has; who that was, None if nobody.
+    """Ask the driver at work to stop, wait for its end, and return its description; None if no driver is at work.
 
     Args:
         config_file: tidegate.toml.
         pipeline: a name in it.
         patience: seconds to wait for its present epoch.
-        tell: hears whom it was asked.
+        tell: called with a line that names the driver.
 
     Raises:
-        LeaseHeld: it did not end in time.
+        LeaseHeld: the driver did not end in time.
     """
     from tidegate.pipelines.run.driver import system_clock
     from tidegate.pipelines.run.lease import read_lease, request_stop

@@ -1,8 +1,8 @@
-"""The stream: structured streaming finds new data, and each of its batches becomes an epoch.
+"""The stream: Spark's structured streaming finds new data, and each of its batches becomes an epoch.
 
-Spark's checkpoint is never trusted: it is made anew for every run from the position in the manifest,
-and of a batch only its end in the source counts, never its number. A run begins with the hand-over
-where a backfill came before, and whatever it reads, time goes on at its end: a clock epoch.
+Spark's checkpoint is never trusted: every run makes a new one from the position in the manifest, and a batch only
+tells how far it reaches in the source; its number is not used. After a backfill a run begins with the handoff. While
+there is no data to read, clock epochs advance time.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Stream:
     """One run of a pipeline as a stream.
 
     Args:
-        driver: holds the lease.
-        work: folder for Spark's checkpoint; it is removed at the end.
-        on_epoch: hears of each epoch.
-        options: of Spark's Delta source, such as maxFilesPerTrigger.
-        upkeep: of the tables, between epochs; None leaves it to the commands.
-        anew: whether it starts at the beginning of the source, on a new timeline; what there is stays untouched
-            until that has its first epoch.
+        driver: the driver, which holds the lease.
+        work: folder for Spark's checkpoint, which is removed at the end.
+        on_epoch: called with the manifest of each epoch.
+        options: options of Spark's Delta source, such as maxFilesPerTrigger.
+        upkeep: upkeep of the tables between epochs; None leaves it to the commands.
+        anew: True to start from scratch at the beginning of the source, on a new timeline; published rows stay
+            untouched until the new timeline has its first epoch.
     """
 
     driver: Driver
@@ -75,22 +75,22 @@ class Stream:
     _begun: float = field(default=0.0, init=False)
 
     def run_available(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Run epochs over everything that is in the source now, then let the clock go on, and return.
+        """Run epochs over everything that is in the source now, then advance the clock, and return.
 
         Args:
-            should_stop: asked every second; a running epoch is ended first, and what follows is left to the next run.
+            should_stop: called every second; a running epoch is ended first, and the rest is left to the next run.
 
         Raises:
-            Refused: the source is not what the position was taken in.
+            Refused: the source is not the table in which the position was taken.
         """
         positions = self._begin()
-        if any(one.log.next_commit(at.version) for one, at in zip(self._source().inputs, positions, strict=True)):
+        if any(input_.log.next_commit(at.version) for input_, at in zip(self._source().inputs, positions, strict=True)):
             self._run_query(None, should_stop)
         if not self._stopping.is_set():
             self._tick()
 
     def end_of_input(self) -> None:
-        """End event time after all that is read, so that what is open fires; what comes later is late.
+        """End event time after the data that is read, so that open windows fire; later elements are late.
 
         Raises:
             Refused: a commit was read in part.
@@ -104,20 +104,20 @@ class Stream:
         """Run epochs as data comes, and clock epochs between, until asked to stop.
 
         Args:
-            interval: between two looks at the source.
-            should_stop: asked every second; a running epoch is ended first.
+            interval: time between two looks at the source.
+            should_stop: called every second; a running epoch is ended first.
 
         Raises:
-            Refused: the source is not what the position was taken in.
+            Refused: the source is not the table in which the position was taken.
         """
         self._begin()
         self._run_query(interval, should_stop)
 
     def _run_query(self, interval: timedelta | None, should_stop: Callable[[], bool]) -> None:
-        """Until it ends or is stopped; Spark ends it where the source gets a column, and it begins anew there."""
+        """Run the query until it ends or is stopped; if Spark ends it because of a new column, start it again."""
         while True:
             source, positions = self._source(), self._positions()
-            # Spark would stop at what is not append-only too, but in words that name no way on.
+            # Spark would also stop at a change that is not append-only, but its message names no way out.
             _check_append_only(source, positions)
             try:
                 with self._query(source, positions, interval) as query:
@@ -127,21 +127,21 @@ class Stream:
             return
 
     def _await(self, query: StreamingQuery, should_stop: Callable[[], bool]) -> None:
-        """Until it ends by itself, or is to stop: then the epoch at work is ended first."""
+        """Wait for the end of the query; if it is to stop, let the running epoch end first."""
         while not query.awaitTermination(_POLL_SECONDS):
             if should_stop():
                 self._stopping.set()
                 with self._at_work:
                     pass
-                # Not under the lock: Spark waits here for the batch that may have begun, and that waits for the lock.
+                # Spark waits here for a batch that may have begun, and that batch waits for the lock: so not under it.
                 query.stop()
                 if self._failure:
-                    # A query that is stopped keeps what failed in it to itself.
+                    # A query that is stopped does not report the failure of its last batch.
                     raise self._failure[0]
                 return
 
     def _begin(self) -> tuple[Position, ...]:
-        """Roll forward what a crash left, and take over from a backfill; where the stream stands."""
+        """Recover after a crash, take over from a backfill, and return the position in each input."""
         self._begun = perf_counter()
         self.driver.recover()
         head = self._head = self._ready(self._source().bound)
@@ -151,7 +151,7 @@ class Stream:
         return self._positions()
 
     def _ready(self, bound: BoundPipeline) -> Snapshot | None:
-        """The head, with tables that have every column of the code and of the source."""
+        """Give the tables every column of the code and of the source, and return the head."""
         tables = self.driver.tables
         if self.anew:
             tables.widen(bound.table_schemas)
@@ -163,33 +163,34 @@ class Stream:
         return _Running(self, source, positions, interval)
 
     def _remove_checkpoints(self) -> None:
-        """What runs that were killed left behind; the lease says that none of them is at work."""
+        """Remove the checkpoints of killed runs; none of those runs is at work, since this one holds the lease."""
         for left in (self.work / "checkpoints").glob(f"{self.driver.pipeline.name}-*"):
             if left.name.rpartition("-")[0] == self.driver.pipeline.name:
                 shutil.rmtree(left, ignore_errors=True)
 
     def _take(self, checkpoint: Path, number: int) -> None:
-        """One batch: an epoch over what it found, or a beat of the clock."""
+        """Turn a batch into an epoch over its data, or into a clock epoch if it has none."""
         with self._at_work:
             if self._stopping.is_set():
                 return
             try:
                 self._epoch(ends_of_batch(checkpoint, number))
             except Exception as error:
-                # Spark wraps what comes out of here; the caller shall get the error itself.
+                # Spark wraps the error, but the caller should get the error itself.
                 self._failure.append(error)
                 raise
 
     def _epoch(self, ends: Sequence[Position]) -> None:
         self._begun = perf_counter()
-        # The clock before the log: what is not in the log by then is younger.
+        # The clock is read before the log, so a commit that is not yet in the log is younger than the clock.
         driver, now = self.driver, self.driver.clock()
-        # The source before the head: new columns of it widen the tables, and that is a version of the state.
+        # The source is read before the head: its new columns widen the tables, which makes a new version of `state`.
         source, head = self._source(), self._parent()
         positions = self._positions()
-        # A batch of a table that was replaced since says nothing of the one that is there.
+        # The end of a batch in a table that was replaced since has no meaning in the new table.
         reached = [
-            end if end.table_id == one.log.table_id else UNREAD for one, end in zip(source.inputs, ends, strict=True)
+            end if end.table_id == input_.log.table_id else UNREAD
+            for input_, end in zip(source.inputs, ends, strict=True)
         ]
         between = _between if source.right is None else _interleaved
         commits = between(source, positions, reached)
@@ -201,17 +202,17 @@ class Stream:
             self._beat(source, head, now)
 
     def _tick(self) -> None:
-        """Let the clock go on at the end of what there is to read."""
+        """Advance the clock after the last data."""
         self._begun = perf_counter()
         now = self.driver.clock()
         self._beat(self._source(), self._parent(), now)
 
     def _beat(self, source: Source, head: Snapshot | None, now: Millis) -> None:
-        """Let the clock go on, up to the oldest commit that is not read yet; nothing is due mostly."""
+        """Advance the clock, at most to the oldest unread commit; mostly nothing is due, and no epoch is made."""
         if head is None or head.manifest.position_in(self._table).files:
             return
         manifest, driver = head.manifest, self.driver
-        unread = [one.log.next_commit(manifest.position_in(one.table).version) for one in source.inputs]
+        unread = [input_.log.next_commit(manifest.position_in(input_.table).version) for input_ in source.inputs]
         until = min([now, *(commit.time for commit in unread if commit is not None)])
         self._run(plan_clock(source, driver.tables, head, until, driver.shards))
 
@@ -227,23 +228,23 @@ class Stream:
                 self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
     def _source(self) -> Source:
-        """The source as it is now; what follows from its columns is found anew only where they changed."""
+        """Return the source as it is now; the pipeline is bound to it again only if its columns changed."""
         driver, opened = self.driver, self._opened
         self._opened = Source.open(driver.spark, driver.tables, driver.pipeline) if opened is None else opened.now()
         if opened is not None and self._opened.bound is not opened.bound:
-            # Late and rejected rows are kept with all columns, so with the new ones from the next epoch on.
+            # Late and rejected rows are kept with all columns, so their tables need the new ones before the next epoch.
             self._head = self._ready(self._opened.bound)
         return self._opened
 
     def _current_head(self) -> Snapshot | None:
-        """The newest snapshot, read again only where somebody committed since."""
+        """Return the newest snapshot, read again only if somebody committed since."""
         head = self._head
         if head is None or not is_newest(head, self.driver.tables):
             self._head = read_snapshot(self.driver.tables)
         return self._head
 
     def _parent(self) -> Snapshot | None:
-        """The snapshot to go on from."""
+        """Return the snapshot to continue from; None to start from scratch."""
         return None if self.anew else self._current_head()
 
     @property
@@ -251,18 +252,18 @@ class Stream:
         return self.driver.pipeline.source.table
 
     def _positions(self) -> tuple[Position, ...]:
-        """Where each input stands."""
+        """Return the position in each input."""
         head, inputs = self._parent(), self.driver.pipeline.inputs
-        return tuple(UNREAD if head is None else head.manifest.position_in(one.source.table) for one in inputs)
+        return tuple(UNREAD if head is None else head.manifest.position_in(input_.source.table) for input_ in inputs)
 
 
 class _ColumnsChanged(Exception):
-    """The source has other columns than when the query began, which ended it."""
+    """The error of a query that Spark ended because the source's columns changed."""
 
 
 @dataclass
 class _Running:
-    """A structured-streaming query with a checkpoint of its own, which goes away with it."""
+    """A structured-streaming query with a checkpoint of its own, which is removed with it."""
 
     stream: Stream
     source: Source
@@ -275,11 +276,12 @@ class _Running:
         stream, driver = self.stream, self.stream.driver
         self.checkpoint = stream.work / "checkpoints" / f"{driver.pipeline.name}-{uuid.uuid4().hex}"
         beats = self.interval is not None
-        # Version 0 can't be seeded; where nothing was read of any input, there is nothing to seed.
+        # Spark can't resume at version 0, so a checkpoint is made only if an input was read before.
         if any(position.version >= 0 for position in self.positions):
-            tables = [one.log.table_id for one in self.source.inputs]
+            tables = [input_.log.table_id for input_ in self.source.inputs]
             seed_checkpoint(self.checkpoint, list(zip(tables, self.positions, strict=True)), beats)
-        frames = [self._reader(one, position) for one, position in zip(self.source.inputs, self.positions, strict=True)]
+        inputs = zip(self.source.inputs, self.positions, strict=True)
+        frames = [self._reader(input_, position) for input_, position in inputs]
         if beats or len(frames) > 1:
             frames = [frame.select(F.lit(None).cast("long").alias("beat")) for frame in frames]
         frame = reduce(DataFrame.union, [*frames, *([_beats(driver)] if beats else [])])
@@ -296,12 +298,12 @@ class _Running:
             self._query = writer.start()
         return self._query
 
-    def _reader(self, one: Source, position: Position) -> DataFrame:
+    def _reader(self, input_: Source, position: Position) -> DataFrame:
         driver = self.stream.driver
         reader = driver.spark.readStream.format("delta").options(**self.stream.options)
-        # Without a starting version Delta lists every file of the table first, and not in the order of their commits.
-        reader = reader.option("startingVersion", min(position.version + 1, one.log.head))
-        return reader.load(driver.tables.warehouse.path(one.table))
+        # Without a starting version Delta first lists all files of the table, and not in the order of their commits.
+        reader = reader.option("startingVersion", min(position.version + 1, input_.log.head))
+        return reader.load(driver.tables.warehouse.path(input_.table))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._query.isActive:
@@ -311,28 +313,31 @@ class _Running:
             failure = self.stream._failure
             if failure:
                 raise failure[0] from error
-            # What stopped Spark may be something that the log tells better.
+            # If a change in the source stopped Spark, the check of its log gives a better message.
             _check_append_only(self.source, self.positions)
-            if any(one.log.now().columns != one.log.columns for one in self.source.inputs):
+            if any(input_.log.now().columns != input_.log.columns for input_ in self.source.inputs):
                 raise _ColumnsChanged from error
-            told = f"the stream of {self.stream.driver.pipeline.name} stopped: {in_words(error)}"
+            message = f"the stream of {self.stream.driver.pipeline.name} stopped: {in_words(error)}"
             then = "Run again: it goes on from the newest snapshot"
-            raise TidegateError(". ".join(filter(None, (told, way_out(error), then)))) from error
+            raise TidegateError(". ".join(filter(None, (message, way_out(error), then)))) from error
 
 
 def _beats(driver: Driver) -> DataFrame:
-    """A row a second: with it, Spark makes batches while no data comes. With availableNow it would break limits."""
+    """Return a frame with a row each second, so that Spark makes batches while no data comes.
+
+    It is not used with availableNow, where it would break the limits on a batch.
+    """
     rate = driver.spark.readStream.format("rate").option("rowsPerSecond", 1).load()
     return rate.select(F.col("value").alias("beat"))
 
 
 def _check_append_only(source: Source, positions: Sequence[Position]) -> None:
-    for one, position in zip(source.inputs, positions, strict=True):
-        one.log.commits(position.version)
+    for input_, position in zip(source.inputs, positions, strict=True):
+        input_.log.commits(position.version)
 
 
 def _between(source: Source, begins: Sequence[Position], ends: Sequence[Position]) -> list[ReadCommit]:
-    """What lies between two positions in the only source, commit by commit."""
+    """Return the commits between two positions in the only source."""
     (begin,), (end,) = begins, ends
     taken: list[ReadCommit] = []
     for commit in source.log.commits(begin.version, end.version + (end.files > 0)):
@@ -341,17 +346,17 @@ def _between(source: Source, begins: Sequence[Position], ends: Sequence[Position
         if first < last:
             taken.append(ReadCommit(commit, commit.files[first:last], last, complete=last == len(commit.files)))
     if taken and not taken[-1].complete and not source.bound.may_split_commits:
-        # The rest comes with a later batch, and then the commit is read whole.
+        # The rest comes with a later batch; the commit is then read as a whole.
         taken.pop()
     return taken
 
 
 def _interleaved(source: Source, begins: Sequence[Position], ends: Sequence[Position]) -> list[ReadCommit]:
-    """The commits of two sources in their order, up to the first that the batch does not reach.
+    """Return the commits of two sources in their order, up to the first that the batch does not reach.
 
-    What comes after it waits for a later batch, so that rate limits do not change the order.
+    Later commits wait for a later batch, so that rate limits do not change the order.
     """
-    logs = [one.log.commits(begin.version) for one, begin in zip(source.inputs, begins, strict=True)]
+    logs = [input_.log.commits(begin.version) for input_, begin in zip(source.inputs, begins, strict=True)]
     taken = []
     for number, commit in interleaved(logs):
         end = ends[number]

@@ -1,7 +1,7 @@
-"""Upkeep: what a stream does for its tables between epochs, so that they have as many files in a year as in an hour.
+"""Upkeep of a stream's tables between epochs: after a year they have no more files than after an hour.
 
-The small files of short epochs are put together, and what no retained snapshot needs goes away. An epoch then costs
-what the retained snapshots make it cost, however many there were before.
+The small files of short epochs are merged, and files that no retained snapshot needs are removed. The cost of an
+epoch then depends on the retained snapshots, and not on the number of epochs before.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """How often it is done, and what stays.
+    """The interval of the upkeep, and the snapshots that it keeps.
 
     Args:
-        retention: which snapshots stay.
-        epochs: it is done after each epoch whose number they divide.
-        memory: what it read of the logs before.
+        retention: the snapshots to keep.
+        epochs: the upkeep is done after each epoch whose number is a multiple of this.
+        memory: log entries that earlier upkeep read.
     """
 
     retention: Retention
@@ -39,16 +39,18 @@ class Upkeep:
     def after(
         self, tables: PipelineTables, epoch: int, now: Millis, check_lease: Callable[[], None] | None = None
     ) -> bool:
-        """Do it if it is time; whether it was. The caller holds the lease and has published the epoch.
+        """Do the upkeep if it is due after an epoch, and return True if it was.
+
+        The caller holds the lease and has published the epoch.
 
         Args:
             tables: the pipeline's tables.
-            epoch: number of the newest one.
-            now: int64 epoch milliseconds.
+            epoch: number of the newest epoch.
+            now: the present time, int64 epoch milliseconds.
             check_lease: raises LeaseHeld if the lease went to another driver.
 
         Raises:
-            LeaseHeld: it did, so this driver has to stop.
+            LeaseHeld: the lease went to another driver, so this one has to stop.
         """
         if epoch % self.epochs:
             return False
@@ -61,7 +63,7 @@ class Upkeep:
         except LeaseHeld:
             raise
         except TidegateError as error:
-            # Somebody else at the tables, or a disk that is full now, is no reason to stop: no epoch rests on it.
+            # The stream goes on if another process works on the tables or the disk is full: no epoch needs the upkeep.
             _log.warning(
                 "after epoch %d: %s. Tried again %d epochs on; files and snapshots gather until then, and "
                 "`tidegate optimize` and `tidegate vacuum` do the same by hand",

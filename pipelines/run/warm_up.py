@@ -30,7 +30,7 @@ def warm_up(archive: Path, folder: Path) -> None:
     write_deltalake(f"{config.warehouse_uri}/events", pa.table({"user": ["a", "b", "c"], "at": moments}))
     pipeline = Pipeline(
         name="made_ready",
-        # Through Spark, which loads more classes than the tasks' own reader.
+        # Spark's reader loads more classes than the tasks' own reader.
         source=DeltaSource("events", timestamp="at", reader="spark"),
         key=("user",),
         watermark=WatermarkStrategy.for_monotonous_timestamps(),
@@ -47,5 +47,5 @@ def warm_up(archive: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made_in:
-        warm_up(Path(sys.argv[1]), Path(made_in))
+    with tempfile.TemporaryDirectory() as project:
+        warm_up(Path(sys.argv[1]), Path(project))

@@ -1,6 +1,7 @@
-"""The work folder: what runs leave there goes when it is old. Nothing in it is needed to go on.
+"""Cleaning of the work folder: old files of runs are removed. No later run needs them.
 
-Logs of Spark's processes, the folders of runs that Airflow started and run reports. Checks keep their own pages few.
+They are logs of Spark's processes, folders of runs that Airflow started, and run reports. The pages of checks are
+not cleaned here: each check removes old pages itself.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ DAY: Millis = 86_400_000
 
 
 def clean_work(folder: Path, days: int, now: Millis) -> int:
-    """Remove what nothing was written to for so many days; how many files went.
+    """Remove files that nothing was written to for some days, and return their number.
 
-    A run that is at work writes a sign of life every few seconds, and Spark's log stays as long as its process.
+    A run at work writes a heartbeat every few seconds, and Spark's log stays as long as its process.
 
     Args:
         folder: the work folder.
-        days: 0 removes nothing.
-        now: int64 epoch milliseconds.
+        days: age of the files to remove; 0 removes nothing.
+        now: the present time, int64 epoch milliseconds.
     """
     if not days:
         return 0
@@ -42,13 +43,13 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
         for parent, _, _ in os.walk(root, topdown=False):
             if Path(parent) != root:
                 with suppress(OSError):
-                    # It goes if it is empty.
+                    # Fails for a folder with files, which stays.
                     Path(parent).rmdir()
     return gone
 
 
 def _groups(folder: Path) -> Iterator[list[Path]]:
-    """Files that go together or not at all."""
+    """Yield groups of files that are removed together or not at all."""
     for log in (folder / "logs").glob("spark-*.log"):
         if not _is_alive(log.stem.removeprefix("spark-")):
             yield [log]
@@ -60,5 +61,5 @@ def _groups(folder: Path) -> Iterator[list[Path]]:
 
 
 def _is_alive(process: str) -> bool:
-    """Whether a process of this host has the number that a log is named for."""
+    """Return True if a process of this host has the number in the log's name."""
     return process.isdigit() and psutil.pid_exists(int(process))

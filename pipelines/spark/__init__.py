@@ -1,1 +1,1 @@
-"""Spark as a tool: sessions, jars, Java, the archive of classes, the shipping of modules to executors."""
+"""The parts that start Spark: sessions, jars, Java, the archive of classes, the shipping of modules to executors."""

@@ -1,8 +1,8 @@
-"""Spark's classes as a JVM wants them in memory, kept in one file: with it a session starts in about half the time.
+"""The archive of Spark's classes, with which a session starts in about half the time.
 
-Class data sharing of the JDK: a short run leaves what it loaded in an archive, and a JVM of the same Java
-with the same class path maps it instead of reading, checking and linking twenty thousand classes. One
-that it does not fit runs without it.
+It uses the JDK's class data sharing: a short run writes the classes that it loaded to an archive, and a JVM of the
+same Java with the same class path maps the archive into memory, instead of reading, checking and linking twenty
+thousand classes. A JVM that the archive does not fit runs without it.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ import xxhash
 from tidegate.pipelines.spark.jars import jars_folder
 
 _KEPT = 3
-"""Archives of other environments and other Javas that stay; each has about 200 MB."""
+"""Number of archives that are kept, for other environments and other Javas; each has about 200 MB."""
 
 _QUIET = "-Xlog:disable -Xlog:all=warning:stderr"
-"""A JVM tells on stdout why an archive does not fit, in the middle of the JSON of a command."""
+"""Options against messages on stdout: a JVM prints there why an archive does not fit, into the JSON of a command."""
 
 
 def archive_file(java: str) -> Path:
-    """Where the archive is, or would be, for this Spark and a Java of which this is told."""
+    """Return the path of the archive, which may not exist yet, for this Spark and the Java with this version text."""
     import pyspark
 
     jars = sorted((*(Path(pyspark.__file__).parent / "jars").glob("*.jar"), *jars_folder().glob("*.jar")))
-    # As the JVM sees them: one that was written again, such as by a new environment in the same place, is another one.
+    # The JVM compares size and time of each jar: after a new environment in the same place the archive does not fit.
     seen = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars for status in (jar.stat(),)]
     fits = xxhash.xxh64_hexdigest("\n".join((java, *seen)).encode())
     return jars_folder() / f"classes-{fits}.jsa"
 
 
 def java_options(java: str) -> str:
-    """What a JVM is told to use the archive; nothing where there is none."""
+    """Return the JVM's options to use the archive; an empty text if there is no archive."""
     file = archive_file(java)
     return f'"-XX:SharedArchiveFile={file}" {_QUIET}' if file.exists() else ""
 
 
 def options_to_make(archive: Path) -> str:
-    """Options of a JVM that leaves its classes in an archive as it ends."""
+    """Return the options of a JVM that writes its classes to an archive when it ends."""
     return f'-XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
 
 
 def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line: None) -> Path | None:
-    """The archive, made by a short run where it is not there yet; None if this Java can't make one.
+    """Return the archive, made by a short run if it does not exist yet; None if this Java can't make one.
 
     Args:
-        java: what the Java says of itself.
-        run: module that is run with the archive's path: a JVM that starts with `options_to_make` and does some work.
-        tell: is told why there is none.
+        java: the version text of the Java, from `check_java`.
+        run: module to run with the archive's path; it starts a JVM with `options_to_make` and does some work.
+        tell: called with the reason if no archive can be made.
     """
     file = archive_file(java)
     if file.exists():

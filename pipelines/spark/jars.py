@@ -1,4 +1,4 @@
-"""Delta's jars for Spark: resolved once, by Spark's own resolver, and kept in a folder by version."""
+"""Delta's jars for Spark, resolved once by Spark's own resolver, and kept in a folder for each version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JARS_ENVIRONMENT = "TIDEGATE_JARS"
 
 
 def jars_folder() -> Path:
-    """Where the jars are kept once they were resolved, by version: TIDEGATE_JARS, else the user's cache."""
+    """Return the folder of the resolved jars: TIDEGATE_JARS, else a folder for these versions in the user's cache."""
     if named := os.environ.get(JARS_ENVIRONMENT):
         return Path(named).absolute()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -24,7 +24,7 @@ def jars_folder() -> Path:
 
 
 def find_jars() -> list[Path]:
-    """The jars that a session needs besides Spark's own.
+    """Return the jars that a session needs besides Spark's own.
 
     Raises:
         UsageError: they were never resolved.
@@ -36,10 +36,12 @@ def find_jars() -> list[Path]:
 
 
 def resolve_jars() -> list[Path]:
-    """Resolve Delta's jars by Spark's own resolver, once; those that Spark brings itself stay out.
+    """Resolve Delta's jars with Spark's own resolver, if they are not there yet, and return them.
+
+    Jars that Spark has already are left out.
 
     Raises:
-        UsageError: they can't be had; the message has the resolver's last words.
+        UsageError: they can't be resolved; the message has the resolver's last line.
     """
     folder = jars_folder()
     if jars := sorted(folder.glob("*.jar")):
@@ -50,8 +52,8 @@ def resolve_jars() -> list[Path]:
     from pyspark.sql import SparkSession
 
     home = Path(pyspark.__file__).parent
-    asked = configure_spark_with_delta_pip(SparkSession.Builder())._options
-    coordinates = str(asked["spark.jars.packages"])
+    options = configure_spark_with_delta_pip(SparkSession.Builder())._options
+    coordinates = str(options["spark.jars.packages"])
     ivy = folder.with_name(f"{folder.name}.resolving")
     shutil.rmtree(ivy, ignore_errors=True)
     command = [
@@ -62,13 +64,13 @@ def resolve_jars() -> list[Path]:
     environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(ivy / "connection")
     ivy.mkdir(parents=True)
-    told = subprocess.run(
+    resolver = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    own = {_artifact(jar.name) for jar in (home / "jars").glob("*.jar")}
-    resolved = [jar for jar in (ivy / "jars").glob("*.jar") if _artifact(jar.name.split("_", 1)[1]) not in own]
+    in_spark = {_artifact(jar.name) for jar in (home / "jars").glob("*.jar")}
+    resolved = [jar for jar in (ivy / "jars").glob("*.jar") if _artifact(jar.name.split("_", 1)[1]) not in in_spark]
     if not resolved:
-        lines = [line.strip() for line in told.stderr.splitlines() if line.strip()]
+        lines = [line.strip() for line in resolver.stderr.splitlines() if line.strip()]
         reason = next((line for line in lines if "unresolved" in line.lower() or "exception" in line.lower()), "")
         raise UsageError(
             f"Delta's jars ({coordinates}) can't be resolved: {reason or lines[-1:]}. Setting up needs access to Maven "
@@ -78,7 +80,7 @@ def resolve_jars() -> list[Path]:
     ours.mkdir()
     for jar in resolved:
         jar.rename(ours / jar.name)
-    # All of them or none: a folder with half the jars would pass for a whole one.
+    # The jars appear all at once: a folder with half of them would pass for a complete one.
     ours.rename(folder)
     shutil.rmtree(ivy, ignore_errors=True)
     return sorted(folder.glob("*.jar"))

@@ -31,18 +31,19 @@ _WORKER_MEMORY: dict[str, str | int] = {
     "MALLOC_MMAP_THRESHOLD_": 32 << 20,
     "MALLOC_TRIM_THRESHOLD_": 512 << 20,
 }
-"""Environment of Python workers: Arrow and NumPy take turns with the same memory, and up to 512 MiB of it are kept.
+"""Environment of Python workers: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory.
 
-With an allocator each, and given back between any two arrays, a quarter of a task was page faults.
+With an allocator for each, which returned memory to the system after each array, a task spent a quarter of its time
+in page faults.
 """
 
 
 def start_session(config: Config, name: str) -> SparkSession:
-    """A Spark session for a run, with Delta; executors of a cluster have the code of this process.
+    """Start a Spark session with Delta for a run; the executors of a cluster get the code of this process.
 
     Args:
-        config: its `spark` settings go on top of ours.
-        name: what the session is for, for people who look at Spark.
+        config: the project; its `spark` settings take precedence over ours.
+        name: purpose of the session, for people who look at Spark.
 
     Raises:
         UsageError: there is no Java, or too old a one; the jars were never resolved; or `spark` sets another time zone.
@@ -61,7 +62,7 @@ def start_session(config: Config, name: str) -> SparkSession:
     ours = {key: _text(value) for key, value in _settings(config, java).items() if key not in config.spark}
     given = {key: _text(value) for key, value in config.spark.items()}
     if SparkContext._gateway is not None:
-        # The JVM of an earlier session runs on, and reads no file any more.
+        # The JVM of an earlier session is still running, and no longer reads a properties file.
         ours, given = ours | given, {}
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
@@ -81,9 +82,9 @@ def _text(value: str | int | bool) -> str:
 
 @contextmanager
 def _properties(settings: Mapping[str, str]) -> Iterator[None]:
-    """Give settings to a JVM that is started meanwhile by a file of this user's alone.
+    """Pass settings to a JVM that is started in the body, by a file that only this user can read.
 
-    On its command line everyone on the machine could read them, and keys of an object store may be among them.
+    Everyone on the machine can read a command line, and the settings may include keys of an object store.
     """
     if not settings:
         yield
@@ -105,7 +106,7 @@ def _properties(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    """Write settings as Java's Properties reads them."""
+    """Return settings in the format of Java's Properties."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
 
 
@@ -115,7 +116,7 @@ def _escaped(text: str) -> str:
 
 
 def _log_py4j_to(file: Path) -> None:
-    """Keep the tracebacks that py4j logs of errors in a stream's epoch, which the command itself tells in one line."""
+    """Write py4j's tracebacks of errors in a stream's epoch to a file; the command reports an error in one line."""
     handler = logging.FileHandler(file, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("py4j")
@@ -126,7 +127,7 @@ def _log_py4j_to(file: Path) -> None:
 
 
 def _log_updates_to_py4j() -> None:
-    """Keep what Spark's server of accumulators prints when the JVM goes away: that it did is told in one line."""
+    """Log the errors that Spark's accumulator server prints when the JVM is gone; the command reports that itself."""
     from pyspark import accumulators
 
     def handle_error(self: object, request: object, client_address: object) -> None:
@@ -138,21 +139,21 @@ def _log_updates_to_py4j() -> None:
 
 @contextmanager
 def _errors_to(file: Path) -> Iterator[None]:
-    """Processes that are started meanwhile keep writing their stderr to a file: the JVM chats a lot."""
+    """Let processes that are started in the body write their stderr to a file: the JVM prints a lot."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
             f"work folder {file.parent} can't be made: {error.strerror}. Set `work` in tidegate.toml"
         ) from error
-    own = os.dup(2)
+    stderr = os.dup(2)
     with file.open("ab") as log:
         os.dup2(log.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(own, 2)
-        os.close(own)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
@@ -164,23 +165,23 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars": ",".join(jars),
-        # The driver has them on its class path as well: only what lies there can be in its archive of classes.
+        # The driver has them on its class path as well: the archive of classes holds only classes from there.
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
         "spark.log.level": "ERROR",
-        # Out of memory it ends, and the run with it: a JVM that limps on may hang.
+        # A JVM out of memory ends, and the run with it: otherwise it may hang.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+ExitOnOutOfMemoryError "
         f"{java_options(java)}",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(config.work_folder / "spark-warehouse"),
-        # Times cross to Python as the session's zone, and ours is UTC.
+        # Times are passed to Python in the session's zone, and ours is UTC.
         _TIME_ZONE: "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
         "spark.sql.shuffle.partitions": 8,
-        # It writes a batch's two files in a third of the time of the one for file contexts, 80 ms less an epoch. It may
-        # leave half a file where it is killed; but of a checkpoint nothing is ever trusted.
+        # This manager writes a batch's two files in a third of the time of the default one: 80 ms less for an epoch.
+        # If it is killed it may leave half a file; but no run trusts a checkpoint that it has not made itself.
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
         "FileSystemBasedCheckpointFileManager",
         "spark.databricks.delta.snapshotPartitions": 2,
@@ -190,11 +191,11 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
 
 
 def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
-    """The exit code of a session's JVM, which this process started; None while it runs.
+    """Return the exit code of a session's JVM; None while it runs, or if this process did not start it.
 
     Args:
-        session: started here.
-        within: seconds that it is given to end.
+        session: the session.
+        within: seconds to wait for its end.
     """
     started: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
     try:
@@ -204,6 +205,6 @@ def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
 
 
 def stop_session(session: SparkSession) -> None:
-    """End a session; one whose JVM is gone has ended."""
+    """End a session, unless its JVM is gone."""
     if ended_with(session) is None:
         session.stop()

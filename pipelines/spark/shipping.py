@@ -1,7 +1,7 @@
-"""What the executors of a cluster import: Tidegate and the project's own modules, as the driver has them.
+"""Shipping of code to the executors of a cluster: Tidegate and the project's own modules, as the driver has them.
 
-They travel with the application in one zip file, so a new version needs no installation on the workers, and driver
-and executors can't disagree. Packages from elsewhere (pyarrow, deltalake and their kind) must be installed there.
+They are sent with the application in one zip file, so a new version needs no installation on the workers, and driver
+and executors always run the same code. Other packages (pyarrow, deltalake and so on) must be installed there.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def ship(session: SparkSession, root: Path, folder: Path) -> None:
-    """Give the executors the code of this process; where they are threads of it nothing is to be done.
+    """Send the code of this process to the executors; local executors, which are threads of it, need nothing.
 
     Args:
-        session: of the driver.
-        root: the project's folder; of the modules below it those go along that were imported.
-        folder: where the file is kept, by its content.
+        session: session of the driver.
+        root: the project's folder; the imported modules below it are sent.
+        folder: folder for the zip file, which is named by its content.
     """
     context = session.sparkContext
     if not _LOCAL.fullmatch(context.master or "local"):
@@ -38,30 +38,30 @@ def ship(session: SparkSession, root: Path, folder: Path) -> None:
 
 
 def own_modules(imported: Mapping[str, ModuleType], root: Path) -> list[Path]:
-    """Files and folders of the top-level modules of Tidegate and of a project, those of the environment left out."""
+    """Return files and folders of the top-level modules of Tidegate and the project, without those installed."""
     environment = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for name, module in imported.items():
         file = Path(getattr(module, "__file__", None) or "/")
         if file.suffix != ".py" or name == "__main__":
             continue
-        # Unresolved: a link into the project is part of it.
+        # The path is not resolved: a link in the project is part of the project.
         top = _top_level(name, file.absolute())
         is_of_project = top.is_relative_to(root.absolute()) and not any(map(top.resolve().is_relative_to, environment))
         if is_of_project or name == "tidegate":
-            found.add(top)
-    return sorted(found)
+            paths.add(top)
+    return sorted(paths)
 
 
 def pack(modules: Iterable[Path], folder: Path) -> Path:
-    """One zip file of top-level modules, named by its content; the file."""
+    """Write top-level modules into one zip file, named by its content, and return the file."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
         for top in modules:
             for path in _below(top):
-                # A folder without __init__.py is only found by an entry of its own.
+                # Without an entry of its own, Python would not find a folder that has no __init__.py.
                 name = f"{path.relative_to(top.parent).as_posix()}{'/' if path.is_dir() else ''}"
-                # The same code gives the same bytes, whenever it was written.
+                # A fixed date lets the same code give the same bytes.
                 packed.writestr(zipfile.ZipInfo(name, _LONG_AGO), b"" if path.is_dir() else path.read_bytes())
     file = folder / f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
     if not file.exists():
@@ -73,7 +73,7 @@ def pack(modules: Iterable[Path], folder: Path) -> Path:
 
 
 def _below(top: Path) -> list[Path]:
-    """A file, or a folder with what is below it, through links too: those of `tidegate` in a checkout are its parts."""
+    """Return a file, or a folder with its content. Links are followed: in a checkout, parts of `tidegate` are links."""
     paths = [top]
     for folder, folders, files in os.walk(top, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
@@ -82,7 +82,7 @@ def _below(top: Path) -> list[Path]:
 
 
 def _top_level(name: str, file: Path) -> Path:
-    """The file or folder that a module's first name stands for."""
+    """Return the file or folder of a module's top-level name."""
     is_package = file.name == "__init__.py"
     depth = name.count(".") + is_package
     return file if depth == 0 else file.parents[depth - 1]

@@ -1,4 +1,4 @@
-"""For tests of a user's own pipelines: a whole Pipeline value over rows, without Spark."""
+"""A harness for tests of a user's own pipelines: it runs a whole Pipeline value over rows, without Spark."""
 
 from tidegate.pipelines.testing.harness import PipelineHarness, SourceColumns
 

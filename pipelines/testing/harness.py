@@ -1,13 +1,13 @@
-"""Run a whole Pipeline value over rows with chosen cuts, in this process and without Spark.
+"""Run a whole Pipeline value over rows, cut into epochs as a test chooses, in this process and without Spark.
 
 Binding, watermarks, the operator that the planner takes, panes, tables and state rows are those of an
-epoch; only reading the source and committing files are left out. Between epochs nothing is kept but
-rows and clocks, so every epoch is a restart.
+epoch; only reading the source and committing files are left out. Between epochs only rows and clocks are kept,
+so every epoch is a restart.
 
 >>> from datetime import timedelta
 >>> import pyarrow as pa
 >>> from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
->>> from windowing import Count, EventTimeSessionWindows, WatermarkStrategy, Windows
+>>> from tidegate.windowing import Count, EventTimeSessionWindows, WatermarkStrategy, Windows
 >>> visits = Pipeline(
 ...     name="visits",
 ...     source=DeltaSource("clicks", timestamp="at", unit="ms"),
@@ -64,12 +64,12 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """The second input's source of a pipeline under test.
+    """The source columns of a pipeline's second input.
 
     Args:
         source: columns of the table.
-        derived: columns after `columns=`; needed where the input has any.
-        derive: what `columns` and `where` do, in Python.
+        derived: columns after `columns=`; needed if the input has `columns`.
+        derive: a Python function that does the same as `columns` and `where`.
     """
 
     source: pa.Schema
@@ -79,7 +79,7 @@ class SourceColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """A source commit, or a part of one, that no epoch has read."""
+    """A source commit, or a part of one, that no epoch has read yet."""
 
     rows: Sequence[Row]
     time: Millis
@@ -87,18 +87,18 @@ class _Commit:
 
 
 class PipelineHarness:
-    """A pipeline whose source is what a test commits.
+    """A pipeline whose source is the rows that a test commits.
 
     Args:
-        pipeline: the value.
+        pipeline: the pipeline.
         source: columns of the source table.
-        derived: columns after `columns=`; needed where the pipeline has any.
-        derive: what `columns` and `where` do, in Python: they are Spark's SQL, which does not run here.
-        right: the same of the second input, where there are two.
+        derived: columns after `columns=`; needed if the pipeline has `columns`.
+        derive: a Python function that does the same as `columns` and `where`: those are SQL, and Spark does not run.
+        right: the columns of the second input, if there are two.
 
     Raises:
-        IllegalArgument: the pipeline has `columns` or `where`, and nothing stands in for them; or what
-            binding refuses.
+        IllegalArgument: the pipeline has `columns` or `where`, and no `derive` is given; or binding refuses the
+            pipeline.
     """
 
     def __init__(
@@ -110,16 +110,16 @@ class PipelineHarness:
         right: SourceColumns | None = None,
     ) -> None:
         sources = [SourceColumns(source, derived, derive), *([] if right is None else [right])]
-        for one, columns in zip(pipeline.inputs, sources, strict=False):
-            if columns.derive is None and (one.columns or one.where is not None):
-                field = "columns" if one.columns else "where"
+        for input_, columns in zip(pipeline.inputs, sources, strict=False):
+            if columns.derive is None and (input_.columns or input_.where is not None):
+                field = "columns" if input_.columns else "where"
                 raise IllegalArgument(
                     field,
-                    getattr(one, field),
+                    getattr(input_, field),
                     "it is Spark's SQL: give derive= a function that does the same to a row",
                 )
-        self.bound = bind_all(pipeline, [(one.source, one.derived or one.source) for one in sources])
-        self._derive = [one.derive for one in sources]
+        self.bound = bind_all(pipeline, [(columns.source, columns.derived or columns.source) for columns in sources])
+        self._derive = [columns.derive for columns in sources]
         self._commits: list[list[_Commit]] = [[] for _ in sources]
         self._state: pa.Table = self.bound.table_schemas[state.NAME].empty_table().drop_columns(["manifest"])
         self._partitions: Mapping[str, PartitionWatermark] = {}
@@ -139,23 +139,23 @@ class PipelineHarness:
         """Add a commit to the source.
 
         Args:
-            rows: a mapping each; a column of the source that it leaves out is null, as in an added column.
+            rows: the rows, each a mapping; a missing column of the source is null.
             at: commit time; an int is epoch milliseconds.
-            complete: False where the rest of the commit follows in the next call.
-            side: `left` or `right`, where there are two inputs.
+            complete: False if the rest of the commit follows in the next call.
+            side: `left` or `right` if there are two inputs.
         """
         number = self._number(side)
         self._check_columns(number, rows)
         self._commits[number].append(_Commit(list(rows), _millis(at), complete))
 
     def run(self, parallelism: int = 1) -> None:
-        """One epoch over everything that was committed since the last one, on so many shards."""
+        """Run one epoch over the commits since the last one, on `parallelism` shards."""
         commits, self._commits = interleaved(self._commits), [[] for _ in self._commits]
         times = self._event_times()
         usable: list[tuple[int, Millis, Row, Row]] = []
         steps = []
         for number, commit in commits:
-            one = self.bound.inputs[number]
+            input_ = self.bound.inputs[number]
             if times.move_by_clock and not self._is_half_read:
                 steps.append(times.until(commit.time))
             index = len(steps)
@@ -163,17 +163,18 @@ class PipelineHarness:
             largest: dict[str, Millis] = {}
             judged = self._judged(number, commit.rows, commit.time)
             for time, row, derived in judged:
-                usable.append((index, time, *joint(self.bound, one, row, derived)))
+                usable.append((index, time, *joint(self.bound, input_, row, derived)))
             for time, derived in [*((time, derived) for time, _, derived in judged), *self._dropped(number, commit)]:
-                by = partition_of(one, derived)
-                largest[by] = max(largest.get(by, time), time)
-            seen = seen_events(one, index, [(time, derived) for time, _, derived in judged]) if one.reads_events else ()
+                partition = partition_of(input_, derived)
+                largest[partition] = max(largest.get(partition, time), time)
+            events = [(time, derived) for time, _, derived in judged]
+            seen = seen_events(input_, index, events) if input_.reads_events else ()
             steps.append(times.step(number, largest, commit.time, commit.complete, seen))
         self._epoch(usable, steps, None, parallelism)
         self._keep(times)
 
     def pass_time(self, to: datetime | Millis, parallelism: int = 1) -> None:
-        """A clock epoch: all commits are read, and time goes on without data."""
+        """Run a clock epoch: all commits are read, and time advances without data."""
         times = self._event_times()
         clock = max(self.clock, _millis(to))
         self._epoch([], [CommitStep(clock, times.advance(clock))], None, parallelism)
@@ -188,10 +189,10 @@ class PipelineHarness:
         parallelism: int = 1,
         right: Sequence[Row] = (),
     ) -> None:
-        """A run in event order over the rows of a table (of two, with `right`) that lie in `[start, end)`.
+        """Run one interval in event order: the rows of a table (of two, with `right`) in `[start, end)`.
 
         Raises:
-            IllegalArgument: an interval that does not begin where the one before ended.
+            IllegalArgument: the interval does not begin at the end of the one before.
         """
         order = EventOrder.of(self.bound.compute)
         begin, until = _millis(start), _millis(end)
@@ -201,31 +202,31 @@ class PipelineHarness:
             )
         self.watermark = begin - order.lag
         usable: list[tuple[int, Millis, Row, Row]] = []
-        for number, (one, table) in enumerate(zip(self.bound.inputs, (rows, right), strict=False)):
+        for number, (input_, table) in enumerate(zip(self.bound.inputs, (rows, right), strict=False)):
             inside = [row for row in table if (time := self._time(number, row)) is not None and begin <= time < until]
             for time, row, derived in self._judged(number, inside, None):
-                usable.append((0, time, *joint(self.bound, one, row, derived)))
+                usable.append((0, time, *joint(self.bound, input_, row, derived)))
         self._epoch(usable, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
 
     def results(self) -> list[dict[str, Any]]:
-        """Every row of table `results`, in the order in which it was put out."""
+        """Return every row of table `results`, in the order of output."""
         return _rows(pa.concat_tables(self._results))
 
     def latest(self) -> list[dict[str, Any]]:
-        """The newest pane of each window that is not withdrawn, by key and start."""
+        """Return the newest pane of each window, without withdrawn ones, by key and start."""
         return self._sorted(results.latest(pa.concat_tables(self._results), self.bound.key.names))
 
     def final(self) -> list[dict[str, Any]]:
-        """The windows that nothing can change any more, by key and start."""
+        """Return the final windows, which nothing can change any more, by key and start."""
         latest = results.latest(pa.concat_tables(self._results), self.bound.key.names)
         return self._sorted(results.final(latest, self.watermark))
 
     def late(self) -> list[dict[str, Any]]:
-        """Every row of table `late`."""
+        """Return every row of table `late`."""
         return _rows(pa.concat_tables(self._late))
 
     def state(self) -> list[dict[str, Any]]:
-        """Every row of table `state`, by key group."""
+        """Return every row of table `state`, by key group."""
         return _rows(self._state)
 
     def _event_times(self) -> EventTimes:
@@ -235,7 +236,7 @@ class PipelineHarness:
         self._partitions, self._inputs = times.partitions, times.watermarks
 
     def _number(self, side: str | None) -> int:
-        sides = [one.side for one in self.bound.inputs]
+        sides = [input_.side for input_ in self.bound.inputs]
         if side not in sides:
             raise IllegalArgument(
                 "side",
@@ -247,35 +248,38 @@ class PipelineHarness:
         return sides.index(side)
 
     def _check_columns(self, number: int, rows: Sequence[Row]) -> None:
-        """Refuse a row with a column that the source has not: in a table it could not be."""
+        """Refuse a row with a column that the source table does not have."""
         columns = self.bound.inputs[number].source.names
         for row in rows:
             if unknown := [name for name in row if name not in columns]:
                 raise IllegalArgument("rows", row, f"the source has no column {unknown[0]!r}; it has {columns}")
 
     def _judged(self, number: int, rows: Sequence[Row], committed: Millis | None) -> list[tuple[Millis, Row, Row]]:
-        """Time, source row and derived row of what can be used; the rest is counted, and kept if rejected."""
+        """Return time, source row and derived row of each usable row; count the others, and keep the rejected ones."""
         usable = []
         for row in rows:
             derived, time = self._derived(number, row), self._time(number, row)
-            found = status(self.bound, derived, time, committed, self.bound.inputs[number])
-            self.counters["filtered" if found == DROPPED else "rejected" if found != OK else "usable"] += 1
-            if found == OK and time is not None and derived is not None:
+            judgement = status(self.bound, derived, time, committed, self.bound.inputs[number])
+            self.counters["filtered" if judgement == DROPPED else "rejected" if judgement != OK else "usable"] += 1
+            if judgement == OK and time is not None and derived is not None:
                 usable.append((time, row, derived))
-            elif found != DROPPED:
-                self.rejected.append({**row, "reason": found})
+            elif judgement != DROPPED:
+                self.rejected.append({**row, "reason": judgement})
         return usable
 
     def _dropped(self, number: int, commit: _Commit) -> list[tuple[Millis, Row]]:
-        """Time and row of what `where` drops, where the watermark goes by it; only the source's columns are known."""
-        one = self.bound.inputs[number]
-        found = []
-        for row in commit.rows if one.input.watermark_from == "all" else ():
+        """Return time and row of each row that `where` drops and that still moves the watermark (`watermark_from`).
+
+        Such a row has only the source's columns.
+        """
+        input_ = self.bound.inputs[number]
+        dropped = []
+        for row in commit.rows if input_.input.watermark_from == "all" else ():
             if self._derived(number, row) is None:
-                time = event_millis(one.input.source, row[one.input.source.timestamp])
+                time = event_millis(input_.input.source, row[input_.input.source.timestamp])
                 if time is not None and is_timely(self.bound, time, commit.time):
-                    found.append((time, row))
-        return found
+                    dropped.append((time, row))
+        return dropped
 
     def _derived(self, number: int, row: Row) -> Row | None:
         derive = self._derive[number]
@@ -315,7 +319,7 @@ class PipelineHarness:
         self.clock = steps[-1].clock
 
     def _count(self, counters: Mapping[str, int]) -> None:
-        # What is open is no count that adds up.
+        # The number of open windows is a level, not a count, so epochs don't add up.
         self.counters.update({name: count for name, count in counters.items() if name != "open_windows"})
 
     def _job(self, steps: Sequence[CommitStep], order: EventOrder | None, shards: tuple[Shard, ...]) -> ShardJob:

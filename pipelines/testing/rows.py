@@ -1,4 +1,4 @@
-"""Rows of a test as the events of a slice: event time and status, as Spark computes them for a pipeline."""
+"""Rows of a test as the events of a slice, with the event time and status that Spark computes for a pipeline."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from tidegate.windowing.watermarks import SeenEvent
 Row: TypeAlias = Mapping[str, Any]
 
 Derive: TypeAlias = Callable[[dict[str, Any]], Row | None]
-"""Stands in for `columns` and `where`: the row with its derived columns, or None to drop it."""
+"""A substitute for `columns` and `where`: it returns the row with its derived columns, or None to drop it."""
 
 
 def event_millis(source: DeltaSource, value: Any) -> Millis | None:
-    """Event time as epoch milliseconds, microseconds floored; None where there is none."""
+    """Return the event time of a value as epoch milliseconds, microseconds floored; None for None."""
     if value is None:
         return None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            # Spark, too, takes the first of two equal wall-clock times, and goes on where one does not exist.
+            # As Spark does: the first of two equal wall-clock times counts, and one that does not exist is moved on.
             value = value.replace(tzinfo=ZoneInfo(source.zone or "UTC"))
         return to_millis(value.astimezone(UTC))
     if isinstance(value, int) and not isinstance(value, bool):
@@ -57,23 +57,27 @@ def event_millis(source: DeltaSource, value: Any) -> Millis | None:
 
 
 def status(
-    bound: BoundPipeline, row: Row | None, time: Millis | None, committed: Millis | None, one: BoundInput | None = None
+    bound: BoundPipeline,
+    row: Row | None,
+    time: Millis | None,
+    committed: Millis | None,
+    input_: BoundInput | None = None,
 ) -> str:
-    """`ok`, `dropped`, or why the row of an input (the first) is rejected.
+    """Return `ok`, `dropped`, or the reason why a row of an input is rejected.
 
     Args:
         bound: the pipeline.
-        row: after `columns=`; None where `where` drops it.
+        row: the row after `columns=`; None if `where` drops it.
         time: its event time.
-        committed: commit time; None where no row can lie ahead.
-        one: the input; None for the first.
+        committed: commit time; None if a row can't lie ahead of it, as in a backfill.
+        input_: the input; None for the first.
     """
     if row is None:
         return DROPPED
     pipeline = bound.pipeline
-    key = (one or bound.inputs[0]).input.key if pipeline.null_keys == "reject" else ()
+    key = (input_ or bound.inputs[0]).input.key if pipeline.null_keys == "reject" else ()
     gap = gap_column(pipeline)
-    # A time that Python's datetime can't hold is in no row of a test.
+    # Far times, which Python's datetime can't hold, are left out: no row of a test has one.
     settings = RuleSettings(key, pipeline.max_ahead_millis, gap, ())
     columns = {name: pa.array([None if row[name] is None else True]) for name in key}
     if gap is not None:
@@ -83,7 +87,7 @@ def status(
 
 
 def is_timely(bound: BoundPipeline, time: Millis | None, committed: Millis | None) -> bool:
-    """Whether a row breaks no rule about event time."""
+    """Return True if a row with this event time breaks no rule about event time."""
     settings = RuleSettings((), bound.pipeline.max_ahead_millis, None, ())
     return not rejected(settings, _judged(time, committed, pa.table({})), OF_TIME)
 
@@ -94,21 +98,22 @@ def _judged(time: Millis | None, committed: Millis | None, columns: pa.Table) ->
 
 
 def _clipped(number: int, first: int, last: int) -> int:
-    """A number of Python's as int64 holds it: one beyond the limits of a rule is as good as any other."""
+    """Clip a Python number to a range that int64 holds; beyond the limits of a rule all numbers are equal."""
     return max(first, min(number, last))
 
 
-def joint(bound: BoundPipeline, one: BoundInput, source: Row, derived: Row) -> tuple[Row, Row]:
-    """A source row and its derived row in the columns of both inputs; as they are where there is only one."""
-    if one.side is None:
+def joint(bound: BoundPipeline, input_: BoundInput, source: Row, derived: Row) -> tuple[Row, Row]:
+    """Return a source row and its derived row in the columns of both inputs; unchanged if there is only one input."""
+    side = input_.side
+    if side is None:
         return source, derived
-    keys = {name: derived[own] for name, own in zip(bound.key.names, one.input.key, strict=True)}
-    values = {value_column(one.side, name): derived[name] for name in one.used}
-    return {**keys, "side": one.side, one.side: source}, {**dict.fromkeys(bound.used), **keys, SIDE: one.side, **values}
+    keys = {name: derived[column] for name, column in zip(bound.key.names, input_.input.key, strict=True)}
+    values = {value_column(side, name): derived[name] for name in input_.used}
+    return {**keys, "side": side, side: source}, {**dict.fromkeys(bound.used), **keys, SIDE: side, **values}
 
 
 def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, Row]]) -> pa.Table:
-    """Usable rows as the tasks of an epoch get them: (commit, time, source row, derived row) of each."""
+    """Return usable rows, each (commit, time, source row, derived row), as the table that the tasks of an epoch get."""
     kinds = {name: to_delta(bound.derived.field(name).type) for name in {*bound.key.names, *bound.used}}
     columns: dict[str, pa.Array] = {
         COMMIT: pa.array([commit for commit, _, _, _ in events], pa.int32()),
@@ -121,21 +126,21 @@ def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, 
     return pa.table(columns)
 
 
-def seen_events(one: BoundInput, commit: int, rows: Sequence[tuple[Millis, Row]]) -> list[SeenEvent]:
-    """Usable rows of a commit as a generator that sees every event gets them: by time, ties by their columns."""
-    names = one.derived.names if one.input.uses is None else list(one.input.uses)
-    ties = [name for name in names if not pa.types.is_nested(one.derived.field(name).type)]
+def seen_events(input_: BoundInput, commit: int, rows: Sequence[tuple[Millis, Row]]) -> list[SeenEvent]:
+    """Return usable rows of a commit for a generator that sees every event: by time, ties by their columns."""
+    names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
+    ties = [name for name in names if not pa.types.is_nested(input_.derived.field(name).type)]
     ordered = sorted(
         rows, key=lambda timed: (timed[0], [(timed[1][name] is not None, timed[1][name]) for name in ties])
     )
     return [
-        SeenEvent(commit, partition_of(one, row), time, {name: row[name] for name in names}) for time, row in ordered
+        SeenEvent(commit, partition_of(input_, row), time, {name: row[name] for name in names}) for time, row in ordered
     ]
 
 
-def partition_of(one: BoundInput, row: Row) -> str:
-    """The source partition of a row."""
-    by = one.input.watermark_by
-    if by is None:
+def partition_of(input_: BoundInput, row: Row) -> str:
+    """Return the source partition of a row."""
+    column = input_.input.watermark_by
+    if column is None:
         return ONLY_PARTITION
-    return "null" if row[by] is None else str(row[by])
+    return "null" if row[column] is None else str(row[column])

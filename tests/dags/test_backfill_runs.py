@@ -8,14 +8,14 @@ import pytest
 
 from tests.airflow.dag_runs import run_of, states, task_log
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 pytestmark = pytest.mark.airflow
 
 
 def test_an_interval_before_the_source_begins_is_refused_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
     config = Path(airflow.settings["TIDEGATE_CONFIG"])
-    before = read_standing(config, "sessions")
+    before = read_status(config, "sessions")
     interval = {"interval_start": "2024-02-29T00:00:00Z", "interval_end": "2024-03-01T00:00:00Z"}
     run = run_of(airflow, "sessions__backfill", **interval)
     found = states(airflow, run)
@@ -25,4 +25,4 @@ def test_an_interval_before_the_source_begins_is_refused_and_changes_nothing(air
     assert "--start 2024-02-29" in told
     assert "where sessions begins: start there, or set an earlier `start`" in told
     assert "exit code 2" in told
-    assert read_standing(config, "sessions") == before
+    assert read_status(config, "sessions") == before

@@ -9,7 +9,7 @@ import pytest
 from tests.airflow.dag_runs import run_of, states, task_log
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import load_config
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.storage import warehouse_of
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.airflow
 
 def test_a_lease_that_is_held_is_tried_again_then_told_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
     config = load_config(Path(airflow.settings["TIDEGATE_CONFIG"]))
-    before = read_standing(config.file, "sessions")
+    before = read_status(config.file, "sessions")
     with Lease(PipelineTables(warehouse_of(config), "sessions"), "the test", system_clock):
         run = run_of(airflow, "sessions__stream", mode="continuous")
     found = states(airflow, run)
@@ -29,4 +29,4 @@ def test_a_lease_that_is_held_is_tried_again_then_told_and_changes_nothing(airfl
     assert "exit code 4" in task_log(airflow, run, "stream")
     assert found["first_epoch"][0] == "failed", "no epoch will come from a stream that has ended"
     assert "task stream ended (failed)" in task_log(airflow, run, "first_epoch")
-    assert read_standing(config.file, "sessions") == before
+    assert read_status(config.file, "sessions") == before

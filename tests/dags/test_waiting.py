@@ -22,7 +22,7 @@ from tidegate.pipelines.airflow.stale import StaleNote
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
 from tidegate.pipelines.airflow.watch import WatermarkWatch
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.inspect.standing import Standing, read_standing
+from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 
 heard: list[dict[str, Any]] = []
 
@@ -39,18 +39,18 @@ def sensor(config: Path, **options: Any) -> SnapshotSensor:
 
 
 def test_a_pipeline_stands_at_its_newest_snapshot(tmp_path: Path) -> None:
-    standing = read_standing(write_project(tmp_path), "sessions")
-    assert (standing.epoch, standing.timeline) == (2, 1)
-    assert standing.is_past(at("13:10"))
-    assert not standing.is_past(at("13:11"))
-    assert standing.lag(at("14:10")) == 3600
+    status = read_status(write_project(tmp_path), "sessions")
+    assert (status.epoch, status.timeline) == (2, 1)
+    assert status.is_past(at("13:10"))
+    assert not status.is_past(at("13:11"))
+    assert status.lag(at("14:10")) == 3600
 
 
 def test_a_pipeline_that_never_ran_stands_before_its_first_epoch(tmp_path: Path) -> None:
     (tmp_path / "tidegate.toml").write_text('[pipelines.new]\nobject = "a:b"\nstart = 2024-03-01\n')
-    assert read_standing(tmp_path / "tidegate.toml", "new") == Standing("new")
+    assert read_status(tmp_path / "tidegate.toml", "new") == PipelineStatus("new")
     with pytest.raises(UsageError, match="unknown pipeline"):
-        read_standing(tmp_path / "tidegate.toml", "other")
+        read_status(tmp_path / "tidegate.toml", "other")
 
 
 @pytest.mark.parametrize(

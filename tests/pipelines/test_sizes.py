@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipelines.cli.sizes import parse_size
+from tidegate.pipelines.cli.stream import parse_size
 from tidegate.pipelines.errors import UsageError
 
 

@@ -1,4 +1,4 @@
-"""Departures and delays of each airport by the hour."""
+"""Departures and delays of each airport, hour by hour."""
 
 from __future__ import annotations
 

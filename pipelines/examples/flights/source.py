@@ -2,7 +2,7 @@
 
 A record arrives when its flight has landed, so departures come out of order; a flight whose air time
 was never recorded arrives a day after departure. A cancelled flight has no departure: its record
-arrives at the scheduled time and is of no use to a pipeline over departures.
+arrives at the scheduled time, and a pipeline over departures rejects it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
 
 
 def read_flights() -> pd.DataFrame:
-    """All 336,776 flights with departure and arrival of their record in UTC, in the order of arrival.
+    """Return all 336,776 flights with departure and arrival of their record in UTC, in the order of arrival.
 
     Raises:
         UsageError: the package with the data is not installed.
@@ -62,7 +62,7 @@ def read_flights() -> pd.DataFrame:
 
 
 def arrivals(flights: pd.DataFrame, days: int) -> Iterator[tuple[date, pa.Table]]:
-    """The records of flights that were due on the first `days` days, by the UTC day of their arrival."""
+    """Yield the records of flights that were due on the first `days` days, by the UTC day of their arrival."""
     end = pd.Timestamp(FIRST_DAY, tz="UTC") + timedelta(days=days)
     due = flights[flights["departed_at"].fillna(flights["scheduled_at"]) < end]
     for day, records in due.groupby(due["recorded_at"].dt.date, sort=True):
@@ -73,13 +73,13 @@ def arrivals(flights: pd.DataFrame, days: int) -> Iterator[tuple[date, pa.Table]
 def load_flights(
     path: str, days: int, storage_options: dict[str, str] | None = None, tell: Callable[[date, int], None] | None = None
 ) -> int:
-    """Write the table, one commit a day; how many rows it has. A table that is there is left as it is.
+    """Write the table, one commit for each day, and return its number of rows. An existing table is left as it is.
 
     Args:
-        path: of the table.
-        days: how many days of flights, from 2013-01-01.
-        storage_options: in deltalake's spelling.
-        tell: hears of each day and its number of records.
+        path: path of the table.
+        days: number of days, from 2013-01-01.
+        storage_options: options of the object store, in deltalake's spelling.
+        tell: called with each day and its number of records.
 
     Raises:
         UsageError: `days` is not 1 to 365.

@@ -11,7 +11,7 @@ import pytest
 from tests.lake import at
 from tests.pipelines.cli.project import Project
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.inspect.standing import Standing, read_standing
+from tidegate.pipelines.inspect.status import PipelineStatus, read_status
 from tidegate.pipelines.manifest import StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish, publish_table
@@ -31,25 +31,25 @@ def final(project: Project) -> list[tuple[Any, ...]]:
     return [(row["user"], row["events"]) for row in project.data("results", "sessions")]
 
 
-def standing(project: Project) -> Standing:
-    return read_standing(project.folder / "tidegate.toml", "sessions")
+def status(project: Project) -> PipelineStatus:
+    return read_status(project.folder / "tidegate.toml", "sessions")
 
 
 def test_an_epoch_counts_once_every_table_has_it(project: Project) -> None:
     project.by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:20"))
-    before = standing(project)
+    before = status(project)
     assert final(project) == [("ann", 1)]
     made = project.by_hand.committed(
         project.by_hand.planned([("ann", at("12:10"), 1), ("bob", at("12:40"), 1)], at("15:00"))
     )
     for table in PUBLISHED:
         assert final(project) == [("ann", 1)], "what one table has already is not looked at either"
-        assert standing(project) == before
-        assert not standing(project).is_past(at("13:00"))
+        assert status(project) == before
+        assert not status(project).is_past(at("13:00"))
         publish_table(project.by_hand.tables, made, table)
     assert sorted(final(project)) == [("ann", 1), ("ann", 2), ("bob", 1)]
-    assert standing(project).is_past(at("13:00"))
-    assert standing(project).epoch == made.epoch
+    assert status(project).is_past(at("13:00"))
+    assert status(project).epoch == made.epoch
 
 
 def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, capsys: Any) -> None:
@@ -57,11 +57,11 @@ def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, caps
     by_hand = project.by_hand
     first = by_hand.committed(by_hand.planned([("ann", at("10:00"), 1)], at("12:00")))
     assert newest_published(by_hand.tables) is None
-    assert standing(project) == Standing("sessions")
+    assert status(project) == PipelineStatus("sessions")
     with pytest.raises(Refused, match="epoch 1 of sessions is not published yet, and none is before it"):
         require_published(by_hand.tables, by_hand.head())
     publish(by_hand.tables, first)
-    assert standing(project).epoch == 1
+    assert status(project).epoch == 1
 
 
 def test_a_version_that_only_gave_the_table_a_column_is_passed_over(project: Project) -> None:
@@ -77,12 +77,12 @@ def test_a_version_that_only_gave_the_table_a_column_is_passed_over(project: Pro
 def test_while_an_epoch_takes_rows_away_event_time_is_not_past_what_it_goes_back_to(project: Project) -> None:
     by_hand, first = project.by_hand, project.by_hand.head()
     by_hand.epoch(("ann", at("13:00"), 2), watermark=at("15:00"))
-    assert standing(project).is_past(at("14:00"))
+    assert status(project).is_past(at("14:00"))
     again = StaleInterval(start=0, end=1, epochs=(2,))
     third = by_hand.committed(by_hand.planned([], at("12:00"), parent=first, stale=(again,)))
     publish_table(by_hand.tables, third, "results")
-    assert not standing(project).is_past(at("14:00"))
-    assert standing(project).epoch == 2, "nothing newer is there"
+    assert not status(project).is_past(at("14:00"))
+    assert status(project).epoch == 2, "nothing newer is there"
     assert final(project) == [("ann", 1)]
     publish(by_hand.tables, third)
-    assert (standing(project).epoch, standing(project).is_past(at("12:00"))) == (3, True)
+    assert (status(project).epoch, status(project).is_past(at("12:00"))) == (3, True)

@@ -1,6 +1,6 @@
-"""How a pipeline stands, read from its newest published snapshot: for sensors, watches and the page. No JVM is started.
+"""The status of a pipeline, read from its newest published snapshot for sensors, watches and the page, without a JVM.
 
-Importing this module costs nothing of the tables; reading does.
+Importing this module loads no library for tables; `read_status` does.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PipelineStatus:
     """The newest published snapshot of a pipeline. Times: int64 epoch milliseconds; None before the first snapshot.
 
     Args:
         pipeline: its name.
-        timeline: it is on.
-        epoch: of the snapshot; 0 before the first.
-        kind: what the epoch was, such as `stream`, `backfill` or `restore`.
-        version: of table state.
-        watermark: up to which its results are there; None while there is none.
+        timeline: its present timeline.
+        epoch: epoch of the snapshot; 0 before the first.
+        kind: kind of the epoch, such as `stream`, `backfill` or `restore`.
+        version: version of table `state`.
+        watermark: event time up to which its results are complete; None while there is no watermark.
         processing_time: clock of the epoch.
-        counters: what the epoch counted.
+        counters: counters of the epoch.
         stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
     """
 
@@ -42,20 +42,20 @@ class Standing:
     stale: tuple[tuple[int, int], ...] = ()
 
     def is_newer_than(self, epoch: int) -> bool:
-        """Whether something was computed after an epoch: a restore, which goes back, has computed nothing."""
+        """Return True if something was computed after an epoch; a restore only goes back and computes nothing."""
         return self.epoch > epoch and self.kind != "restore"
 
     def lag(self, now: datetime) -> float | None:
-        """Seconds by which the watermark lies behind a moment; None while there is no watermark."""
+        """Return the seconds by which the watermark lies behind a moment; None while there is no watermark."""
         return None if self.watermark is None else now.timestamp() - self.watermark / 1000
 
     def is_past(self, moment: datetime) -> bool:
-        """Whether the watermark has reached a moment: no element before it is on time any more."""
+        """Return True if the watermark has reached a moment, so that no element before it is on time any more."""
         return self.watermark is not None and self.watermark >= int(moment.timestamp() * 1000) - 1
 
 
-def read_standing(config_file: str | Path, pipeline: str) -> Standing:
-    """How a pipeline stands now.
+def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
+    """Return the present status of a pipeline.
 
     Args:
         config_file: tidegate.toml.
@@ -79,10 +79,10 @@ def read_standing(config_file: str | Path, pipeline: str) -> Standing:
     head = read_snapshot(tables)
     snapshot = newest_published(tables, head)
     if head is None or snapshot is None:
-        return Standing(pipeline)
+        return PipelineStatus(pipeline)
     manifest = snapshot.manifest
     watermark = settled_watermark(snapshot, head)
-    return Standing(
+    return PipelineStatus(
         pipeline,
         manifest.timeline,
         manifest.epoch,

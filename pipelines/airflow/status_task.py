@@ -1,4 +1,4 @@
-"""A task that notes how a pipeline stands, for tasks after it."""
+"""A task that reads the status of a pipeline for the tasks after it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from tidegate.pipelines.inspect.standing import read_standing
+from tidegate.pipelines.inspect.status import read_status
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ReadStanding(BaseOperator):
+class ReadStatus(BaseOperator):
     """Returns the newest epoch, snapshot version and watermark of a pipeline; epoch 0 before the first.
 
     Args:
@@ -27,5 +27,5 @@ class ReadStanding(BaseOperator):
         self.config = config
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """How it stands."""
-        return asdict(read_standing(self.config, self.pipeline))
+        """Return the status of the pipeline."""
+        return asdict(read_status(self.config, self.pipeline))
