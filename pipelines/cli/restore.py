@@ -9,7 +9,7 @@ import click
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.find import SAVEPOINT, find_snapshot
 from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.restore import restore as run
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
@@ -51,10 +51,14 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
         # Without tables the command can only fail, and it should fail before it makes a table for its lease.
         find_snapshot(tables, target)
     with Lease(tables, "restore", system_clock):
-        set_aside = [*set_aside_damaged(tables), *put_back(tables, give_up_results)]
+        set_aside = set_aside_damaged(tables)
+        snapshot = find_snapshot(tables, target)
+        # A savepoint may be another pipeline's, with numbers of its own.
+        needed = None if target.startswith(SAVEPOINT) else snapshot.manifest.epoch
+        set_aside = [*set_aside, *put_back(tables, give_up_results, needed)]
         manifest = run(
             tables,
-            find_snapshot(tables, target),
+            snapshot,
             system_clock(),
             keep_stale,
             given_up.append if give_up_results else None,

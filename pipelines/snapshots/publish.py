@@ -54,7 +54,9 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
         if is_published(handle, tables.application, manifest.epoch):
             return False
         # After another commit, nobody would notice the RESTORE any more.
-        check_not_set_back(tables, table, handle.version())
+        # A restore takes away what later epochs published, so only what its snapshot needs has to be there.
+        needed = manifest.parent if manifest.kind == "restore" else None
+        check_not_set_back(tables, table, handle.version(), needed)
         try:
             _commit(tables, manifest, table, handle, work)
         except CommitFailedError:

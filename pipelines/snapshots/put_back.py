@@ -11,12 +11,13 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.set_back import PUT_BACK, SetBack, find_set_back
 
 
-def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
+def put_back(tables: PipelineTables, give_up: bool = False, needed: int | None = None) -> list[str]:
     """Repair published tables that somebody set back; return a sentence for each. The caller holds the lease.
 
     Args:
         tables: the pipeline's tables.
         give_up: True accepts that files are missing. The restore that follows names them and removes them.
+        needed: epoch of the snapshot that is restored next; a table that still holds it stays as it is. None needs all.
 
     Raises:
         Refused: files of the version to go back to are missing. Then nothing was changed.
@@ -24,7 +25,8 @@ def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
     faults = [
         fault
         for table in PUBLISHED
-        if tables.warehouse.exists(tables.path(table)) and (fault := find_set_back(tables, table)) is not None
+        if tables.warehouse.exists(tables.path(table))
+        and (fault := find_set_back(tables, table, needed=needed)) is not None
     ]
     losses = [] if give_up else [text for fault in faults for text in _losses(tables, fault)]
     if losses:

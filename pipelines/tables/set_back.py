@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables.compaction import COMPACTION
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.tables.table_log import LogEntry, TableLog
@@ -38,7 +39,9 @@ class SetBack:
     good: int
 
 
-def find_set_back(tables: PipelineTables, table: str, newest: int | None = None) -> SetBack | None:
+def find_set_back(
+    tables: PipelineTables, table: str, newest: int | None = None, needed: int | None = None
+) -> SetBack | None:
     """Return the RESTORE that removed published rows from a table; None if there is none.
 
     A RESTORE that only undoes changes of others, such as OPTIMIZE, removes no rows and is ignored.
@@ -47,6 +50,7 @@ def find_set_back(tables: PipelineTables, table: str, newest: int | None = None)
         tables: the pipeline's tables.
         table: name of a published table.
         newest: the version to look at; None looks at the newest.
+        needed: the newest epoch whose rows are needed, if a restore takes away those of later epochs; None needs all.
 
     Raises:
         Refused: an entry of the log is damaged.
@@ -67,22 +71,38 @@ def find_set_back(tables: PipelineTables, table: str, newest: int | None = None)
             good = entry.version
         elif was_right:
             restored = entry.version
-    return None if differs in right else SetBack(table, restored, good)
+    if differs in right or (needed is not None and _holds_epoch(tables, table, since[-1].version, restored, needed)):
+        return None
+    return SetBack(table, restored, good)
 
 
-def check_not_set_back(tables: PipelineTables, table: str, newest: int | None = None) -> None:
-    """Refuse a published table that somebody set back.
+def check_not_set_back(
+    tables: PipelineTables, table: str, newest: int | None = None, needed: int | None = None
+) -> None:
+    """Refuse a published table that somebody set back; arguments as of `find_set_back`.
 
     Raises:
         Refused: the table was set back; the message tells how to continue.
     """
-    fault = find_set_back(tables, table, newest)
+    fault = find_set_back(tables, table, newest, needed)
     if fault is not None:
         raise Refused(
             f"table {tables.path(table)} was set back: version {fault.version} of it is somebody's RESTORE, and rows "
             f"that were published are not in it any more. `tidegate restore {tables.pipeline} latest` brings back "
             f"those of version {fault.good}; then run again"
         )
+
+
+def _holds_epoch(tables: PipelineTables, table: str, newest: int, restored: int, needed: int) -> bool:
+    """Return whether a table has the files that it had after an epoch, by the version that a RESTORE went back to."""
+    entry = TableLog(tables, table).entry(restored)
+    version = None if entry is None else entry.info.get("operationParameters", {}).get("version")
+    if version is None:
+        return False
+    before, now = (tables.open(table, opened) for opened in (int(version), newest))
+    published = before.transaction_version(tables.application)
+    files = [{file["path"] for file in active_files(handle)} for handle in (before, now)]
+    return published is not None and published >= needed and files[0] == files[1]
 
 
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:

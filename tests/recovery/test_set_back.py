@@ -61,7 +61,7 @@ def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: By
         lambda: vacuum(tables, Retention(1, 0), NOW),
         lambda: vacuum(tables, Retention(1, 0), NOW, dry_run=True),
         lambda: forget(tables, by_hand.pipeline, ["ann"], NOW),
-        lambda: restore(tables, find_snapshot(tables, "2"), NOW),
+        lambda: restore(tables, find_snapshot(tables, "3"), NOW),
     ]
     for command in commands:
         with pytest.raises(Refused, match=REFUSED):
@@ -175,7 +175,7 @@ def test_without_the_look_rows_vanish(by_hand: ByHand, monkeypatch: pytest.Monke
     hours(by_hand, 8, 9, 10, 11)
     set_back(by_hand, "results")
 
-    def nothing(tables: PipelineTables, table: str, newest: int | None = None) -> None:
+    def nothing(tables: PipelineTables, table: str, newest: int | None = None, needed: int | None = None) -> None:
         pass
 
     for module in ("snapshots.recovery", "snapshots.publish"):
