@@ -30,7 +30,7 @@ class SnapshotSensor(BaseSensorOperator):
         driver: task of the same run that makes what is waited for: once that has ended nothing will come any more.
 
     Example:
-        >>> SnapshotSensor(
+        >>> yesterday = SnapshotSensor(
         ...     task_id="yesterday_is_final",
         ...     pipeline="aircraft_duty",
         ...     config="tidegate.toml",

@@ -6,8 +6,7 @@ rows and clocks, so every epoch is a restart.
 
 >>> from datetime import timedelta
 >>> import pyarrow as pa
->>> from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
->>> from windowing import Count, EventTimeSessionWindows, WatermarkStrategy, Windows
+>>> from tidegate import Count, DeltaSource, EventTimeSessionWindows, Pipeline, WatermarkStrategy, Windows
 >>> visits = Pipeline(
 ...     name="visits",
 ...     source=DeltaSource("clicks", timestamp="at", unit="ms"),
