@@ -21,11 +21,12 @@ from benchmarks.events import EventSet
 from benchmarks.figures import Figure, tell
 from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, Windows
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.columnar import ColumnarOperator, Elements, Timeline
+from tidegate.windowing.columnar import ColumnarOperator
+from tidegate.windowing.epochs import Elements, Timeline
+from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
-from tidegate.windowing.testing.epochs import row_epoch
 
 GAP = 600_000
 INPUT = pa.schema([("value", pa.int64())])
@@ -58,10 +59,10 @@ def floor(table: pa.Table) -> int:
 def elements(table: pa.Table) -> Elements:
     """The events as the operators take them, in one commit."""
     return Elements(
-        {"key": table["key"].combine_chunks()},
-        table["ts"].to_numpy(),
-        np.zeros(len(table), np.int64),
-        {"value": table["value"].combine_chunks()},
+        timestamps=table["ts"].to_numpy(),
+        commits=np.zeros(len(table), np.int64),
+        keys={"key": table["key"].combine_chunks()},
+        columns={"value": table["value"].combine_chunks()},
     )
 
 
@@ -95,7 +96,7 @@ def measure(events: int, by_row: int) -> Iterator[Figure]:
         empty = schema.to_table([], 128)
         arrays = seconds(lambda: operator.run(elements(table), empty, timeline)) / events  # noqa: B023
         rows = seconds(
-            lambda: row_epoch(windows, schema, PANES, 128, elements(some), empty, timeline),  # noqa: B023
+            lambda: RowOperator.of_windows(windows, schema, PANES, 128).run(elements(some), empty, timeline),  # noqa: B023
             times=1,
         )
         detail = (

@@ -34,7 +34,7 @@ from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables import results, state
 from tidegate.pipelines.tables.columns import TIMESTAMP
-from tidegate.pipelines.tables.epochs import COUNTERS
+from tidegate.pipelines.tables.counters import OF_TASKS
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
@@ -95,7 +95,7 @@ def write_epoch(tables: PipelineTables, bound: BoundPipeline, windows: int) -> N
     ]
     rows = pa.table(columns, schema=schemas[results.NAME])
     file = write_file(tables.warehouse, tables.path(results.NAME), f"results-{number:06d}-00000", rows)
-    counters = dict.fromkeys(COUNTERS, 0) | {"on_time": windows, "fired_on_time": windows}
+    counters = dict.fromkeys(OF_TASKS, 0) | {"on_time": windows, "fired_on_time": windows}
     files = {results.NAME: () if file is None else (file,)}
     manifest = Manifest(
         pipeline=hours.name,

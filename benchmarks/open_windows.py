@@ -15,7 +15,7 @@ from benchmarks.events import START, one_each
 from benchmarks.figures import Figure, tell
 from benchmarks.kernels import AGGREGATES, GAP, elements, operator_of, seconds
 from tidegate.windowing import EventTimeSessionWindows, Windows
-from tidegate.windowing.columnar import Timeline
+from tidegate.windowing.epochs import Timeline
 
 EPOCHS = (1_000, 10_000, 100_000)
 

@@ -21,14 +21,16 @@ from deltalake import DeltaTable
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.checksum import add_up, checksum_of
+from tidegate.pipelines.tables.compaction import COMPACTION
 from tidegate.pipelines.tables.files import CHECKSUM, epoch_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.set_back import PUT_BACK
 from tidegate.pipelines.tables.table_log import TableLog
 
 UNKNOWN, LOST, CHANGED, REWRITTEN = "unknown", "lost", "changed", "rewritten"
 """Faults of a file: nobody of ours added it; it was removed; its rows are others; somebody else wrote it anew."""
 
-_MARKS = ("tidegate", "tidegate_fence", "tidegate_compaction")
+_MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 
 
 class FollowedFile(NamedTuple):
@@ -77,7 +79,7 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
         # Of what lies before the log nothing is known but that it is there.
         earlier = handle if first == handle.version() else tables.warehouse.open(tables.path(table), first)
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
-        trail.present = {*trail.expected}
+        trail.begun, trail.present = {*trail.expected}, {*trail.expected}
         first += 1
     for version in range(first, handle.version() + 1):
         trail.take(version, list(_entry(tables, folder, version)))
@@ -91,6 +93,7 @@ class _Trail:
     tables: PipelineTables
     table: str
     expected: dict[str, dict[str, Any]] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
     takes_away: bool = False
     rewritten: list[FollowedFile] = field(default_factory=list)
     stands_for: dict[str, list[str]] = field(default_factory=dict)
@@ -136,6 +139,9 @@ class _Trail:
         removes = {unquote(action["remove"]["path"]): action["remove"] for action in actions if "remove" in action}
         if not adds and not removes:
             return
+        if PUT_BACK in _told(actions):
+            self._put_back(adds, removes)
+            return
         moves = not any(action.get("dataChange", True) for action in (*adds.values(), *removes.values()))
         are_expected = removes.keys() <= self.expected.keys()
         if not self._is_ours(actions, adds, moves):
@@ -158,6 +164,14 @@ class _Trail:
                 self.expected.pop(gone, None)
         self.expected |= adds
         self.new |= adds.keys()
+
+    def _put_back(self, adds: dict[str, dict[str, Any]], removes: dict[str, Any]) -> None:
+        """Expect what a table has again, as far as it was ever expected: compactions may have come in between."""
+        self.takes_away = True
+        for path in removes:
+            self.expected.pop(path, None)
+        for path in adds.keys() & (self.begun | self.new):
+            self.expected.setdefault(path, adds[path])
 
     def compared_with(self, handle: DeltaTable) -> Iterator[FollowedFile]:
         """Every file that the table has or should have."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader
 
+from tidegate.pipelines.report.look import look
 from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
@@ -112,4 +113,5 @@ def _environment() -> Environment:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = lambda value: f"{value:,}"
+    environment.globals["look"] = look()
     return environment

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.manifest import Line, Manifest
 from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.counters import FIRED, RETRACTED
 
 _PRUNED = ("late", "rejected")
 """What is counted of rows that `tidegate late prune` may take away, all of an epoch at once."""
@@ -216,10 +217,10 @@ def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
         return
     epochs, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
     is_result = pc.equal(panes["op"], "+").to_numpy(zero_copy_only=False)
-    for name in ("early", "on_time", "late"):
-        chosen = is_result & (timing == name)
-        counts.take(f"fired_{name}", epochs[chosen], groups[chosen])
-    counts.take("withdrawn", epochs[~is_result], groups[~is_result])
+    for name in FIRED:
+        chosen = is_result & (timing == name.removeprefix("fired_"))
+        counts.take(name, epochs[chosen], groups[chosen])
+    counts.take(RETRACTED, epochs[~is_result], groups[~is_result])
 
 
 def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:

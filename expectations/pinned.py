@@ -32,6 +32,7 @@ from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
 
@@ -199,5 +200,6 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def _frame(rows: pa.Table) -> pd.DataFrame:
-    frame: pd.DataFrame = rows.to_pandas(date_as_object=False)
+    # A value within a struct or a map becomes one of Python's, which has no time after the year 9999.
+    frame: pd.DataFrame = as_text(rows, only_nested=True).to_pandas(date_as_object=False)
     return frame

@@ -64,10 +64,20 @@ catchup = false
 stream_schedule = "0 0 29 2 *"
 retry_delay_seconds = 1
 
+[pipelines.resting]
+object = "visits:resting"
+start = 2024-03-01
+end = 2024-04-01
+catchup = false
+stream_schedule = "0 0 1 * *"
+retry_delay_seconds = 1
+
 [spark]
 "spark.driver.memory" = "1g"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 """
+
+PIPELINES = ("sessions", "daily", "live", "life", "resting")
 
 QUICK_TO_NOTICE = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
@@ -81,9 +91,10 @@ QUICK_TO_NOTICE = {
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer, and the DAGs of four pipelines.
+    """Airflow with a scheduler, a triggerer, and the DAGs of five pipelines.
 
-    The tables of `sessions` hold two good epochs; `daily`, `live` and `life` never ran.
+    The tables of `sessions` hold two good epochs; `daily`, `live`, `life` and `resting` never ran.
+    Of the stream of `resting` alone a run is made as soon as it is unpaused: that of the last first of a month.
     """
     folder = tmp_path_factory.mktemp("project")
     config = write_project(folder, session_lake(), max_lag_minutes="90", retry_delay_seconds="1", **BY_HAND)
@@ -106,6 +117,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
         },
     ) as running:
         kinds = ("backfill", "stream", "quality")
-        running.wait_for_dags([f"{name}__{kind}" for name in ("sessions", "daily", "live", "life") for kind in kinds])
+        running.wait_for_dags([f"{name}__{kind}" for name in PIPELINES for kind in kinds])
         running.wait_for_dags(["sessions__watch", "billing"])
         yield running

@@ -176,6 +176,7 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.errors",
         "tidegate.pipelines.names",
         "tidegate.pipelines.inspect.overview",
+        "tidegate.pipelines.report.look",
         "tidegate.pipelines.inspect.standing",
         "tidegate.pipelines.run.stopping",
     }

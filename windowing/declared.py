@@ -10,7 +10,7 @@ a timestamp is epoch milliseconds, as everywhere in this library, and the rest i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from math import isfinite
@@ -66,6 +66,18 @@ def declared_array(
         return pa.array(converted, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         told.refuse(field, _culprit(converted, values, kind), str(error))
+
+
+def check_names(title: str, value: Any, names: Collection[str]) -> None:
+    """Refuse a result that is no mapping, or has a name that is not declared.
+
+    Raises:
+        IllegalArgument: names the result and what is declared.
+    """
+    if not isinstance(value, Mapping):
+        raise IllegalArgument(title, value, f"give a mapping with {sorted(names)}, as its type is declared")
+    if unknown := sorted(set(value) - set(names), key=str):
+        raise IllegalArgument(title, value, f"{unknown[0]!r} is not declared; there are {sorted(names)}")
 
 
 class _Told:

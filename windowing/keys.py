@@ -48,15 +48,6 @@ class KeyGroupRange:
     def __len__(self) -> int:
         return self.last - self.first + 1
 
-    def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
-        """The groups in both, or None."""
-        first, last = max(self.first, other.first), min(self.last, other.last)
-        return KeyGroupRange(first, last) if first <= last else None
-
-
-ALL_IN_ONE = KeyGroupRange(0, 0)
-"""The range of an operator that is not spread over subtasks."""
-
 
 def check_max_parallelism(value: int) -> int:
     """`value` if it is a number of key groups.
@@ -67,12 +58,6 @@ def check_max_parallelism(value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_KEY_GROUPS:
         raise IllegalArgument("max_parallelism", value, f"give a whole number from 1 to {MAX_KEY_GROUPS}")
     return value
-
-
-def default_max_parallelism(parallelism: int) -> int:
-    """Half as much again as `parallelism`, up to a power of two, from 128 to 32768."""
-    wanted = parallelism + parallelism // 2
-    return min(max(1 << (wanted - 1).bit_length(), DEFAULT_MAX_PARALLELISM), MAX_KEY_GROUPS)
 
 
 def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
@@ -225,42 +210,3 @@ def window_identity(key_hash: int, start: int, end: int) -> int:
         end: its end.
     """
     return signed64(_hash_long(end, _hash_long(start, key_hash)))
-
-
-def flink_key_group(key: str | int | bool, max_parallelism: int, *, long: bool = False) -> int:
-    """The key group that Flink itself gives a key: to compare with, or run beside, a Flink job.
-
-    Args:
-        key: a string, an integer or a boolean.
-        max_parallelism: number of key groups.
-        long: whether an integer is a Java `Long`, not an `Integer` (their hash codes differ).
-
-    Source: Flink's `KeyGroupRangeAssignment.assignToKeyGroup` (murmur over Java's `hashCode`).
-    """
-    code = _murmur(_java_hash(key, long))
-    return (0 if code == -(2**31) else abs(code)) % max_parallelism
-
-
-def _java_hash(key: str | int | bool, long: bool) -> int:
-    if isinstance(key, bool):
-        return 1231 if key else 1237
-    if isinstance(key, int):
-        return (key ^ (key % _UINT64 >> 32)) % 2**32 if long else key % 2**32
-    code = 0
-    units = key.encode("utf-16-le")
-    for (unit,) in struct.iter_unpack("<H", units):
-        code = (31 * code + unit) % 2**32
-    return code
-
-
-def _murmur(code: int) -> int:
-    def rotate(number: int, bits: int) -> int:
-        return (number << bits | number >> (32 - bits)) % 2**32
-
-    code = rotate(code * 0xCC9E2D51 % 2**32, 15) * 0x1B873593 % 2**32
-    code = (rotate(code, 13) * 5 + 0xE6546B64) % 2**32
-    code ^= 4
-    code = (code ^ code >> 16) * 0x85EBCA6B % 2**32
-    code = (code ^ code >> 13) * 0xC2B2AE35 % 2**32
-    code ^= code >> 16
-    return code - 2**32 if code >= 2**31 else code

@@ -1,14 +1,14 @@
 """The windows in flight of one key, for assigners whose windows merge.
 
-Contents stay where they are when windows merge: each window in flight names the *state window*
-that holds its contents, and a merge keeps one of its sources' state windows. Ours is always the
-one with the smallest start, so that every operator writes the same snapshot. Source: Flink's
-`MergingWindowSet`.
+The window operator keeps the contents of a window under the window itself, and moves them at a merge: so this set
+holds the windows alone. Flink's `MergingWindowSet` leaves contents where they are and names, for each window, the
+*state window* that holds them; the conformance cases keep those names beside this set. In a state row `state_window`
+is what a window was when it first fired (docs/decisions/0071-windows-in-flight.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidegate.windowing.assigners.base import MergingWindowAssigner
@@ -17,15 +17,10 @@ from tidegate.windowing.windows import TimeWindow, Window
 
 
 class PlannedMerge(NamedTuple):
-    """A merge of windows in flight: `sources` (without the new window) become `result`.
-
-    The contents under `merged_state_windows` are to be added to those under `state_window`.
-    """
+    """A merge of windows in flight: `sources` (without the new window), by start, become `result`."""
 
     result: TimeWindow
     sources: list[TimeWindow]
-    state_window: TimeWindow
-    merged_state_windows: list[TimeWindow]
 
 
 class Addition(NamedTuple):
@@ -40,51 +35,39 @@ _NO_MERGES: list[PlannedMerge] = []
 # Addition(...) takes twice as long, and most windows of most keys meet no other.
 _new = tuple.__new__
 
-OnMerge = Callable[[PlannedMerge], None]
-
 
 class MergingWindowSet:
-    """Windows in flight, each with its state window."""
+    """Windows in flight.
 
-    __slots__ = ("_assigner", "_covers", "mapping")
+    Args:
+        assigner: says which windows merge.
+        restored: the windows in flight of a snapshot.
+    """
 
-    def __init__(self, assigner: MergingWindowAssigner, restored: Iterable[tuple[TimeWindow, TimeWindow]] = ()) -> None:
+    __slots__ = ("_assigner", "_covers", "_windows")
+
+    def __init__(self, assigner: MergingWindowAssigner, restored: Iterable[TimeWindow] = ()) -> None:
         self._assigner = assigner
         self._covers = type(assigner).merge_windows is MergingWindowAssigner.merge_windows
-        self.mapping: dict[TimeWindow, TimeWindow] = dict(restored)
+        self._windows = set(restored)
 
     def plan(self, window: TimeWindow) -> Addition:
-        """What `add` would do with a window; changes nothing."""
-        if not self._covers:
-            return self._plan_merges(window)
-        start, end = window
-        met = [other for other in self.mapping if other[0] <= end and start <= other[1]]
-        return self._plan_cover(window, met) if met else _new(Addition, (window, _NO_MERGES))
-
-    def apply(self, window: TimeWindow, addition: Addition) -> None:
-        """Carry out a plan that was made for the set as it is."""
-        mapping = self.mapping
-        for merge in addition.merges:
-            for source in merge.sources:
-                del mapping[source]
-            mapping[merge.result] = merge.state_window
-        if addition.window not in mapping:
-            mapping[addition.window] = window
-
-    def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
-        """Add a window, merging as the assigner says; the window in flight that it is now part of.
+        """Return what adding a window will do; changes nothing.
 
         A window inside one in flight causes no merge, and one equal to it keeps the contents.
         """
-        addition = self.plan(window)
-        for merge in addition.merges:
-            on_merge(merge)
-        self.apply(window, addition)
-        return addition.window
+        if not self._covers:
+            return self._plan_merges(window)
+        start, end = window
+        met = [other for other in self._windows if other[0] <= end and start <= other[1]]
+        return self._plan_cover(window, met) if met else _new(Addition, (window, _NO_MERGES))
 
-    def state_window(self, window: Window) -> TimeWindow | None:
-        """The window that holds the contents of `window`, or None if it is not in flight."""
-        return self.mapping.get(window)  # type: ignore[arg-type]
+    def apply(self, addition: Addition) -> None:
+        """Carry out a plan that was made for the set as it is."""
+        for merge in addition.merges:
+            self._windows.difference_update(merge.sources)
+            self._windows.add(merge.result)
+        self._windows.add(addition.window)
 
     def retire(self, window: Window) -> None:
         """Forget a window.
@@ -92,15 +75,18 @@ class MergingWindowSet:
         Raises:
             IllegalState: it is not in flight.
         """
-        if self.mapping.pop(window, None) is None:  # type: ignore[arg-type]
+        if window not in self._windows:
             raise IllegalState(f"window {tuple(window)} is not in the set of windows in flight")
+        self._windows.remove(window)
 
-    def persisted(self) -> list[tuple[TimeWindow, TimeWindow]]:
-        """The pairs (window, state window) that a snapshot keeps."""
-        return list(self.mapping.items())
+    def __contains__(self, window: Window) -> bool:
+        return window in self._windows
+
+    def __iter__(self) -> Iterator[TimeWindow]:
+        return iter(self._windows)
 
     def __len__(self) -> int:
-        return len(self.mapping)
+        return len(self._windows)
 
     def _plan_cover(self, new: TimeWindow, met: list[TimeWindow]) -> Addition:
         """Windows that touch are always apart in the set, so one pass finds all that a new one meets."""
@@ -108,20 +94,14 @@ class MergingWindowSet:
         result = TimeWindow(min(new[0], met[0][0]), max(new[1], max(window[1] for window in met)))
         if len(met) == 1 and met[0] == result:
             return Addition(result, _NO_MERGES)
-        return Addition(result, [self._planned(result, met)])
+        return Addition(result, [PlannedMerge(result, met)])
 
     def _plan_merges(self, new: TimeWindow) -> Addition:
         target, merges = new, []
-        for merge in self._assigner.merge_windows({*self.mapping, new}):
+        for merge in self._assigner.merge_windows({*self._windows, new}):
             if new in merge.sources or new == merge.result:
                 target = merge.result
-            sources = sorted({source for source in merge.sources if source in self.mapping})
+            sources = sorted({source for source in merge.sources if source in self._windows})
             if sources and sources != [merge.result]:
-                merges.append(self._planned(merge.result, sources))
+                merges.append(PlannedMerge(merge.result, sources))
         return Addition(target, merges)
-
-    def _planned(self, result: TimeWindow, sources: list[TimeWindow]) -> PlannedMerge:
-        states = [self.mapping[source] for source in sources]
-        kept = min(states)
-        states.remove(kept)
-        return PlannedMerge(result, sources, kept, states)

@@ -47,6 +47,11 @@ GLOBAL_WINDOW = GlobalWindow()
 Window: TypeAlias = TimeWindow | GlobalWindow
 
 
+def start_and_end(window: Window | None) -> tuple[Millis | None, Millis | None]:
+    """Return the bounds of a window; None and None of the global window, and of no window."""
+    return (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
+
+
 @lru_cache(maxsize=4096)
 def aligned_window(start: Millis, size: Millis) -> TimeWindow:
     """The window of `size` at `start`: one object for all keys, since few aligned windows are open at a time."""
@@ -70,7 +75,7 @@ def merge_time_windows(windows: Iterable[TimeWindow]) -> list[Merge]:
     cover: TimeWindow | None = None
     group: list[TimeWindow] = []
     for window in sorted(set(windows)):
-        if cover is not None and window.start <= cover.end:
+        if cover is not None and cover.intersects(window):
             cover = cover.cover(window)
             group.append(window)
             continue

@@ -7,8 +7,7 @@ from typing import ClassVar
 import pandas as pd
 
 from tidegate.expectations.invariants.rule import Rule
-
-_GOES = ("on_time", "late", "no_window", "rejected", "dropped")
+from tidegate.pipelines.tables.counters import FATES
 
 
 class ExpectEventsToBeConserved(Rule):
@@ -17,7 +16,7 @@ class ExpectEventsToBeConserved(Rule):
     text: ClassVar[str] = "Events in = on time + late + no window + rejected + dropped, in every epoch."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        return rows["events_in"] != rows[list(_GOES)].sum(axis=1)
+        return rows["events_in"] != rows[list(FATES)].sum(axis=1)
 
 
 class ExpectWatermarkNeverToGoBack(Rule):

@@ -31,6 +31,8 @@ _STARTUP_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 _COLLISION_SECONDS = 20.0
 _DATABASE_ERROR = "Database error"
+_ANSWER_SECONDS = 120.0
+"""A machine with much else to do lets the first calls wait for half a minute."""
 _SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
 # Their servers of logs listen on every address of the machine; the page reads the files themselves.
 _OPTIONS = dict.fromkeys(("scheduler", "triggerer"), ("--skip-serve-logs",))
@@ -280,7 +282,7 @@ class EmbeddedAirflow:
                 f"{self.url}/auth/token", json={"username": USER, "password": self.password}, timeout=30
             ).raise_for_status()
             headers = {"Authorization": f"Bearer {token.json()['access_token']}"}
-            self._client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+            self._client = httpx.Client(base_url=self.url, headers=headers, timeout=_ANSWER_SECONDS)
         return self._client
 
     def _wait_for(self, what: str, ready: Callable[[], bool]) -> None:

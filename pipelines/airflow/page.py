@@ -20,13 +20,17 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.configuration import conf
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi import Path as PathParameter
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, HTMLResponse
 
 from tidegate.pipelines.config import ENVIRONMENT, find_config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.inspect.overview import docs_file, pipeline_names, pipeline_overview, report_file
+from tidegate.pipelines.report.look import look
 
 _PAGE = Path(__file__).parent / "page.html"
+_LOOK = "/* look */"
+"""Where the page has the look that it shares."""
+
 _LINKS = Path(__file__).parent / "links.js"
 _NO_STORE = {"Cache-Control": "no-store"}
 # Reports and Data Docs have no script of their own; text from the data shall not bring any.
@@ -85,9 +89,10 @@ Readable = Annotated[str, Depends(readable)]
 
 
 @app.get("/")
-def page() -> FileResponse:
+def page() -> HTMLResponse:
     """The page; it asks for the data itself."""
-    return FileResponse(_PAGE, media_type="text/html", headers={**_NO_STORE, "Content-Security-Policy": _page_policy()})
+    text = _PAGE.read_text(encoding="utf-8").replace(_LOOK, look())
+    return HTMLResponse(text, headers={**_NO_STORE, "Content-Security-Policy": _page_policy()})
 
 
 @app.get("/links.js")

@@ -12,7 +12,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.run.intervals import cut, describe, parse_moment, parse_slice, show
-from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import show_millis
 
@@ -164,16 +164,11 @@ def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoc
     screen.show({"pipeline": pipeline.name, "epochs": made}, f"{pipeline.name}: every source commit is replayed")
 
 
-def fired(counters: dict[str, int]) -> int:
-    """Panes of all timings."""
-    return counters["fired_early"] + counters["fired_on_time"] + counters["fired_late"]
-
-
 def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
     """What came out of an epoch: windows that fired, or the rows of a process function or join."""
     if isinstance(pipeline.compute, Windows):
         return f"{fired(counters)} fired"
-    return f"{counters.get(epochs.ROWS_OUT, '-')} rows out"
+    return f"{counters.get(ROWS_OUT, '-')} rows out"
 
 
 def _row(run: dict[str, Any]) -> tuple[object, ...]:
@@ -185,9 +180,9 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
         counters["events_in"],
         counters["on_time"],
         counters["late"],
-        counters["no_window"] + counters["rejected"] + counters["dropped"],
+        filtered(counters),
         fired(counters),
-        counters.get(epochs.ROWS_OUT, "-"),
+        counters.get(ROWS_OUT, "-"),
         counters["open_windows"],
         f"{run['seconds']:.1f}",
     )

@@ -26,6 +26,7 @@ from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
 from tidegate.pipelines.imports import require
 from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.counters import fired
 
 PIPELINES = ("aircraft_duty", "airport_hours")
 
@@ -206,10 +207,9 @@ def _told(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
     windows = _returned(airflow, name, run, "windows")["runs"][0]["counters"]
     quality = _returned(airflow, name, run, "quality")
     held = sum(check["success"] for check in quality["checks"])
-    fired = windows["fired_early"] + windows["fired_on_time"] + windows["fired_late"]
     return (
         f"{name:14} {run['logical_date'][:10]}: {windows['events_in']:5} in, {windows['on_time']:5} on time, "
-        f"{windows['late']} late, {windows['rejected']:3} rejected; {fired:5} windows fired, "
+        f"{windows['late']} late, {windows['rejected']:3} rejected; {fired(windows):5} windows fired, "
         f"{windows['open_windows']:4} open; {held} of {len(quality['checks'])} expectations hold"
     )
 

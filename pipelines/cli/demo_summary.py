@@ -17,10 +17,10 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables import epochs, results
+from tidegate.pipelines.tables.counters import FATES, FIRED, fired
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-_COUNTED = ("events_in", "on_time", "late", "no_window", "rejected", "dropped")
-_FIRED = ("fired_early", "fired_on_time", "fired_late")
+_COUNTED = ("events_in", *FATES)
 
 
 def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], records: int, seconds: float) -> None:
@@ -31,7 +31,7 @@ def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], recor
     """
     summaries = [_summary(config, name) for name in pipelines]
     for summary in summaries:
-        counted = sum(summary[name] for name in _COUNTED[1:])
+        counted = sum(summary[name] for name in FATES)
         if summary["events_in"] != counted or summary["events_in"] != records:
             raise TidegateError(
                 f"{summary['pipeline']}: {records} records are in the source, {summary['events_in']} came in and "
@@ -82,11 +82,11 @@ def _summary(config: Config, name: str) -> dict[str, Any]:
     snapshot = read_snapshot(tables)
     if snapshot is None:
         raise TidegateError(f"{name} has no snapshot")
-    counted = {column: pc.sum(rows[column]).as_py() for column in (*_COUNTED, *_FIRED)}
+    counted = {column: pc.sum(rows[column]).as_py() for column in (*_COUNTED, *FIRED)}
     return {
         "pipeline": name,
         **{column: counted[column] for column in _COUNTED},
-        "fired": sum(counted[column] for column in _FIRED),
+        "fired": fired(counted),
         "open": snapshot.manifest.counters["open_windows"],
         "epoch": snapshot.manifest.epoch,
         "snapshot_version": snapshot.version,

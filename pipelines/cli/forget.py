@@ -20,8 +20,8 @@ from tidegate.pipelines.snapshots.forget import forget as run
 def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> None:
     """Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
-    Older snapshots go too, since they may hold it. The source is yours: what is still there comes back
-    with a backfill.
+    Older snapshots go too, since they may hold it; a key that nothing ever held changes nothing. The source
+    is yours: what is still there comes back with a backfill.
     """
     from tidegate.pipelines.definition.load import load_pipeline
 
@@ -32,9 +32,11 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
         _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")
     with Lease(tables, "forget", system_clock):
         forgotten = run(tables, value, key, system_clock())
+    held = forgotten.epoch is not None
+    title = f"erased by epoch {forgotten.epoch} of {pipeline}" if held else f"nothing of {pipeline} was changed"
     screen.show(
         {"pipeline": pipeline, "epoch": forgotten.epoch, "rows": forgotten.rows},
-        table(f"erased by epoch {forgotten.epoch} of {pipeline}", ("in", "rows"), forgotten.rows.items(), ("rows",)),
+        table(title, ("in", "rows"), forgotten.rows.items(), ("rows",)),
         *(
             []
             if any(forgotten.rows.values())

@@ -10,6 +10,7 @@ from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.restore import restore as run
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.windowing.time import show_millis
@@ -33,7 +34,8 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
 
     What was published after it is removed, in one commit a table. The next run goes on from there, at its
     position in the source. Going back to a line that was left brings its results back. Damaged entries of a
-    table's log are set aside first; what they held is published again, as far as snapshots tell.
+    table's log are set aside first; what they held is published again, as far as snapshots tell. A table that
+    somebody set back with Delta's RESTORE gets its files again.
     """
     tables = screen.tables(pipeline)
     given_up: list[str] = []
@@ -49,7 +51,7 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
         # Where there is nothing, nothing should be made for the lease of a command that can only fail.
         find_snapshot(tables, target)
     with Lease(tables, "restore", system_clock):
-        set_aside = set_aside_damaged(tables)
+        set_aside = [*set_aside_damaged(tables), *put_back(tables, give_up_results)]
         manifest = run(
             tables,
             find_snapshot(tables, target),

@@ -10,6 +10,7 @@ import click
 from tidegate.pipelines.cli.screen import Screen, cell, moment, table, with_screen
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
 
 _COLUMNS = (
     *(
@@ -77,9 +78,9 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["events_in"],
         row["on_time"],
         row["late"],
-        row["no_window"] + row["rejected"] + row["dropped"],
-        row["fired_early"] + row["fired_on_time"] + row["fired_late"],
-        cell(row.get(epochs.ROWS_OUT)),
+        filtered(row),
+        fired(row),
+        cell(row.get(ROWS_OUT)),
         row["open_windows"],
         moment(row["watermark"]),
         # The interval of a backfill was chosen: its age says nothing about the run.

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from tidegate.pipelines.config import Config, load_config
 from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,23 +110,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def rows_of(found: pa.Table) -> list[dict[str, Any]]:
-    """Rows as Python has them; where a time lies beyond what its datetime holds, the times of that column as text."""
+    """Rows as Python has them; where a time lies beyond what its datetime holds, the times in that column as text."""
     try:
         return found.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
-        columns = {
-            name: column.cast(pa.string()) if pa.types.is_temporal(column.type) and _is_far(column) else column
-            for name, column in zip(found.column_names, found.columns, strict=True)
-        }
-        return pa.table(columns).to_pylist()  # type: ignore[no-any-return]
-
-
-def _is_far(column: pa.ChunkedArray) -> bool:
-    try:
-        column.to_pylist()
-    except (OverflowError, ValueError):
-        return True
-    return False
+        return as_text(found).to_pylist()  # type: ignore[no-any-return]
 
 
 def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:

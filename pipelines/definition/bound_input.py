@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate.pipelines.definition.column_names import check_in_flight
 from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.tables.columns import to_delta
+from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.windowing.keys import KeySchema
 
 
@@ -123,12 +123,32 @@ def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") ->
             raise Refused(
                 f"{field} is TIMESTAMP_NTZ, a wall-clock time: name its zone, DeltaSource(..., zone='America/New_York')"
             )
+        if source.unit is not None:
+            is_a = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
+            raise _no_effect(prefix, "unit", source.unit, f"{field} is {is_a} and counts nothing")
+        if kind.tz is not None and source.zone is not None:
+            raise _no_effect(
+                prefix,
+                "zone",
+                source.zone,
+                f"{field} is TIMESTAMP, an instant that no zone changes",
+                ". If wall-clock times were written there as though they were UTC, derive the instants: "
+                f"columns={{'instant': \"to_utc_timestamp({quoted(source.timestamp)}, '{source.zone}')\"}} and "
+                "timestamp='instant'",
+            )
         return
     if pa.types.is_integer(kind):
         if source.unit is None:
             raise Refused(f"{field} has type {kind}: say what it counts, DeltaSource(..., unit='ms')")
+        if source.zone is not None:
+            raise _no_effect(prefix, "zone", source.zone, f"{field} counts {source.unit} since 1970 in UTC")
         return
     raise Refused(
         f"{field} has type {kind}, not a time: derive one, for example "
         f"columns={{'event_time': 'try_to_timestamp({source.timestamp})'}} and timestamp='event_time'"
     )
+
+
+def _no_effect(prefix: str, name: str, value: str, why: str, otherwise: str = "") -> Refused:
+    """The error for a field of a source that its timestamp column has no use for."""
+    return Refused(f"{prefix}source.{name} = {value!r} has no effect: {why}. Leave {name}= out{otherwise}")

@@ -16,7 +16,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.operators.two_inputs import SIDES, value_column
 
 
 def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
@@ -53,8 +53,3 @@ def joint_rows(key: KeySchema, inputs: Sequence[BoundInput]) -> pa.Schema:
     keys = [pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)]
     rows = [pa.field(side, pa.struct(list(one.source))) for side, one in zip(SIDES, inputs, strict=True)]
     return pa.schema([*keys, pa.field("side", pa.string()), *rows])
-
-
-def value_column(side: str, name: str) -> str:
-    """What a column of one input is called in events of both; with a dot Spark would look for a field of a struct."""
-    return f"{side}:{name}"

@@ -14,7 +14,8 @@ from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_OUT
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
@@ -57,7 +58,7 @@ def _of_parent(
 def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
     bound, counts = plan.bound, plan.counts
     shards = sorted((outcome for outcome in outcomes if outcome.shard >= 0), key=lambda outcome: outcome.shard)
-    counters = {name: sum(outcome.counters.get(name, 0) for outcome in shards) for name in epochs.COUNTERS}
+    counters = {name: sum(outcome.counters.get(name, 0) for outcome in shards) for name in OF_TASKS}
     counters |= {
         "events_in": counts.total,
         "dropped": counts.dropped,
@@ -67,7 +68,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         table: tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
         for table in (results.NAME, late.NAME, rejects.NAME)
     }
-    counters[epochs.ROWS_OUT] = sum(file.rows for file in files[results.NAME])
+    counters[ROWS_OUT] = sum(file.rows for file in files[results.NAME])
     stale = tuple(epoch for item in plan.stale for epoch in item.epochs)
     new_line = plan.head is not None and plan.timeline != plan.head.manifest.timeline
     return Manifest(
@@ -96,7 +97,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
                 first=shard.first,
                 last=shard.last,
                 rows=outcome.rows,
-                counters={name: outcome.counters.get(name, 0) for name in epochs.COUNTERS},
+                counters={name: outcome.counters.get(name, 0) for name in OF_TASKS},
                 next_event_time_timer=outcome.next_event_time_timer,
                 next_processing_time_timer=outcome.next_processing_time_timer,
             )

@@ -1,21 +1,17 @@
-"""Event time of a pipeline: that of its only input, or the smaller of two, idle inputs left out.
-
-Source: Flink's two-input operators (`CombinedWatermarkStatus`).
-"""
+"""Event time of a pipeline, from the manifest and back to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.event_columns import ONLY_PARTITION
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.epoch.event_time import EventTime, SeenEvent
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.manifest import Manifest, PartitionWatermark
+from tidegate.windowing import watermarks
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.watermarks.combined import CombinedWatermark
+from tidegate.windowing.watermarks import InputTime, SeenEvent, WatermarkSnapshot
 
 
 def sides_of(pipeline: Pipeline) -> tuple[str, ...]:
@@ -32,19 +28,15 @@ def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
     return found
 
 
-@dataclass
 class EventTimes:
-    """The event time of each input, and what they combine to.
+    """The event time of a pipeline's inputs, in the steps that its shards see.
 
     Args:
-        inputs: in order; they share one clock.
-        watermark: of the pipeline; never goes back.
-        whole: whether an input has no source partitions, so that it is waited for before anything of it came.
+        times: of the inputs, in order.
     """
 
-    inputs: Sequence[EventTime]
-    watermark: Millis
-    whole: Sequence[bool] = ()
+    def __init__(self, times: watermarks.EventTimes) -> None:
+        self._times = times
 
     @classmethod
     def restored(
@@ -64,19 +56,18 @@ class EventTimes:
             partitions: of all inputs; where there are two, a name is its side, or begins with it and a colon.
             inputs: watermark of each of two inputs; of one that is not there it is the pipeline's.
         """
-        found = []
-        for one, side in zip(pipeline.inputs, SIDES, strict=False):
-            assert one.watermark is not None
-            if pipeline.right is None:
-                found.append(EventTime.restored(one.watermark, watermark, clock, partitions))
-                continue
-            own = {
-                name.removeprefix(side).removeprefix(":"): known
-                for name, known in partitions.items()
-                if name == side or name.startswith(f"{side}:")
+        restored = []
+        for each, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
+            assert each.watermark is not None
+            before = inputs.get(side, watermark)
+            parts = {
+                name.removeprefix(side).removeprefix(":") if side else name: _snapshot(partition, before)
+                for name, partition in partitions.items()
+                if not side or name == side or name.startswith(f"{side}:")
             }
-            found.append(EventTime.restored(one.watermark, inputs.get(side, watermark), clock, own))
-        return cls(found, watermark, [one.watermark_by is None for one in pipeline.inputs])
+            awaited = ONLY_PARTITION if each.watermark_by is None else None
+            restored.append(InputTime(each.watermark, before, parts, awaited))
+        return cls(watermarks.EventTimes(restored, watermark, clock))
 
     @classmethod
     def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
@@ -88,17 +79,22 @@ class EventTimes:
         if manifest is None:
             return cls.restored(pipeline, MIN_TIMESTAMP, 0, {}, {})
         others = replaced_partitions(pipeline, manifest)
-        kept = {name: known for name, known in manifest.partitions.items() if name not in others}
+        kept = {name: partition for name, partition in manifest.partitions.items() if name not in others}
         return cls.restored(pipeline, manifest.watermark, manifest.processing_time, kept, manifest.inputs)
+
+    @property
+    def watermark(self) -> Millis:
+        """The watermark of the pipeline; it never goes back."""
+        return self._times.watermark
 
     @property
     def move_by_clock(self) -> bool:
         """Whether event time may go on between two commits, by the clock alone."""
-        return any(one.strategy.moves_by_clock for one in self.inputs)
+        return self._times.move_by_clock
 
     def until(self, committed: Millis) -> CommitStep:
         """Time passes up to a commit, before its rows."""
-        clock = max(committed, *(one.clock for one in self.inputs))
+        clock = max(committed, self._times.clock)
         return CommitStep(clock, self.advance(clock))
 
     def step(
@@ -109,51 +105,46 @@ class EventTimes:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> CommitStep:
-        """Clock and watermark of a source commit of input `number`; see `EventTime.step`."""
-        step = self.inputs[number].step(largest, committed, complete, events)
-        if complete:
-            self.advance(step.clock)
-        return replace(step, watermark=self.watermark)
+        """Clock and watermark of a source commit; a part of one moves neither watermark nor late panes.
+
+        Args:
+            number: of the input.
+            largest: event time of the latest usable row of each source partition in it.
+            committed: commit time.
+            complete: whether nothing of it is left to read.
+            events: of the commit by time, for a strategy that reads them; it is read whole then.
+        """
+        watermark = self._times.read(number, largest, committed, complete, events)
+        return CommitStep(self._times.inputs[number].clock, watermark, complete)
 
     def end_together(
         self, largest: Sequence[Mapping[str, Millis]], clock: Millis, events: Sequence[Iterable[SeenEvent]]
     ) -> CommitStep:
         """One step in which every input moves at once, as at a hand-over."""
-        for one, times, seen in zip(self.inputs, largest, events, strict=True):
-            one.step(times, clock, True, seen)
-        return CommitStep(clock, self.advance(clock))
+        return CommitStep(clock, self._times.read_together(largest, clock, events))
 
     def advance(self, clock: Millis) -> Millis:
         """The clock goes on without data; the combined watermark."""
-        found = [one.advance(clock) for one in self.inputs]
-        if len(found) == 1:
-            self.watermark = found[0]
-            return self.watermark
-        for one, is_whole in zip(self.inputs, self.whole, strict=True):
-            if is_whole:
-                one.wait_for(ONLY_PARTITION)
-        combined = CombinedWatermark(range(len(found)))
-        combined.watermark = self.watermark
-        for number, one in enumerate(self.inputs):
-            combined[number].watermark, combined[number].idle = one.watermark, one.idle
-        combined.update()
-        self.watermark = combined.watermark
-        return self.watermark
+        return self._times.advance(clock)
 
     @property
     def partitions(self) -> dict[str, PartitionWatermark]:
         """Every source partition, for the manifest."""
-        if len(self.inputs) == 1:
-            return self.inputs[0].snapshot()
+        sides = ("",) if len(self._times.inputs) == 1 else SIDES
         return {
-            f"{side}:{name}" if name else side: known
-            for side, one in zip(SIDES, self.inputs, strict=True)
-            for name, known in one.snapshot().items()
+            (f"{side}:{name}" if name else side) if side else name: PartitionWatermark(**snapshot)
+            for side, each in zip(sides, self._times.inputs, strict=True)
+            for name, snapshot in each.snapshot().items()
         }
 
     @property
     def watermarks(self) -> dict[str, Millis]:
         """The watermark of each of two inputs, for the manifest; nothing where there is one."""
-        if len(self.inputs) == 1:
+        if len(self._times.inputs) == 1:
             return {}
-        return {side: one.watermark for side, one in zip(SIDES, self.inputs, strict=True)}
+        return {side: each.watermark for side, each in zip(SIDES, self._times.inputs, strict=True)}
+
+
+def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnapshot:
+    """Return a partition of a manifest as event time takes it, at the watermark of its input."""
+    return {**partition.model_dump(), "aligned": partition.is_aligned(watermark)}

@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import COMMIT, ROW, SIDE, STATUS, TIME
-from tidegate.pipelines.definition.joint import value_column
 from tidegate.pipelines.tables.columns import quoted
+from tidegate.windowing.operators.two_inputs import value_column
 
 
 def joint_frame(bound: BoundPipeline, one: BoundInput, frame: DataFrame) -> DataFrame:

@@ -30,8 +30,9 @@ from tidegate.pipelines.definition.event_columns import (
     VALUE_PREFIX,
 )
 from tidegate.pipelines.epoch.exchange import PACKED, unpacked
+from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardJob, ShardOutcome, run_shard
+from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, run_shard
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.event_columns import DROPPED, OK, STATUS, TIME
-from tidegate.pipelines.epoch.event_time import SeenEvent
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.file_slices import of_rest
 from tidegate.pipelines.epoch.joint_frames import joint_frame, together
@@ -29,6 +28,7 @@ from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, show_millis
+from tidegate.windowing.watermarks import SeenEvent
 
 
 def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:

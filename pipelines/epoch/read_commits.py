@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.pipelines.epoch.event_time import SeenEvent
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.sources.log import SourceCommit, SourceFile
 from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks import SeenEvent
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, OK, ONLY_PARTITION, STATUS, TIME
-from tidegate.pipelines.epoch.event_time import SeenEvent
 from tidegate.pipelines.tables.columns import quoted
+from tidegate.windowing.watermarks import SeenEvent
 
 _PARTITION = "__partition"
 

@@ -7,80 +7,29 @@ collects them. The driver learns about the files from the one row that a task yi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import COMMIT, TIME
-from tidegate.pipelines.epoch.exchange import Placing
-from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
+from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Shard
-from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late, results, state
+from tidegate.pipelines.tables.counters import CHANGES
 from tidegate.pipelines.tables.files import write_file
-from tidegate.windowing.columnar.plan import choose_operator
-from tidegate.windowing.compute import Compute, Windows
-from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.panes import PanePolicy
-from tidegate.windowing.state.migration import StateFormat, migrated
-from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.columnar import ColumnarOperator, choose_operator, run_in_passes
+from tidegate.windowing.epochs.row_operator import RowOperator
+from tidegate.windowing.operators.make import make_operator
+from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.time import Millis
 
 RESULT_SCHEMA = "shard int, info string"
-
-_CHANGES = ("elements", "fed", "timers_fired", "fired_early", "fired_on_time", "fired_late", "withdrawn")
-"""What is counted where a shard's state changes; late panes fire without element or timer, at the end of a commit."""
-
-
-@dataclass(frozen=True)
-class ShardJob:
-    """What every task of an epoch needs to know; it travels to the executors.
-
-    `found` is the format of the state rows where they have to be migrated.
-    """
-
-    warehouse: Warehouse
-    paths: Mapping[str, str]
-    schemas: Mapping[str, pa.Schema]
-    compute: Compute
-    panes: PanePolicy
-    key: KeySchema
-    used: tuple[str, ...]
-    value_types: tuple[pa.DataType, ...]
-    state: StateSchema
-    shards: tuple[Shard, ...]
-    max_parallelism: int
-    order: EventOrder | None
-    steps: tuple[CommitStep, ...]
-    watermark_before: Millis
-    clock_before: Millis
-    epoch: int
-    timeline: int
-    now: Millis
-    found: StateFormat | None = None
-    dropped: frozenset[str] = frozenset()
-    files: FileSlice | None = None
-
-    @property
-    def placing(self) -> Placing:
-        """Which shard each key belongs to."""
-        return Placing(self.key, self.shards, self.max_parallelism)
-
-    def read(self, shards: Sequence[int]) -> dict[int, pa.Table]:
-        """The events of some shards out of the files of the slice; a shard without any is not in it."""
-        return {} if self.files is None else self.placing.own(self.files.events(), shards)
-
-    @property
-    def windows(self) -> Windows:
-        """What is computed, where that is windows."""
-        assert isinstance(self.compute, Windows)
-        return self.compute
 
 
 @dataclass
@@ -106,30 +55,6 @@ class ShardOutcome:
         raw = json.loads(text)
         raw["files"] = {name: DataFile.model_validate(file) for name, file in raw["files"].items()}
         return cls(**raw)
-
-
-class ShardRun(Protocol):
-    """A shard that went through an operator."""
-
-    @property
-    def next_event_time_timer(self) -> Millis | None:
-        """When the next event-time timer is due."""
-
-    @property
-    def next_processing_time_timer(self) -> Millis | None:
-        """When the next processing-time timer is due."""
-
-    def results(self) -> pa.Table:
-        """Rows of table results."""
-
-    def late(self) -> pa.Table:
-        """Rows of table late."""
-
-    def state(self) -> pa.Table:
-        """Rows of table state."""
-
-    def counters(self) -> dict[str, int]:
-        """What was counted, by name."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +115,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
     rows = _state_rows(job, shard, marker)
     restored = perf_counter()
     try:
-        run = run_operator(job, shard, events, rows)
+        run = run_operator(job, events, rows)
     except pa.ArrowInvalid as error:
         if "offset overflow" not in str(error):
             raise
@@ -201,7 +126,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         ) from error
     operated = perf_counter()
     counters = run.counters()
-    changed = marker.rewrite or any(counters[name] for name in _CHANGES)
+    changed = marker.rewrite or any(counters[name] for name in CHANGES)
     outcome = ShardOutcome(marker.shard, changed)
     if changed:
         for table, made in ((results.NAME, run.results()), (late.NAME, run.late()), (state.NAME, run.state())):
@@ -224,9 +149,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
 
 def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
     """What became of a shard in which nothing happened."""
-    counters = dict.fromkeys((*before.counters, *_CHANGES), 0) | {
-        "open_windows": before.counters.get("open_windows", 0)
-    }
+    counters = dict.fromkeys((*before.counters, *CHANGES), 0) | {"open_windows": before.counters.get("open_windows", 0)}
     return ShardOutcome(
         number,
         changed=False,
@@ -242,16 +165,21 @@ def _report(outcome: ShardOutcome) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"shard": pa.array([outcome.shard], pa.int32()), "info": [outcome.to_json()]})
 
 
-def run_operator(job: ShardJob, shard: Shard, events: pa.Table, rows: pa.Table) -> ShardRun:
-    """The shard through the operator that computes it."""
-    # Each brings imports along that the other doesn't need.
+def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
+    """Run a shard through the operator that computes it.
+
+    Args:
+        job: what every task of the epoch knows.
+        events: the shard's events, in any order.
+        rows: the shard's state rows.
+    """
+    elements, timeline = elements_of(job, events), timeline_of(job)
     if choose_operator(job.compute).columnar:
-        from tidegate.pipelines.epoch.columnar_shard import ColumnarShard
-
-        return ColumnarShard(job, events, rows)
-    from tidegate.pipelines.epoch.row_shard import RowShard
-
-    return RowShard(job, shard, events, rows)
+        columnar = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
+        return OutcomeRows(job, events, run_in_passes(columnar, elements, rows, timeline))
+    make = partial(make_operator, job.compute, job.panes)
+    row = RowOperator(make, job.compute, job.state, job.max_parallelism, result_type(job))
+    return OutcomeRows(job, events, row.run(elements, rows, timeline))
 
 
 def _state_rows(job: ShardJob, shard: Shard, marker: Marker) -> pa.Table:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME
-from tidegate.pipelines.epoch.shard import ShardJob, run_operator
+from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.reopen.stretches import END, START, millis_of
 from tidegate.pipelines.tables import results, state
 from tidegate.windowing.keys import window_identity
@@ -66,7 +66,6 @@ class Corrections:
 
 def correct(
     job: ShardJob,
-    shard: Shard,
     events: pa.Table,
     rows: pa.Table,
     wanted: pa.Table,
@@ -77,7 +76,6 @@ def correct(
 
     Args:
         job: what every task of the epoch knows; its order is that of events, up to the watermark of the snapshot.
-        shard: the key groups.
         events: every row that was read and lies in one of the stretches.
         rows: the shard's state rows.
         wanted: the stretches: of windows that merge, spans that hold whole sessions; else the windows.
@@ -90,7 +88,7 @@ def correct(
     stretches = _Stretches(job, wanted, margin)
     for row in standing.to_pylist():
         stretches.at(row).standing.append(row)
-    again = run_operator(job, shard, events, rows.slice(0, 0))
+    again = run_operator(job, events, rows.slice(0, 0))
     for row in again.results().to_pylist():
         if (stretch := stretches.find(row)) is not None:
             stretch.made.append(row)

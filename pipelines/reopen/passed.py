@@ -2,12 +2,14 @@
 
 Only overlapping windows have that. No table tells it of a row, but the watermark that the row's version
 of the source was judged against does. Where that is not known (the log was cleaned up, or files were
-compacted), it is taken for the newest, which only means that more windows are compared.
+compacted), it is taken for the newest, which only means that more windows are compared. So nothing is to be done
+where the source's log was cleaned up, as long as the version that was read can be opened.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from math import gcd
 
 import numpy as np
@@ -18,8 +20,11 @@ from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.event_columns import COMMIT, OK, STATUS, TIME
 from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan_interval import may_lie_within
+from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.stretches import END, START, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.log import SourceFile
 from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs
@@ -63,6 +68,13 @@ class JudgedAt:
                 read = row["source_version"]
             watermark = max(watermark, after)
 
+    @property
+    def alike_until(self) -> int:
+        """The newest of the first versions whose rows are all judged alike; -1 where there are none."""
+        if not self._versions or self._first[0][1] != self._first[0][2]:
+            return -1
+        return self._versions[0]
+
     def __call__(self, version: int | None) -> Millis:
         """Epoch milliseconds; the smallest time where nothing was judged before."""
         place = len(self._versions) if version is None else bisect_left(self._versions, version)
@@ -81,6 +93,23 @@ def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) ->
     return JudgedAt(read_table(tables.warehouse, handle, columns, counts), newest, by_clock)
 
 
+def marks_of(
+    source: Source, files: Sequence[SourceFile], version: int, judged_at: JudgedAt, within: Interval
+) -> dict[str, Millis]:
+    """By path of each file of a version, the watermark that its rows were judged against.
+
+    The log is asked about files that may have rows in the interval, as far back as watermarks differ.
+    """
+    meant = [
+        file
+        for file in files
+        if not source.has_instants
+        or ((file.newest is None or file.newest >= within.start) and (file.oldest is None or file.oldest < within.end))
+    ]
+    versions = source.log.versions_of(meant, version, judged_at.alike_until) if meant else {}
+    return {file.path: judged_at(versions.get(file.path)) for file in files}
+
+
 class Passed:
     """Finds such windows with Spark.
 
@@ -97,12 +126,12 @@ class Passed:
         by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
         self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 
-    def windows(self, windows: Windows) -> pa.Table:
-        """The windows, each once, with the key columns."""
+    def windows(self, windows: Windows, within: Interval) -> pa.Table:
+        """The windows that rows with event times within an interval have, each once, with the key columns."""
         key, lateness = self._source.bound.key, windows.lateness
         slide, offset = getattr(windows.assigner, "slide", 1), getattr(windows.assigner, "offset", 0)
         slot = gcd(slide, getattr(windows.assigner, "size", slide))
-        behind = self._rows().where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
+        behind = self._rows(within).where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
         # All times between two bounds of windows lie in the same windows.
         number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")
         names = [F.col(quoted(name)) for name in key.names]
@@ -116,17 +145,17 @@ class Passed:
             .cast(pa.schema([*(pa.field(*one) for one in zip(key.names, key.types, strict=True)), *_SPAN]))
         )
 
-    def _rows(self) -> DataFrame:
-        """Every usable row of whole versions with the watermark it was judged against."""
+    def _rows(self, within: Interval) -> DataFrame:
+        """Every usable row of whole versions in an interval with the watermark it was judged against."""
         source, position = self._source, self._position
         files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
-        versions = source.log.versions_of(files, position.version)
-        marks = {file.path: self._judged_at(versions[file.path]) for file in files}
+        marks = marks_of(source, files, position.version, self._judged_at, within)
         known = sorted(set(marks.values()))
         origins = {file.path: (known.index(marks[file.path]), file.written) for file in files}
         frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
         judged = self._spark.createDataFrame(list(enumerate(known)), f"{COMMIT} int, {_JUDGED_AT} long")
-        usable = F.col(STATUS) == OK
+        inside = may_lie_within(source, within) & (F.col(TIME) >= within.start) & (F.col(TIME) < within.end)
+        usable = (F.col(STATUS) == OK) & inside
         if position.frontier is not None:
             usable = usable & (F.col(TIME) < position.frontier)
         return frame.where(usable).join(F.broadcast(judged), COMMIT)

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Reopening, Shard
+from tidegate.pipelines.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
 from tidegate.pipelines.reopen.shape import check_shape
 from tidegate.pipelines.reopen.stretches import (
@@ -83,8 +84,13 @@ class ReadRows(Protocol):
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Rows of table late with the key columns of the pipeline beside what they have."""
 
-    def passed(self, windows: Windows) -> pa.Table:
-        """Windows of rows that came behind the watermark and were taken by others of their windows."""
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
+        """Windows of rows that came behind the watermark and were taken by others of their windows.
+
+        Args:
+            windows: with the assigner.
+            within: where the event times of rows lie whose windows are meant.
+        """
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """Compute the stretches of a plan again, in the shards that have any."""
@@ -209,7 +215,8 @@ def _windows(
     times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
     wanted = windows_at(windows, bound.key, meant, times)
     if overlap(windows):
-        missed = rows.passed(replace(windows, allowed_lateness=min(windows.lateness, _least_lateness(published))))
+        lateness = min(windows.lateness, _least_lateness(published))
+        missed = rows.passed(replace(windows, allowed_lateness=lateness), _times_of(windows, reopening))
         if reopening.key is not None:
             missed = missed.filter(pc.equal(key_hashes(missed, bound.key.names), reopening.key))
         if reopening.start is not None:
@@ -220,6 +227,14 @@ def _windows(
         wanted = pa.concat_tables([wanted.select(names), missed.select(names)])
         wanted = wanted.group_by(names, use_threads=False).aggregate([])
     return wanted
+
+
+def _times_of(windows: Windows, reopening: Reopening) -> Interval:
+    """Where the event times of rows lie that have a window which is to be reopened."""
+    start = FIRST_TIME if reopening.start is None else max(FIRST_TIME, reopening.start)
+    # A row lies before the end of its windows, and these begin before the end that is meant.
+    end = LAST_TIME if reopening.end is None else reopening.end + getattr(windows.assigner, "size", 0)
+    return Interval(start=start, end=min(LAST_TIME, end))
 
 
 def _least_lateness(published: pa.Table) -> Millis:

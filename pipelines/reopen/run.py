@@ -17,15 +17,16 @@ from tidegate.pipelines.reopen.task import BEYOND
 from tidegate.pipelines.run.driver import Driver, Tell
 from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, remaining
 from tidegate.pipelines.snapshots.compatibility import migration_of, ready
-from tidegate.pipelines.snapshots.head import Snapshot, no_snapshot_yet
+from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import epochs, late, results, state
+from tidegate.pipelines.tables import late, results, state
+from tidegate.pipelines.tables.counters import RETRACTED, ROWS_OUT
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 
-_COUNTED = ("fired_late", "withdrawn")
+_COUNTED = ("fired_late", RETRACTED)
 _MARGINS = 8
 
 
@@ -43,9 +44,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     """
     pipeline, tables = driver.pipeline, driver.tables
     check_reopenable(pipeline)
-    head = driver.recover()
-    if head is None:
-        raise no_snapshot_yet(driver.tables)
+    head = required(tables, driver.recover())
     source = Source.open(driver.spark, tables, pipeline)
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:
@@ -120,7 +119,7 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
     )
     counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
     counted["reopened"] = sum(plan.late_rows)
-    counted[epochs.ROWS_OUT] = sum(file.rows for file in work[results.NAME].files)
+    counted[ROWS_OUT] = sum(file.rows for file in work[results.NAME].files)
     manifest = manifest.model_copy(
         update={
             "counters": {**manifest.counters, **counted},

@@ -76,9 +76,9 @@ class SourceRows:
             )
         return late_rows
 
-    def passed(self, windows: Windows) -> pa.Table:
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Windows of rows that came behind the watermark and were taken by others of their windows."""
-        return Passed(self._spark, self._source, self._head, self._tables).windows(windows)
+        return Passed(self._spark, self._source, self._head, self._tables).windows(windows, within)
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """Compute the stretches of a plan again, one task for each shard that has any.

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import MARKER
+from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
-from tidegate.pipelines.epoch.shard import ShardJob, ShardOutcome
+from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.reopen.correct import ReachesBeyond, correct
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.tables import results, state
@@ -75,7 +76,7 @@ class ReopenJob:
             where=(group >= shard.first) & (group <= shard.last),
         ).drop_columns([state.MANIFEST.name])
         try:
-            made = correct(job, shard, events, rows, own(self.wanted), own(self.standing), self.margin)
+            made = correct(job, events, rows, own(self.wanted), own(self.standing), self.margin)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
         outcome = ShardOutcome(number, made.state is not None)

@@ -12,6 +12,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.report.plots import lag, plots, show_duration
 from tidegate.pipelines.report.run import RunReport, read_run
 from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.counters import COUNTERS
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import from_millis, show_millis
 
@@ -52,28 +53,17 @@ def render(run: RunReport, now: datetime | None = None) -> str:
         watermark=show_millis(manifest.watermark),
         lag="-" if behind is None else show_duration(behind),
         interval=_interval(run),
-        counters=[(label, name, row.get(name), run.total(name)) for label, name in _COUNTERS],
+        counters=[
+            (counter.label, counter.name, row.get(counter.name), run.total(counter.name))
+            for counter in COUNTERS
+            if counter.label
+        ],
         lengths=_lengths(run),
         plots=plots(run),
         failed=[check for check in run.quality if not check["success"]],
         last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
         now=now or datetime.now(UTC),
     )
-
-
-_COUNTERS = (
-    ("Events in", "events_in"),
-    ("On time", "on_time"),
-    ("Late", "late"),
-    ("Rejected", "rejected"),
-    ("No window", "no_window"),
-    ("Dropped by where", "dropped"),
-    ("Fired early", "fired_early"),
-    ("Fired on time", "fired_on_time"),
-    ("Fired late", "fired_late"),
-    ("Withdrawn", "withdrawn"),
-    ("Rows out", "rows_out"),
-)
 
 
 def _interval(run: RunReport) -> str | None:

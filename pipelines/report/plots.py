@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tidegate.pipelines.report.run import RunReport
+from tidegate.pipelines.tables.counters import FILTERED, FIRED, RETRACTED
 from tidegate.windowing.time import Millis, to_millis
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2f6f9f", "#e08a1e", "#a7b0b8", "#c0392b", "#3d8f5f"
@@ -135,20 +136,13 @@ def _stacked(axes: Axes, rows: Sequence[dict[str, Any]], parts: Sequence[tuple[s
 
 
 def _events(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
-    filtered = ("no_window", "rejected", "dropped")
-    _stacked(axes, rows, [("on time", BLUE, ("on_time",)), ("late", ORANGE, ("late",)), ("filtered", GREY, filtered)])
+    _stacked(axes, rows, [("on time", BLUE, ("on_time",)), ("late", ORANGE, ("late",)), ("filtered", GREY, FILTERED)])
 
 
 def _fired(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
-    parts = [("early", GREEN), ("on_time", BLUE), ("late", ORANGE)]
-    _stacked(
-        axes,
-        rows,
-        [
-            *((timing.replace("_", " "), colour, (f"fired_{timing}",)) for timing, colour in parts),
-            ("withdrawn", RED, ("withdrawn",)),
-        ],
-    )
+    fired = zip(FIRED, (GREEN, BLUE, ORANGE), strict=True)
+    parts = [(name.removeprefix("fired_").replace("_", " "), colour, (name,)) for name, colour in fired]
+    _stacked(axes, rows, [*parts, ("withdrawn", RED, (RETRACTED,))])
 
 
 def _key_groups(axes: Axes, counts: Sequence[int]) -> None:

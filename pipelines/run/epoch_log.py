@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.tables import epochs
+from tidegate.pipelines.tables.counters import RETRACTED, ROWS_OUT, filtered, fired
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
 LARGEST = 16 * 1024 * 1024
@@ -91,10 +91,10 @@ def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
         "events": counters["events_in"],
         "on_time": counters["on_time"],
         "late": counters["late"],
-        "filtered": counters["no_window"] + counters["rejected"] + counters["dropped"],
-        "fired": sum(counters[f"fired_{timing}"] for timing in ("early", "on_time", "late")),
-        "withdrawn": counters["withdrawn"],
-        "rows_out": counters.get(epochs.ROWS_OUT),
+        "filtered": filtered(counters),
+        "fired": fired(counters),
+        "withdrawn": counters[RETRACTED],
+        "rows_out": counters.get(ROWS_OUT),
         "open_windows": counters["open_windows"],
         "watermark": _iso(manifest.watermark),
         "watermark_lag_ms": manifest.watermark_lag,

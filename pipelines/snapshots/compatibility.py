@@ -10,12 +10,14 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Schemas
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.columns import quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
-from tidegate.windowing.state.rows import FORMAT_VERSION
+from tidegate.windowing.state.rows import FORMAT_VERSION, REST
 
 _ANEW = "Give the pipeline another name and backfill it, or take the change back"
 _OTHERWISE = f"{_ANEW[0].lower()}{_ANEW[1:]}"
@@ -124,14 +126,52 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
         )
 
 
+def check_dropped(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
+    """Refuse a name in `dropped` that the code still computes, or that nothing of the pipeline ever had.
+
+    What was left behind before keeps its column in table results. A state leaves no trace, so where the code has
+    states an unknown name may be one that was left behind.
+
+    Args:
+        tables: the pipeline's.
+        bound: the code.
+        manifest: of the snapshot that it goes on from.
+
+    Raises:
+        Refused: naming the field, the name and the way out.
+    """
+    now = _names(format_of(bound.schemas, bound))
+    then = _names(format_of(manifest.schemas, bound)) | (
+        set(arrow_schema(tables.open(results.NAME)).names) if tables.exist else set()
+    )
+    has_states = bool(bound.state.user_state or manifest.schemas.user_state or manifest.schemas.trigger_state)
+    for name in bound.pipeline.dropped:
+        field = f"dropped of pipeline {bound.pipeline.name!r} names {name!r}"
+        if name in now:
+            raise Refused(f"{field}, which the code still computes: take it out of dropped=, or out of compute")
+        if name not in then and not has_states:
+            known = sorted(_names(format_of(manifest.schemas, bound)) - now)
+            instead = f"the snapshot has {known} that the code has not" if known else "there is nothing left to drop"
+            raise Refused(
+                f"{field}, which no snapshot and no result of it ever had: {instead}. Take it out of dropped="
+            )
+
+
+def _names(format_: StateFormat) -> set[str]:
+    """The names of aggregates, states and result columns as a pipeline names them."""
+    parts = (format_.contents, format_.trigger_state, format_.user_state, format_.result)
+    return {name.removeprefix("acc_") for part in parts for name in part if not name.startswith(REST)}
+
+
 def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -> Snapshot | None:
     """The head, with the tables given the columns that the code needs; before an epoch is planned.
 
     Raises:
-        Refused: the code can't go on from it, or a column has another type.
+        Refused: the code can't go on from it, `dropped` has a wrong name, or a column has another type.
     """
     if head is not None:
         check_restorable(bound, head.manifest)
+        check_dropped(tables, bound, head.manifest)
     if tables.exist and tables.widen(bound.table_schemas):
         return read_snapshot(tables)
     return head

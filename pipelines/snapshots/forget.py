@@ -2,8 +2,8 @@
 
 It is an epoch of its own: state and manifest in one commit, the other tables when it is published. A source
 partition that is named for the key leaves the manifest, and the checks lose their examples. After that only
-the newest snapshot stays, since every older one may hold the key. An interrupted run is simply repeated. The
-source is its owner's: what is still there comes back with a backfill.
+the newest snapshot stays, since every older one may hold the key. An interrupted run is simply repeated. A key that
+nothing ever held changes nothing. The source is its owner's: what is still there comes back with a backfill.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties
 
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot
-from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, required
+from tidegate.pipelines.snapshots.key_traces import KeyTraces, partitions_of
 from tidegate.pipelines.snapshots.publish import key_columns, publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
-from tidegate.pipelines.snapshots.recovery import require_recovered, require_trusted
+from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
@@ -32,7 +33,6 @@ from tidegate.pipelines.tables.files import add_action, check_written, remove_ac
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis
 
@@ -42,11 +42,11 @@ class Forgotten:
     """What was erased.
 
     Args:
-        epoch: that did it.
+        epoch: that did it; None where nothing held the key, and nothing was changed.
         rows: by table, how many rows the key had; of the savepoints by their names.
     """
 
-    epoch: int
+    epoch: int | None
     rows: dict[str, int]
 
 
@@ -63,7 +63,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         UsageError: that is no key of this pipeline.
         Refused: late or rejected rows can't be told by the key, or somebody commits at the same time.
     """
-    head = require_trusted(tables)
+    head = required(tables, trusted_head(tables))
     key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
     hash_ = hash_of_texts(key_, key)
     _check_told(tables, pipeline, head)
@@ -72,8 +72,12 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
             f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or mend it; nothing was erased"
         )
-    head = require_recovered(tables)
+    head = required(tables, recover(tables))
     rows = _published_rows(tables, head, hash_)
+    if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, key, hash_).are_left:
+        quality.forget_examples(tables, key, only_if_named=True)
+        savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
+        return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, hash_, f"state-{head.manifest.epoch + 1:06d}-forget")
     manifest = _manifest(_erased(head.manifest, pipeline, key_, key, rest), hash_, now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
@@ -150,37 +154,9 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
 def _erased(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
     """A manifest that counts without the key, and in which no source partition is named for it."""
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in snapshot.shards]
-    named = _named_for(snapshot, pipeline, schema, key)
+    named = partitions_of(snapshot, pipeline, schema, key)
     partitions = {name: known for name, known in snapshot.partitions.items() if name not in named}
     return snapshot.model_copy(update={"shards": tuple(shards), "partitions": partitions})
-
-
-def _named_for(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str]) -> set[str]:
-    """The source partitions that are named for a part of the key; what comes of one later is a new one."""
-    found = set()
-    for one, side in zip(pipeline.inputs, SIDES if snapshot.inputs else ("",), strict=False):
-        columns = one.key or pipeline.key
-        by = snapshot.watermark_by.get(side, one.watermark_by)
-        if by not in columns:
-            continue
-        part = columns.index(by)
-        column = KeySchema((schema.names[part],), (schema.types[part],))
-        prefix = f"{side}:" if side else ""
-        found |= {
-            name
-            for name in snapshot.partitions
-            if name.startswith(prefix) and _is_same(column, name.removeprefix(prefix), key[part])
-        }
-    return found
-
-
-def _is_same(column: KeySchema, one: str, other: str) -> bool:
-    """Whether two texts are of one value."""
-    try:
-        return one == other or hash_of_texts(column, (one,)) == hash_of_texts(column, (other,))
-    except UsageError:
-        # Such as the partition of nulls, whose name is no number.
-        return False
 
 
 def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:

@@ -105,7 +105,15 @@ def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snap
     Raises:
         Refused: there is none yet.
     """
-    snapshot = read_snapshot(tables, version)
+    return required(tables, read_snapshot(tables, version))
+
+
+def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
+    """A snapshot, for what can do nothing without one.
+
+    Raises:
+        Refused: there is none yet.
+    """
     if snapshot is None:
         raise no_snapshot_yet(tables)
     return snapshot

@@ -27,7 +27,7 @@ from tidegate.pipelines.snapshots.losses import Losses
 from tidegate.pipelines.snapshots.publish import epoch_row
 from tidegate.pipelines.snapshots.savepoint import origin_of
 from tidegate.pipelines.storage import arrow_schema, read_table
-from tidegate.pipelines.tables import epochs, state
+from tidegate.pipelines.tables import epochs, rejects, state
 from tidegate.pipelines.tables.files import epoch_of, write_file
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
@@ -157,10 +157,20 @@ def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
     return found
 
 
-def is_kept(file: DataFile, pruned: int) -> bool:
-    """Whether the rows of a file that comes back are newer than those that were pruned, on whichever line."""
+def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> bool:
+    """Whether the rows of a file that comes back are newer than those that were pruned, or were spared by the prune."""
     epoch = epoch_of(file.path)
-    return epoch is None or epoch > pruned
+    return epoch is None or epoch > pruned or (table == rejects.NAME and _lies_ahead(tables, file))
+
+
+def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
+    """Whether a file has a row that was rejected for lying ahead; one that can't be read goes with what was pruned."""
+    path, schema = tables.path(rejects.NAME), arrow_schema(tables.open(rejects.NAME))
+    try:
+        rows = tables.warehouse.read_files(path, [file.path], schema, ["reason"])
+    except Refused:
+        return False
+    return rejects.AHEAD in rows["reason"].to_pylist()
 
 
 def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:

@@ -7,9 +7,10 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.manifest import Manifest, Publish, line_after
 from tidegate.pipelines.snapshots.commit import commit_snapshot, remaining
+from tidegate.pipelines.snapshots.head import required
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
-from tidegate.pipelines.snapshots.recovery import require_recovered
+from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import epochs, late, rejects
 from tidegate.pipelines.tables.columns import TIMESTAMP
@@ -22,7 +23,9 @@ PRUNED = (late.NAME, rejects.NAME)
 def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
     """Remove the late and rejected rows of epochs that began before a moment; how many each table had.
 
-    The caller holds the lease. Counters of the epochs stay, so what is gone is still counted.
+    The caller holds the lease. Counters of the epochs stay, so what is gone is still counted. Rejected rows of an
+    epoch that rejected any for lying ahead stay: without them such a row would be taken once OPTIMIZE has written its
+    file anew.
 
     Args:
         tables: the pipeline's tables.
@@ -32,15 +35,19 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
-    head = require_recovered(tables)
+    head = required(tables, recover(tables))
     old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)
     gone, counts = {}, {}
     for table in PRUNED:
         held = read_table(tables.warehouse, tables.open(table), ["epoch"])["epoch"]
-        found = held.filter(pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest)))
+        spared = _ahead_epochs(tables) if table == rejects.NAME else frozenset[int]()
+        is_spared = pc.is_in(held, value_set=pa.array(sorted(spared), pa.int64()))
+        is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
+        found = held.filter(pc.and_not(is_old, is_spared))
         counts[table] = len(found)
         # The newest that is old is named even where it has no rows here: lines that were left may have some.
-        gone[table] = Publish(remove_epochs=tuple(sorted({*found.to_pylist(), *((last,) if last else ())})))
+        newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
+        gone[table] = Publish(remove_epochs=tuple(sorted({*found.to_pylist(), *((newest,) if newest else ())})))
     if any(counts.values()):
         manifest = _manifest(head.manifest, gone, now)
         added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
@@ -48,6 +55,13 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
         publish(tables, manifest)
     return counts
+
+
+def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
+    """The epochs that rejected a row for lying ahead, on any line."""
+    handle = tables.open(rejects.NAME)
+    rows = read_table(tables.warehouse, handle, ["epoch"], where=pc.field("reason") == rejects.AHEAD)
+    return frozenset(rows["epoch"].to_pylist())
 
 
 def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:

@@ -24,6 +24,7 @@ from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _ATTEMPTS = 10
@@ -51,6 +52,8 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
         handle = tables.open(table)
         if is_published(handle, tables.application, manifest.epoch):
             return False
+        # On top of it nobody would see a RESTORE any more.
+        check_not_set_back(tables, table, handle.version())
         try:
             _commit(tables, manifest, table, handle, work)
         except CommitFailedError:

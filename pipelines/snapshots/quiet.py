@@ -8,8 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tidegate.pipelines.manifest import Kind, Line, Manifest, Publish, Shard
-from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.epochs import COUNTERS
+from tidegate.pipelines.tables.counters import KEPT
 from tidegate.windowing.time import Millis
 
 
@@ -36,7 +35,7 @@ def quiet_manifest(
         shards: ranges of key groups with their open windows; None takes those of the snapshot.
     """
     ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
-    nothing = dict.fromkeys((*COUNTERS, "events_in", "dropped", "rejected", epochs.ROWS_OUT), 0)
+    nothing = dict.fromkeys([counter.name for counter in KEPT], 0)
     update: dict[str, Any] = {
         "timeline": timeline,
         "epoch": epoch,

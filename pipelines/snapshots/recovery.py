@@ -2,7 +2,8 @@
 
 Every commit to one of the five tables names its epoch, in the log. So a table that somebody set back, that lost
 the end of its log, or whose folder is gone, is seen before anything goes on from it: state that is behind what is
-published is refused, and a published table that is behind gets what the retained manifests list.
+published is refused, and so is a published table that was set back; one that lost the end of its log gets what the
+retained manifests list.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from tidegate.pipelines.snapshots.head import (
     Snapshot,
     list_snapshots,
     newest_epochs,
-    no_snapshot_yet,
     published_by,
     read_snapshot,
 )
 from tidegate.pipelines.snapshots.publish import GIVE_UP, publish
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.damaged_log import cut_entry
-from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.pipelines.tables.table_log import TableLog
 
 
@@ -46,30 +47,6 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
                 publish(tables, manifest)
             else:
                 publish_epoch(manifest)
-    return head
-
-
-def require_recovered(tables: PipelineTables) -> Snapshot:
-    """The newest snapshot, published, for what can do nothing without one.
-
-    Raises:
-        Refused: there is none yet, or as `recover` does.
-    """
-    head = recover(tables)
-    if head is None:
-        raise no_snapshot_yet(tables)
-    return head
-
-
-def require_trusted(tables: PipelineTables) -> Snapshot:
-    """The newest snapshot, which no table is ahead of, for what can do nothing without one. Changes nothing.
-
-    Raises:
-        Refused: there is none yet, or as `trusted_head` does.
-    """
-    head = trusted_head(tables)
-    if head is None:
-        raise no_snapshot_yet(tables)
     return head
 
 
@@ -106,7 +83,7 @@ def check_logs(tables: PipelineTables) -> None:
 
 
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
-    """Refuse a head that is behind a table, and a pipeline that has lost a table.
+    """Refuse a head that is behind a table, a pipeline that has lost a table, and a published table that was set back.
 
     Raises:
         Refused: with the way on.
@@ -135,6 +112,9 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
             f"from there, since new epochs would be taken for published ones: {way}or restore a savepoint (`tidegate "
             f"savepoint list {name}`), then run again"
         )
+    for table in PUBLISHED:
+        if table in newest:
+            check_not_set_back(tables, table)
 
 
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:

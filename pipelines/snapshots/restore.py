@@ -37,6 +37,7 @@ from tidegate.pipelines.snapshots.savepoint import copy_files, origin_of
 from tidegate.pipelines.storage import active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import epochs, state
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import Millis
 
 Schemas = Mapping[str, pa.Schema]
@@ -65,11 +66,14 @@ def restore(
         schemas: of the tables, for one that is gone and given up.
 
     Raises:
-        Refused: results that belong to the snapshot are gone, or another driver committed meanwhile.
+        Refused: results that belong to the snapshot are gone, somebody set a published table back (`put_back` mends
+            that), or another driver committed meanwhile.
     """
     losses = Losses(tables, target, give_up)
     head = Head.of(tables)
     _make_missing(tables, head, target, schemas, losses)
+    for table in PUBLISHED:
+        check_not_set_back(tables, table)
     lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
     damaged = damaged_files(tables) if losses.accepted and head is not None else {}
     if head is not None and _is_there(head, target) and not losses.found and not any(damaged.values()):
@@ -180,7 +184,9 @@ def _manifest(
     prunes = pruned_by(tables)
     pruned = {table: max((max(gone.get(table, (0,))) for gone in prunes.values()), default=0) for table in PUBLISHED}
     files = {
-        table: losses.readable(table, [file for file in files_of(left, table, parted) if is_kept(file, pruned[table])])
+        table: losses.readable(
+            table, [file for file in files_of(left, table, parted) if is_kept(tables, table, file, pruned[table])]
+        )
         for table in PUBLISHED
     }
     removed = {table: {*(() if keep_stale else since), *removed_on(left, table, then.line)} for table in PUBLISHED}

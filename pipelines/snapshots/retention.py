@@ -16,8 +16,8 @@ from deltalake.exceptions import CommitFailedError
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import QUIET, Manifest
-from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot, snapshots_of
-from tidegate.pipelines.snapshots.recovery import require_recovered, require_trusted
+from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot, required, snapshots_of
+from tidegate.pipelines.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.snapshots.retained import Retention, retained
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.compaction import drop_old_epochs
@@ -102,8 +102,8 @@ def vacuum(
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
     if dry_run:
-        return _decide(tables, require_trusted(tables), retention, now, LogMemory()).clearing
-    head = require_recovered(tables)
+        return _decide(tables, required(tables, trusted_head(tables)), retention, now, LogMemory()).clearing
+    head = required(tables, recover(tables))
     fence = _fence(tables)
 
     def check() -> None:

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
 from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
-from tidegate.pipelines.sources.limits import MICROS
 from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.source_columns import null_flags
+from tidegate.pipelines.sources.rules import ArrowRows, are_times_usable, rejected
 from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
 
 
@@ -71,7 +71,7 @@ def _measure(
         return replace(counted, size=round(share * file.size_of(group, columns.names)))
 
     for _, group in file.groups(columns.timestamp, *interval):
-        nullable = [name for name in columns.key if columns.reject_null_keys and file.may_be_null(group, name)]
+        nullable = [name for name in columns.rules.key if file.may_be_null(group, name)]
         limited = [name for name in columns.limited if not _is_within(file, group, name)]
         if not nullable and not limited and partition_by is None:
             known = _by_statistics(files, part, file, group)
@@ -80,7 +80,7 @@ def _measure(
                 continue
         names = [columns.timestamp, *nullable, *limited, *([partition_by] if partition_by else [])]
         table = file.read(group, list(dict.fromkeys(names)))
-        for one in _count(files, part, table, nullable, partition_by):
+        for one in _count(files, part, table, partition_by):
             if one.status == OK:
                 yield sized(one, group)
             elif with_rejects:
@@ -88,9 +88,9 @@ def _measure(
 
 
 def _is_within(file: SourceParquet, group: int, name: str) -> bool:
-    """Whether statistics show that all times of a column can be used."""
-    bounds = file.bounds(group, name)
-    return bounds is not None and bounds[0] >= MICROS[0] and bounds[1] < MICROS[1]
+    """Whether statistics show that all times of a column, or in its values, can be used."""
+    bounds = file.bounds_of_times(group, name)
+    return bounds is not None and all(first >= MICROS[0] and last < MICROS[1] for first, last in bounds)
 
 
 def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group: int) -> _Counted | None:
@@ -100,21 +100,18 @@ def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group:
     if bounds is None or file.may_be_null(group, columns.timestamp):
         return None
     smallest, largest = bounds[0] // 1000, bounds[1] // 1000
-    if smallest < max(part.since, FIRST_TIME) or largest >= min(part.until, LAST_TIME):
+    if smallest < part.since or largest >= part.until:
         return None
-    if largest > part.committed + columns.max_ahead:
+    if not are_times_usable(columns.rules, smallest, largest, part.committed):
         return None
     return _Counted(OK, file.rows_of(group), smallest=smallest, largest=largest)
 
 
-def _count(
-    files: FileSlice, part: FilePart, table: pa.Table, nullable: list[str], partition_by: str | None
-) -> Iterator[_Counted]:
+def _count(files: FileSlice, part: FilePart, table: pa.Table, partition_by: str | None) -> Iterator[_Counted]:
     columns = files.columns
     times, valid = columns.millis(table[columns.timestamp])
     wanted = (times >= part.since) & (times < part.until)
-    null_key = null_flags([table[name] for name in nullable])
-    for reason, rows in columns.unusable(part, times, valid, null_key, table).items():
+    for reason, rows in rejected(columns.rules, ArrowRows(times, valid, table, part.committed)).items():
         wanted &= ~rows
         yield _Counted(reason, int(np.count_nonzero(rows)))
     if not wanted.any():

@@ -26,7 +26,8 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.source_columns import Int64s, SourceColumns, null_flags
+from tidegate.pipelines.sources.rules import ArrowRows, Int64s, rejected
+from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
@@ -93,9 +94,8 @@ class FileSlice:
     def _events_of(self, table: pa.Table, part: FilePart, number: int, first: int) -> pa.Table:
         columns = self.columns
         times, valid = columns.millis(table[columns.timestamp])
-        null_key = null_flags([table[name] for name in columns.key])
         wanted = np.ones(len(times), np.bool_)
-        for unusable in columns.unusable(part, times, valid, null_key, table).values():
+        for unusable in rejected(columns.rules, ArrowRows(times, valid, table, part.committed)).values():
             wanted &= ~unusable
         if len(times) and (int(times.min()) < part.since or int(times.max()) >= part.until):
             wanted &= (times >= part.since) & (times < part.until)

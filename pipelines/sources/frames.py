@@ -17,17 +17,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, FIRST_TIME, LAST_TIME, OK, ROW, STATUS, TIME
+from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, LAST_TIME, OK, ROW, STATUS, TIME
 from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS, columns_read, gap_column
-from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.sources.limits import columns_read, gap_column
+from tidegate.pipelines.sources.rules import COMMITTED, OF_TIME, RuleSettings, status_in_sql
 from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
 
 _PATH = "__path"
 _UNTIMELY = "untimely"
-_ORIGIN, _COMMITTED = "__origin", "__committed"
+_ORIGIN = "__origin"
 
 
 class SourceFrames:
@@ -102,13 +103,14 @@ class SourceFrames:
         derived = self.derived(frame.select("*", row, self._path_of_file().alias(_PATH)))
         timed = derived.withColumn(TIME, event_millis(self._input.source, derived))
         if origins is None:
-            return self._with_status(timed.withColumn(COMMIT, F.lit(0)), None).drop(_PATH)
+            alone = timed.withColumn(COMMIT, F.lit(0)).withColumn(COMMITTED, F.lit(None).cast("long"))
+            return self._with_status(alone).drop(_PATH, COMMITTED)
         if len(set(origins.values())) == 1:
             index, committed = next(iter(origins.values()))
-            known = timed.withColumn(COMMIT, F.lit(index)).withColumn(_COMMITTED, F.lit(committed))
+            known = timed.withColumn(COMMIT, F.lit(index)).withColumn(COMMITTED, F.lit(committed))
         else:
             rows = [(path, (index, time)) for path, (index, time) in origins.items()]
-            origin = f"struct<{COMMIT}: int, {_COMMITTED}: long>"
+            origin = f"struct<{COMMIT}: int, {COMMITTED}: long>"
             files = self._spark.createDataFrame(rows, f"{_PATH} string, {_ORIGIN} {origin}")
             nowhere = F.raise_error(
                 F.concat(
@@ -121,20 +123,20 @@ class SourceFrames:
             known = timed.join(F.broadcast(files), _PATH, "left").withColumn(
                 _ORIGIN, F.when(F.col(_ORIGIN).isNull(), nowhere.cast(origin)).otherwise(F.col(_ORIGIN))
             )
-            known = known.withColumns({name: F.col(f"{_ORIGIN}.{name}") for name in (COMMIT, _COMMITTED)})
+            known = known.withColumns({name: F.col(f"{_ORIGIN}.{name}") for name in (COMMIT, COMMITTED)})
             known = known.drop(_ORIGIN)
-        return self._with_status(known, F.col(_COMMITTED)).drop(_PATH, _COMMITTED)
+        return self._with_status(known).drop(_PATH, COMMITTED)
 
-    def _with_status(self, frame: DataFrame, committed: Column | None) -> DataFrame:
+    def _with_status(self, frame: DataFrame) -> DataFrame:
         """Rows with their status; those that `where` drops keep a time only if a watermark may go by it."""
-        status = self._status(frame, committed)
+        rules = self._rules(frame)
+        status = F.expr(status_in_sql(rules))
         if self._input.where is None:
             return frame.withColumn(STATUS, status)
         kept = F.coalesce(F.expr(self._input.where), F.lit(False))
         if self._input.watermark_from == "kept":
             return frame.withColumn(STATUS, F.when(kept, status).otherwise(DROPPED))
-        of_time = (rejects.NULL_TIMESTAMP, rejects.OUT_OF_RANGE, rejects.AHEAD)
-        timely = ~self._status(frame, committed, with_keys=False).isin(*of_time)
+        timely = F.expr(status_in_sql(rules, OF_TIME)) == OK
         judged = frame.withColumn(STATUS, F.when(kept, status).when(timely, DROPPED).otherwise(_UNTIMELY))
         untimely = F.col(STATUS) == _UNTIMELY
         time = F.when(~untimely, F.col(TIME))
@@ -148,37 +150,17 @@ class SourceFrames:
         inside = F.substring(path, F.lit(len(root) + 1), F.length(path))
         return F.when(F.startswith(path, F.lit(root)), inside).otherwise(path)
 
-    def _status(self, frame: DataFrame, committed: Column | None, with_keys: bool = True) -> Column:
-        pipeline, time = self._pipeline, F.col(TIME)
-        status = F.when(self._far(frame), rejects.VALUE_OUT_OF_RANGE).otherwise(OK)
-        if (name := gap_column(pipeline)) is not None:
-            gap = F.col(quoted(name))
-            status = F.when((gap < 1) | (gap > LONGEST_GAP), rejects.GAP_OUT_OF_RANGE).otherwise(status)
-            status = F.when(gap.isNull(), rejects.NULL_GAP).otherwise(status)
-        if committed is not None:
-            status = F.when(time > committed + F.lit(pipeline.max_ahead_millis), rejects.AHEAD).otherwise(status)
-        status = F.when((time < FIRST_TIME) | (time >= LAST_TIME), rejects.OUT_OF_RANGE).otherwise(status)
-        status = F.when(time.isNull(), rejects.NULL_TIMESTAMP).otherwise(status)
-        if with_keys and pipeline.null_keys == "reject" and self._input.key:
-            null_key = F.lit(False)
-            for name in self._input.key:
-                null_key = null_key | F.col(quoted(name)).isNull()
-            status = F.when(null_key, rejects.NULL_KEY).otherwise(status)
-        return status
-
-    def _far(self, frame: DataFrame) -> Column:
-        """Whether a column that is read holds a time that Python's datetime can't."""
-        far = F.lit(False)
-        for name in columns_read(self._pipeline, self._input, frame.columns):
-            column, kind = F.col(quoted(name)), frame.schema[name].dataType.typeName()
-            if kind in ("timestamp", "timestamp_ntz"):
-                first, end = MICROS
-                micros = F.unix_micros(column.cast("timestamp"))
-                far = far | F.coalesce((micros < first) | (micros >= end), F.lit(False))
-            elif kind == "date":
-                first, end = DAYS
-                far = far | F.coalesce((F.unix_date(column) < first) | (F.unix_date(column) >= end), F.lit(False))
-        return far
+    def _rules(self, frame: DataFrame) -> RuleSettings:
+        """What the rules that reject a row go by."""
+        pipeline = self._pipeline
+        read = columns_read(pipeline, self._input, frame.columns)
+        kinds = to_arrow_schema(frame.select(*map(quoted, read)).schema)
+        return RuleSettings(
+            key=self._input.key if pipeline.null_keys == "reject" else (),
+            max_ahead=pipeline.max_ahead_millis,
+            gap=gap_column(pipeline),
+            times=tuple((field.name, field.type) for field in kinds if holds_times(field.type)),
+        )
 
     def derived(self, frame: DataFrame) -> DataFrame:
         """Rows of the source with the columns of `columns=`."""

@@ -12,10 +12,6 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.windowing.assigners import GapColumn
 from tidegate.windowing.compute import Windows
 
-MICROS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""Microseconds since 1970 of the year 1 and of the end of 9999, not included: what a datetime holds."""
-DAYS = (-719_162, 2_932_897)
-"""The same in days: what a date holds."""
 LONGEST_GAP = 2**60
 """Milliseconds up to which the end of a session can't leave int64."""
 

@@ -134,9 +134,15 @@ class SourceLog:
         try:
             return self.warehouse.open(self.path, version)
         except DeltaError as error:
+            way_on = "Start a new pipeline with a backfill of the table as it is now"
+            if {*range(version + 1, self.head + 1)} <= {*self._logged()}:
+                way_on = (
+                    "What came since is there: read on first, with `tidegate stream` or the backfill of the next "
+                    "interval, and run this again"
+                )
             raise Refused(
                 f"source table {self.path} can't be read at version {version} any more ({in_words(error)}): its log "
-                "was cleaned up. Start a new pipeline with a backfill of the table as it is now"
+                f"was cleaned up. {way_on}"
             ) from error
 
     @property
@@ -275,22 +281,42 @@ class SourceLog:
             for file in active_files(table)
         ]
 
-    def versions_of(self, files: Sequence[SourceFile], until: int) -> dict[str, int | None]:
+    def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
         """By path, the version that added each file; None where the log does not tell any more.
 
-        A file that a compaction wrote holds rows of several versions, so it has none.
+        A file that a compaction wrote holds rows of several versions, so it has none. Entries are read from the newest
+        on, and no more of them than it takes to find all files.
+
+        Args:
+            files: of a version.
+            until: that version.
+            after: of files that are not younger than this version, this one is told.
         """
-        found: dict[str, int | None] = {file.path: None for file in files}
-        for version in range(until + 1):
+        wanted = {file.path for file in files}
+        found: dict[str, int | None] = dict.fromkeys(wanted)
+        there = [version for version in self._logged() if after < version <= until]
+        for version in reversed(there):
+            if not wanted:
+                break
             try:
-                adds = [action["add"] for action in self._actions(version) if "add" in action]
+                actions = list(self._actions(version))
             except Refused:
+                # Cleaned up since the log was listed.
                 continue
-            for add in adds:
-                path = self._path_of(add["path"])
-                if path in found and add.get("dataChange", True):
-                    found[path] = version
+            is_compaction = any("remove" in action for action in actions)
+            for add in (action["add"] for action in actions if "add" in action):
+                path, adds_rows = self._path_of(add["path"]), add.get("dataChange", True)
+                if path in wanted and (adds_rows or is_compaction):
+                    wanted.discard(path)
+                    found[path] = version if adds_rows else None
+        if after >= 0 and len(there) == until - after:
+            found |= dict.fromkeys(wanted, after)
         return found
+
+    def _logged(self) -> list[int]:
+        """The versions with an entry in the log, ascending."""
+        names = self.warehouse.names(f"{self.path}/_delta_log")
+        return sorted(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
 
     def _path_of(self, path: str) -> str:
         """The path of a file relative to the table, as the file system knows it; the log has it as a URI.

@@ -1,32 +1,22 @@
-"""Which columns of a source are read, in which types, and which of its rows can't be used and why."""
+"""The columns of a source that are read: their types, event time by Arrow, and what the rules go by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
-from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
-from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.definition.event_columns import LAST_TIME, key_type
+from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
+from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.sources.file_slice import FilePart
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """Which columns of a source are read, and how its rows are judged.
+    """The columns of a source that are read, and how its rows are judged.
 
     Args:
         schema: all columns of the source.
@@ -73,74 +63,21 @@ class SourceColumns:
         return np.clip(numbers, -LAST_TIME, LAST_TIME) * 1000, valid
 
     @cached_property
+    def rules(self) -> RuleSettings:
+        """What the rules that reject a row go by."""
+        kinds = {name: self.schema.field(name).type for name in dict.fromkeys((*self.key, *self.used))}
+        return RuleSettings(
+            key=self.key if self.reject_null_keys else (),
+            max_ahead=self.max_ahead,
+            gap=self.gap,
+            times=tuple((name, kind) for name, kind in kinds.items() if holds_times(kind)),
+        )
+
+    @cached_property
     def limited(self) -> list[str]:
-        """The columns of events whose values have limits: gaps, times and dates."""
-        return [
-            name
-            for name in dict.fromkeys((*self.key, *self.used))
-            if name == self.gap or pa.types.is_timestamp(kind := self.schema.field(name).type) or pa.types.is_date(kind)
-        ]
-
-    def unusable(
-        self, part: FilePart, times: Int64s, valid: Bools | None, null_key: Bools | None, table: pa.Table
-    ) -> dict[str, Bools]:
-        """The rows that can't be used, by reason; a row has one reason, and only reasons that occur are named.
-
-        Args:
-            part: the file.
-            times: event times, int64 epoch milliseconds.
-            valid: which of them are there; None for all.
-            null_key: rows with a null in their key; None for none.
-            table: columns of the rows; those of `limited` that it lacks are within their limits.
-        """
-        found: dict[str, Bools] = {}
-        usable = np.ones(len(times), np.bool_)
-
-        def judge(reason: str, rows: Bools) -> None:
-            rows = rows & usable
-            if rows.any():
-                found[reason] = rows
-                usable[rows] = False
-
-        if null_key is not None and self.reject_null_keys:
-            judge(rejects.NULL_KEY, null_key)
-        if valid is not None:
-            judge(rejects.NULL_TIMESTAMP, ~valid)
-        if len(times) and (int(times.min()) < FIRST_TIME or int(times.max()) >= LAST_TIME):
-            judge(rejects.OUT_OF_RANGE, (times < FIRST_TIME) | (times >= LAST_TIME))
-        if len(times) and int(times.max()) > part.committed + self.max_ahead:
-            judge(rejects.AHEAD, times > part.committed + self.max_ahead)
-        limited = [name for name in self.limited if name in table.column_names]
-        if self.gap in limited:
-            gaps = table[self.gap].cast(pa.int64())
-            if gaps.null_count:
-                judge(rejects.NULL_GAP, _flags(gaps.is_null()))
-            judge(rejects.GAP_OUT_OF_RANGE, ~_within(gaps, 1, LONGEST_GAP + 1))
-        for name in limited:
-            if pa.types.is_timestamp(table.schema.field(name).type):
-                micros = table[name].cast(pa.timestamp("us", tz=table.schema.field(name).type.tz)).cast(pa.int64())
-                judge(rejects.VALUE_OUT_OF_RANGE, ~_within(micros, *MICROS))
-            elif pa.types.is_date(table.schema.field(name).type):
-                judge(rejects.VALUE_OUT_OF_RANGE, ~_within(table[name].cast(pa.int32()), *DAYS))
-        return found
-
-
-def null_flags(columns: Sequence[pa.ChunkedArray]) -> Bools | None:
-    """Rows with a null in any column; None where there is none."""
-    flags: Bools | None = None
-    for column in columns:
-        if column.null_count:
-            missing = _flags(column.is_null())
-            flags = missing if flags is None else flags | missing
-    return flags
-
-
-def _within(column: pa.ChunkedArray, first: int, end: int) -> Bools:
-    """Which values lie in `[first, end)`; nulls do."""
-    bounds = pc.min_max(column).as_py()
-    if bounds["min"] is None or (bounds["min"] >= first and bounds["max"] < end):
-        return np.ones(len(column), np.bool_)
-    return _flags(pc.and_(pc.greater_equal(column, first), pc.less(column, end)).fill_null(True))
+        """The columns of events whose values have limits: gaps, times and dates, and values that have such in them."""
+        limited = {self.rules.gap, *(name for name, _ in self.rules.times)}
+        return [name for name in dict.fromkeys((*self.key, *self.used)) if name in limited]
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:

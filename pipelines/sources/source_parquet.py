@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.tables.far_times import holds_times, parts_of
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -38,12 +39,9 @@ class SourceParquet:
 
     def size_of(self, group: int, names: Sequence[str]) -> int:
         """Bytes of columns of a row group before they were compressed."""
-        own = {self._names.get(name.casefold()) for name in names}
+        own = {self._names[name.casefold()] for name in names if name.casefold() in self._names}
         metadata = self._file.metadata.row_group(group)
-        columns = (metadata.column(index) for index in range(metadata.num_columns))
-        return sum(
-            column.total_uncompressed_size for column in columns if column.path_in_schema.partition(".")[0] in own
-        )
+        return sum(metadata.column(index).total_uncompressed_size for name in own for index in self._places[name])
 
     def groups(
         self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
@@ -66,13 +64,26 @@ class SourceParquet:
     def bounds(self, group: int, name: str) -> tuple[int, int] | None:
         """Smallest and largest value of a column of microseconds, where the file's statistics tell."""
         own = self._names.get(name.casefold())
-        if own is None or self._file.schema_arrow.field(own).type != pa.timestamp("us", tz="UTC"):
+        if own is None or pa.types.is_nested(self._file.schema_arrow.field(own).type):
             return None
-        column = self._column(group, own)
-        if column is None or column.physical_type != "INT64" or not column.is_stats_set:
+        bounds = self.bounds_of_times(group, name)
+        return bounds[0] if bounds else None
+
+    def bounds_of_times(self, group: int, name: str) -> list[tuple[int, int]] | None:
+        """Smallest and largest microseconds of each time in a column's values; None if statistics don't tell all."""
+        own = self._names.get(name.casefold())
+        if own is None:
             return None
-        statistics = column.statistics
-        return (int(statistics.min_raw), int(statistics.max_raw)) if statistics.has_min_max else None
+        found = []
+        metadata = self._file.metadata.row_group(group)
+        for place, kind in zip(self._places[own], parts_of(self._file.schema_arrow.field(own).type), strict=True):
+            column = metadata.column(place)
+            if holds_times(kind):
+                is_told = column.physical_type == "INT64" and column.is_stats_set and column.statistics.has_min_max
+                if kind != pa.timestamp("us", tz="UTC") or not is_told:
+                    return None
+                found.append((int(column.statistics.min_raw), int(column.statistics.max_raw)))
+        return found or None
 
     def may_be_null(self, group: int, name: str) -> bool:
         """Whether a column of a row group may have nulls, as far as its statistics tell."""
@@ -84,11 +95,18 @@ class SourceParquet:
 
     def _column(self, group: int, own: str) -> Any:
         """Metadata of a plain column; None of a nested one."""
-        metadata = self._file.metadata.row_group(group)
-        for index in range(metadata.num_columns):
-            if metadata.column(index).path_in_schema == own:
-                return metadata.column(index)
-        return None
+        if pa.types.is_nested(self._file.schema_arrow.field(own).type):
+            return None
+        return self._file.metadata.row_group(group).column(self._places[own][0])
+
+    @cached_property
+    def _places(self) -> dict[str, range]:
+        """By column, the places of its parts in the file. Paths don't tell: a column's name may be that of a field."""
+        places, first = {}, 0
+        for field in self._file.schema_arrow:
+            end = first + sum(1 for _ in parts_of(field.type))
+            places[field.name], first = range(first, end), end
+        return places
 
     def read(self, group: int, names: Sequence[str]) -> pa.Table:
         """Columns of a row group in the types of the schema; what the file lacks is null."""

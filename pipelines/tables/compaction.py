@@ -22,6 +22,9 @@ from tidegate.pipelines.tables.files import add_action, check_written, remove_ac
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, to_millis
 
+COMPACTION = "tidegate_compaction"
+"""Metadata of commits that put rows into other files, or take old epochs away: the table."""
+
 _TIER = 8
 """Files are of about one size if the largest is less than so many times the smallest."""
 
@@ -113,7 +116,7 @@ def _commit(
             [*adds, *removes],
             "append",
             handle.schema(),
-            commit_properties=CommitProperties(custom_metadata={"tidegate_compaction": table}, max_commit_retries=0),
+            commit_properties=CommitProperties(custom_metadata={COMPACTION: table}, max_commit_retries=0),
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
     except CommitFailedError as error:

@@ -9,49 +9,22 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.manifest import EPOCHS
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
+from tidegate.pipelines.tables import counters
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 NAME = EPOCHS
-ROWS_OUT = "rows_out"
 
 ERASING = frozenset({"forget", "prune"})
 """Kinds of epochs that take rows away on purpose. Their own row stays whatever is restored: so do the gaps."""
 
-COUNTERS = (
-    "on_time",
-    "late",
-    "no_window",
-    "fired_early",
-    "fired_on_time",
-    "fired_late",
-    "withdrawn",
-    "timers_registered",
-    "timers_fired",
-    "timers_deleted",
-    "open_windows",
-    "reopened",
-    "never_emitted",
-)
-"""What the operators count, summed over the shards of an epoch."""
+_SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *counters.OF_SHARDS)])
 
-SHARD_COUNTERS = (
-    "on_time",
-    "late",
-    "no_window",
-    "fired_early",
-    "fired_on_time",
-    "fired_late",
-    "withdrawn",
-    "open_windows",
-    "reopened",
-    "never_emitted",
-)
-"""What is counted for each range of key groups too: conservation is checked there."""
-
-_SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *SHARD_COUNTERS)])
+_COUNTED = {
+    counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
+}
 
 SCHEMA = pa.schema(
     [
@@ -64,29 +37,16 @@ SCHEMA = pa.schema(
         column("source_version", pa.int64(), "newest version of the source (of two, the left one) that was read"),
         column("watermark", TIMESTAMP, "watermark after the epoch"),
         column("processing_time", TIMESTAMP, "clock of the epoch"),
-        column("events_in", pa.int64(), "rows read", False),
-        column("on_time", pa.int64(), "rows that a window took", False),
-        column("late", pa.int64(), "rows in the late table", False),
-        column("no_window", pa.int64(), "rows that their assigner put nowhere", False),
-        column("rejected", pa.int64(), "rows in the rejects table", False),
-        column("dropped", pa.int64(), "rows for which `where` was not true", False),
-        column("fired_early", pa.int64(), "early panes", False),
-        column("fired_on_time", pa.int64(), "on-time panes", False),
-        column("fired_late", pa.int64(), "late panes", False),
-        column("withdrawn", pa.int64(), "panes taken back", False),
-        column("timers_registered", pa.int64(), "timers set", False),
-        column("timers_fired", pa.int64(), "timers that fired", False),
-        column("timers_deleted", pa.int64(), "timers deleted before they fired", False),
-        column("open_windows", pa.int64(), "windows in the snapshot", False),
+        *(_COUNTED[counter.name] for counter in counters.KEPT if not counter.is_younger),
         column("shards", pa.list_(_SHARD), "ranges of key groups, and counts as above"),
         column("phases", pa.map_(pa.string(), pa.float64()), "seconds spent in each phase", False),
         column("run_id", pa.string(), "the run that made it", False),
         column("started_at", TIMESTAMP, "clock of the driver when it began", False),
         column("stale", pa.bool_(), "whether an interval before it was run again since", False),
-        column("reopened", pa.int64(), "late rows that windows took in after all"),
+        _COUNTED[counters.REOPENED],
         column("watermark_lag_ms", pa.int64(), "how far the watermark lies behind the clock"),
-        column("never_emitted", pa.int64(), "elements in windows that went away before a pane showed them"),
-        column(ROWS_OUT, pa.int64(), "rows put out to table results; null where an older version did not count them"),
+        _COUNTED[counters.NEVER_EMITTED],
+        _COUNTED[counters.ROWS_OUT],
     ]
 )
 

@@ -121,17 +121,20 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
     return None
 
 
-def forget_examples(tables: PipelineTables, texts: Sequence[str]) -> None:
+def forget_examples(tables: PipelineTables, texts: Sequence[str], only_if_named: bool = False) -> None:
     """Cut the examples from what was seen, and what names one of the texts all the same; from the files too.
 
     Args:
         tables: the pipeline's tables.
         texts: parts of a key.
+        only_if_named: whether to leave the table as it is unless an observation has all of the texts.
     """
     if not tables.warehouse.exists(tables.path(NAME)):
         return
     handle = tables.open(NAME)
     rows = read_table(tables.warehouse, handle)
+    if only_if_named and not any(all(text in (seen or "") for text in texts) for seen in rows["observed"].to_pylist()):
+        return
     kept = [_without_example(seen, texts) for seen in rows["observed"].to_pylist()]
     if kept != rows["observed"].to_pylist():
         place = rows.schema.get_field_index("observed")

@@ -38,11 +38,13 @@ class LogEntry:
         version: of the table.
         info: what the commit tells of itself.
         added: paths of the files that it added.
+        removed: paths of the files that it removed.
     """
 
     version: int
     info: dict[str, Any]
     added: frozenset[str]
+    removed: frozenset[str]
 
     @property
     def time(self) -> Millis | None:
@@ -263,7 +265,10 @@ class TableLog:
 
 def _entry(version: int, actions: list[dict[str, Any]]) -> LogEntry:
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    return LogEntry(version, info, frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action))
+    added, removed = (
+        frozenset(unquote(action[kind]["path"]) for action in actions if kind in action) for kind in ("add", "remove")
+    )
+    return LogEntry(version, info, added, removed)
 
 
 def _checkpoint(version: int) -> str:

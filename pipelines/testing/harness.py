@@ -37,18 +37,20 @@ from tidegate.pipelines.definition.binding import bind_all
 from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.shard import ShardJob, run_operator
+from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import PartitionWatermark, Shard
 from tidegate.pipelines.sources.interleave import interleaved
 from tidegate.pipelines.storage import Warehouse
-from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables import late, results, state
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.testing.rows import (
     Derive,
     Row,
     event_millis,
     events_table,
+    is_timely,
     joint,
     partition_of,
     seen_events,
@@ -270,9 +272,7 @@ class PipelineHarness:
         for row in commit.rows if one.input.watermark_from == "all" else ():
             if self._derived(number, row) is None:
                 time = event_millis(one.input.source, row[one.input.source.timestamp])
-                keyed = {**row, **dict.fromkeys(one.input.key, "")}
-                judged = status(self.bound, keyed, time, commit.time, one)
-                if time is not None and judged not in (rejects.OUT_OF_RANGE, rejects.AHEAD):
+                if time is not None and is_timely(self.bound, time, commit.time):
                     found.append((time, row))
         return found
 
@@ -302,7 +302,7 @@ class PipelineHarness:
             mine = [event for event in usable if shard.first <= self._key_group(event[3]) <= shard.last]
             groups_held = self._state["key_group"].to_pylist()
             held = pa.array([shard.first <= group <= shard.last for group in groups_held], pa.bool_())
-            run = run_operator(job, shard, events_table(self.bound, mine), self._state.filter(held))
+            run = run_operator(job, events_table(self.bound, mine), self._state.filter(held))
             self._results.append(run.results())
             self._late.append(run.late())
             kept.append(run.state().drop_columns(["manifest"]))

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
@@ -24,13 +25,13 @@ from tidegate.pipelines.definition.event_columns import (
     TIME,
     VALUE_PREFIX,
 )
-from tidegate.pipelines.definition.joint import value_column
 from tidegate.pipelines.definition.pipeline import DeltaSource
-from tidegate.pipelines.epoch.event_time import SeenEvent
 from tidegate.pipelines.sources.limits import LONGEST_GAP, gap_column
-from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, RuleSettings, rejected
 from tidegate.pipelines.tables.columns import to_delta
+from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.watermarks import SeenEvent
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -67,22 +68,34 @@ def status(
         committed: commit time; None where no row can lie ahead.
         one: the input; None for the first.
     """
-    pipeline, key = bound.pipeline, (one or bound.inputs[0]).input.key
     if row is None:
         return DROPPED
-    if pipeline.null_keys == "reject" and any(row[name] is None for name in key):
-        return rejects.NULL_KEY
-    if time is None:
-        return rejects.NULL_TIMESTAMP
-    if not FIRST_TIME <= time < LAST_TIME:
-        return rejects.OUT_OF_RANGE
-    if committed is not None and time > committed + pipeline.max_ahead_millis:
-        return rejects.AHEAD
-    if (name := gap_column(pipeline)) is not None and (gap := row[name]) is None:
-        return rejects.NULL_GAP
-    elif name is not None and not 1 <= gap <= LONGEST_GAP:
-        return rejects.GAP_OUT_OF_RANGE
-    return OK
+    pipeline = bound.pipeline
+    key = (one or bound.inputs[0]).input.key if pipeline.null_keys == "reject" else ()
+    gap = gap_column(pipeline)
+    # A time that Python's datetime can't hold is in no row of a test.
+    settings = RuleSettings(key, pipeline.max_ahead_millis, gap, ())
+    columns = {name: pa.array([None if row[name] is None else True]) for name in key}
+    if gap is not None:
+        columns[gap] = pa.array([None if row[gap] is None else _clipped(row[gap], 0, LONGEST_GAP + 1)], pa.int64())
+    broken = rejected(settings, _judged(time, committed, pa.table(columns)))
+    return next(iter(broken), OK)
+
+
+def is_timely(bound: BoundPipeline, time: Millis | None, committed: Millis | None) -> bool:
+    """Whether a row breaks no rule about event time."""
+    settings = RuleSettings((), bound.pipeline.max_ahead_millis, None, ())
+    return not rejected(settings, _judged(time, committed, pa.table({})), OF_TIME)
+
+
+def _judged(time: Millis | None, committed: Millis | None, columns: pa.Table) -> ArrowRows:
+    times = np.array([0 if time is None else _clipped(time, FIRST_TIME - 1, LAST_TIME)])
+    return ArrowRows(times, np.array([time is not None]), columns, committed)
+
+
+def _clipped(number: int, first: int, last: int) -> int:
+    """A number of Python's as int64 holds it: one beyond the limits of a rule is as good as any other."""
+    return max(first, min(number, last))
 
 
 def joint(bound: BoundPipeline, one: BoundInput, source: Row, derived: Row) -> tuple[Row, Row]:

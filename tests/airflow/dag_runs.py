@@ -57,8 +57,13 @@ def unpause(airflow: EmbeddedAirflow, dag: str) -> None:
 
 
 def begin(airflow: EmbeddedAirflow, dag: str, **conf: Any) -> str:
-    """Trigger a run with these Params; its id."""
+    """Unpause a DAG, and trigger a run with these Params; its id."""
     unpause(airflow, dag)
+    return trigger(airflow, dag, **conf)
+
+
+def trigger(airflow: EmbeddedAirflow, dag: str, **conf: Any) -> str:
+    """Make a run with these Params, which starts once the DAG is not paused; its id."""
     made = airflow.call("POST", f"dags/{dag}/dagRuns", json={"logical_date": None, "conf": conf})
     return str(made["dag_run_id"])
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from tests.airflow.dag_runs import begin, end_of, run_of, states, task_log, wait_until
-from tests.airflow.visits import live
+from tests.airflow.dag_runs import begin, end_of, run_of, states, task_log, trigger, unpause, wait_until
+from tests.airflow.visits import live, resting
 from tests.lake import Lake, at
+from tests.recovery.arrivals import run as stream_without_spark
+from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.run.lease import LeaseRow, read_lease
@@ -25,9 +27,38 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 DAG = "live__stream"
+RESTING = "resting__stream"
 FIRST = (("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:05"), 4))
 FED = (("ann", at("12:00"), 8),)
 LATE = (("bob", at("10:10"), 16),)
+
+
+def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
+    airflow: EmbeddedAirflow, lake: Lake
+) -> None:
+    """As the trigger form does it: the run is there first, and unpausing makes that of the schedule beside it."""
+    lake.append(*FIRST, table="resting_events")
+    stream_without_spark(NoSpark(), lake, pipeline=resting, options={})
+    lake.append(*FED, table="resting_events")
+    asked = trigger(airflow, RESTING, restore="1")
+    unpause(airflow, RESTING)
+    run = end_of(airflow, RESTING, asked)
+    assert states(airflow, run)["stream"] == ("success", 1)
+    (scheduled,) = [other["dag_run_id"] for other in airflow.runs_of(RESTING) if other["dag_run_id"] != asked]
+    assert states(airflow, end_of(airflow, RESTING, scheduled))["stream"][0] in ("success", "skipped")
+    manifest = lake.snapshot(resting).manifest
+    assert manifest.timeline == 2, "what was asked for happened, and only once"
+    assert pc.sum(lake.rows(resting, "epochs")["events_in"]).as_py() == len(FIRST + FED)
+
+
+def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflow, lake: Lake) -> None:
+    before = lake.snapshot(resting).manifest
+    run = run_of(airflow, RESTING, restroe="1")
+    found = states(airflow, run)
+    assert found["before"] == ("failed", 1), "a retry would change nothing"
+    assert {state for task, (state, _) in found.items() if task != "before"} == {"upstream_failed"}
+    assert "'restroe' is no Param of this DAG: did you mean restore?" in task_log(airflow, run, "before")
+    assert lake.snapshot(resting).manifest == before
 
 
 @dataclass(frozen=True)

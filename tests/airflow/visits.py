@@ -22,3 +22,4 @@ def _visits(name: str) -> Pipeline:
 daily = _visits("daily")
 live = _visits("live")
 life = _visits("life")
+resting = _visits("resting")

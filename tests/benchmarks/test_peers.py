@@ -14,7 +14,7 @@ from benchmarks.kernels import AGGREGATES, GAP, elements, floor, operator_of
 from benchmarks.state_processor import merge
 from tidegate.pipelines.errors import UsageError
 from tidegate.windowing import EventTimeSessionWindows, Windows
-from tidegate.windowing.columnar import Timeline
+from tidegate.windowing.epochs import Timeline
 
 
 def test_the_floor_counts_the_sessions_that_the_operator_makes() -> None:

@@ -17,6 +17,7 @@ from tests.dags.project import write_project
 from tidegate.pipelines.airflow import page
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.config import load_config
+from tidegate.pipelines.report.look import look
 from tidegate.pipelines.snapshots.commit import commit_snapshot
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.storage import arrow_schema, warehouse_of
@@ -142,3 +143,10 @@ def test_without_a_project_it_says_what_to_set(
     answer = client.get("/pipelines")
     assert answer.status_code == 503
     assert "TIDEGATE_CONFIG" in answer.json()["detail"]
+
+
+def test_the_page_has_the_look_that_it_shares_with_the_data_docs(client: TestClient) -> None:
+    log_in("sessions__stream")
+    answer = client.get("/")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert look() in answer.text

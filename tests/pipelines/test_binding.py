@@ -102,6 +102,23 @@ def test_a_timestamp_that_says_what_it_is_binds(kind: pa.DataType, declared: dic
     assert bind(session_pipeline(source=DeltaSource("events", timestamp="at", **declared)), schema, schema)
 
 
+@pytest.mark.parametrize(
+    ("kind", "declared", "told"),
+    [
+        (pa.timestamp("us", tz="UTC"), {"zone": "Asia/Kolkata"}, r"zone = 'Asia/Kolkata' has .* is TIMESTAMP, an inst"),
+        (pa.timestamp("us", tz="UTC"), {"unit": "ms"}, "unit = 'ms' has no effect.* is TIMESTAMP and counts nothing"),
+        (pa.timestamp("us"), {"zone": "Asia/Kolkata", "unit": "s"}, "unit = 's' has no effect.* is TIMESTAMP_NTZ"),
+        (pa.int64(), {"zone": "Asia/Kolkata", "unit": "s"}, "zone = 'Asia/Kolkata' has .* counts s since 1970 in UTC"),
+    ],
+)
+def test_a_zone_or_unit_that_the_timestamp_has_no_use_for_is_refused(
+    kind: pa.DataType, declared: dict[str, Any], told: str
+) -> None:
+    schema = EVENTS.set(1, pa.field("at", kind))
+    with pytest.raises(Refused, match=rf"source\.{told}.*Leave (zone|unit)= out"):
+        bind(session_pipeline(source=DeltaSource("events", timestamp="at", **declared)), schema, schema)
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])])
 def test_a_key_whose_equality_or_hash_is_not_stable_is_refused(kind: pa.DataType) -> None:
     schema = with_column("user", kind)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
@@ -52,7 +53,7 @@ def test_the_same_code_has_the_same_fingerprint() -> None:
         session_pipeline(where="value > 0"),
         session_pipeline(columns={"user": "upper(user)"}),
         session_pipeline(null_keys="keep"),
-        session_pipeline(source=DeltaSource("events", timestamp="at", zone="Europe/Berlin")),
+        session_pipeline(source=DeltaSource("events", timestamp="value", unit="ms")),
         session_pipeline(source=DeltaSource("events", timestamp="value", unit="s")),
         session_pipeline(max_ahead=timedelta(hours=2)),
         session_pipeline(
@@ -65,6 +66,13 @@ def test_the_same_code_has_the_same_fingerprint() -> None:
 )
 def test_whatever_could_change_a_result_changes_it(other: Pipeline) -> None:
     assert of(other) != of(SESSIONS)
+
+
+def test_another_zone_of_a_wall_clock_time_changes_it() -> None:
+    schema = EVENTS.set(1, pa.field("at", pa.timestamp("us")))
+    zones = ("Europe/Berlin", "Europe/Athens")
+    pipelines = [session_pipeline(source=DeltaSource("events", timestamp="at", zone=zone)) for zone in zones]
+    assert len({bind(pipeline, schema, schema).fingerprint for pipeline in pipelines}) == 2
 
 
 @pytest.mark.parametrize(

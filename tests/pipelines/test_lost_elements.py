@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.epochs import COUNTERS
+from tidegate.pipelines.tables.counters import OF_TASKS
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     AfterCount,
@@ -80,7 +80,7 @@ def test_what_no_pane_shows_is_counted_in_the_epoch_in_which_its_window_goes(par
     assert harness.counters["never_emitted"] == 2
     assert harness.counters["on_time"] == 7
     assert "never_emitted" in epochs.SCHEMA.names
-    assert "never_emitted" in COUNTERS
+    assert "never_emitted" in OF_TASKS
 
 
 def test_what_a_pipeline_would_ignore_of_a_watermark_strategy_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.lake import EVENTS, Lake, at
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.pipelines.counting import HOURS, counting
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
@@ -22,37 +21,8 @@ from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.source import Source, check_collations
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late
-from tidegate.windowing import (
-    Count,
-    IntervalJoin,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-    Windows,
-)
+from tidegate.windowing import Count, IntervalJoin, Windows
 from tidegate.windowing.errors import IllegalArgument
-
-HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    """A lake whose streams run without a JVM."""
-    with standing_in(NoSpark()):
-        yield Lake(tmp_path)
-
-
-def counting(**options: Any) -> Pipeline:
-    return Pipeline(
-        **{
-            "name": "hours",
-            "source": DeltaSource("events", timestamp="at"),
-            "key": ("user",),
-            "watermark": WatermarkStrategy.for_monotonous_timestamps(),
-            "compute": Windows(HOURS, aggregate={"n": Count()}),
-            **options,
-        }
-    )
-
 
 # --- names --------------------------------------------------------------------------------------
 

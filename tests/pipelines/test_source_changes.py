@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,14 +15,22 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 
 from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
-from tests.recovery.without_spark import NoSpark, standing_in
+from tests.pipelines.counting import HOURS, counting
+from tests.recovery.without_spark import NoSpark, operate
 from tidegate.pipelines import DeltaSource, Input, Pipeline
-from tidegate.pipelines.definition.binding import BoundPipeline, bind
+from tidegate.pipelines.definition.binding import BoundPipeline, bind, bind_all
 from tidegate.pipelines.definition.fingerprint import describe
 from tidegate.pipelines.definition.retyped import with_renamed
+from tidegate.pipelines.epoch.commit import commit
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
 from tidegate.pipelines.epoch.plan_clock import plan_clock
+from tidegate.pipelines.epoch.shards import cut_shards
+from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.compatibility import compare, ready
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.storage import Warehouse
@@ -32,37 +40,13 @@ from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Count,
     First,
+    IntervalJoin,
     Last,
     Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
     Windows,
 )
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import to_millis
-
-HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    """A lake whose streams run without a JVM."""
-    with standing_in(NoSpark()):
-        yield Lake(tmp_path)
-
-
-def counting(**options: Any) -> Pipeline:
-    return Pipeline(
-        **{
-            "name": "hours",
-            "source": DeltaSource("events", timestamp="at"),
-            "key": ("user",),
-            "watermark": WatermarkStrategy.for_monotonous_timestamps(),
-            "compute": Windows(HOURS, aggregate={"n": Count()}),
-            **options,
-        }
-    )
-
 
 # --- quiet sources ------------------------------------------------------------------------------
 
@@ -126,6 +110,75 @@ def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
     plan = plan_clock(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, 1)
     assert plan is not None
     assert plan.positions["events"].version == source.log.head
+
+
+def joined(lake: Lake) -> tuple[Pipeline, Callable[[], Source]]:
+    """A join of events and prices, and what opens both as they are now."""
+    kind = pa.struct([("x", pa.int64())])
+    join = IntervalJoin(timedelta(0), timedelta(hours=1), join=lambda left, right: {"x": 1}, result_type=kind)
+    pipeline = counting(compute=join, right=Input(source=DeltaSource("prices", timestamp="at")))
+    bound = bind_all(pipeline, [(EVENTS, EVENTS)] * 2)
+
+    def opened() -> Source:
+        logs = [SourceLog(Warehouse(str(lake.folder)), lake.path(table)) for table in ("events", "prices")]
+        return Source(logs[0], cast("Any", None), bound, 0, Source(logs[1], cast("Any", None), bound, 1))
+
+    return pipeline, opened
+
+
+def without_data_since(
+    lake: Lake, pipeline: Pipeline, source: Source, head: Snapshot | None, plan: EpochPlan | None = None
+) -> Snapshot:
+    """The snapshot after an epoch without data: that of a plan, or one that has read both inputs to their ends."""
+    if plan is None:
+        times = EventTimes.of(pipeline, None)
+        plan = EpochPlan(
+            tables=lake.tables(pipeline),
+            bound=source.bound,
+            parent=head,
+            head=head,
+            kind="stream",
+            positions={**source.position(source.log.head), **source.inputs[1].position(source.inputs[1].log.head)},
+            frames=SliceFrames(None, None, None),
+            counts=SliceCounts(),
+            steps=(CommitStep(lake.clock.now, to_millis(at("01:00"))),),
+            partitions=times.partitions,
+            input_watermarks=times.watermarks,
+            watermark_before=to_millis(at("00:00")),
+            shards=cut_shards(1, pipeline.max_parallelism),
+            started_at=lake.clock.now,
+        )
+    publish(lake.tables(pipeline), commit(plan, operate(None, plan), {}))
+    return lake.snapshot(pipeline)
+
+
+def test_a_join_whose_quiet_side_is_past_its_retention_goes_on(lake: Lake) -> None:
+    """Maintenance comes to both sides, data to one alone, and Delta cleans the log of the other."""
+    for table in ("events", "prices"):
+        lake.append(("ann", at("01:00"), 1), table=table)
+    pipeline, opened = joined(lake)
+    head = without_data_since(lake, pipeline, opened(), None)
+    before = head.manifest
+    for _ in range(3):
+        maintain(lake)
+    lake.append(("ann", at("02:00"), 1), table="prices")
+    lake.clock.now += 90_000_000
+    source = opened()
+    plan = plan_clock(source, lake.tables(pipeline), head, lake.clock.now, 1)
+    assert plan is not None
+    assert {table: position.version for table, position in plan.positions.items()} == {"events": 3, "prices": 0}
+    head = without_data_since(lake, pipeline, source, head, plan)
+    maintain(lake)
+    DeltaTable(lake.path("events")).create_checkpoint()
+    for version in range(4):
+        Path(lake.path("events"), "_delta_log", f"{version:020d}.json").unlink()
+    source = opened()
+    for one in source.inputs:
+        one.position_of(head.manifest)
+    assert source.log.commits(head.manifest.positions["events"].version) == []
+    assert [commit.version for commit in source.inputs[1].log.commits(head.manifest.positions["prices"].version)] == [1]
+    with pytest.raises(Refused, match="the log of version 1 is gone"):
+        source.log.commits(before.positions["events"].version)
 
 
 # --- columns whose type changes -----------------------------------------------------------------

@@ -54,14 +54,15 @@ from tidegate.windowing.assigners import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
-from tidegate.windowing.columnar.operator import added
+from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
 from tidegate.windowing.compute import Windows
+from tidegate.windowing.epochs import Elements, Outcome, Timeline
+from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.rows import REST
-from tidegate.windowing.testing.epochs import row_epoch
 from tidegate.windowing.time import MIN_TIMESTAMP
 from tidegate.windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
@@ -220,13 +221,13 @@ def event_order_epochs(case: Case) -> Any:
 
 def elements_of(case: Case, events: list[tuple[int, Event]]) -> Elements:
     return Elements(
-        {
+        timestamps=np.array([event.time for _, event in events], np.int64),
+        commits=np.array([commit for commit, _ in events], np.int64),
+        keys={
             name: pa.array([case.keys[event.key][i] for _, event in events], kind)
             for i, (name, kind) in enumerate(zip(case.key.names, case.key.types, strict=True))
         },
-        np.array([event.time for _, event in events], np.int64),
-        np.array([commit for commit, _ in events], np.int64),
-        {field.name: pa.array([event.value[field.name] for _, event in events], field.type) for field in INPUT},
+        columns={field.name: pa.array([event.value[field.name] for _, event in events], field.type) for field in INPUT},
     )
 
 
@@ -242,10 +243,11 @@ def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_ope
         if case.closed is not None:
             panes = replace(panes, closed_through=max(MIN_TIMESTAMP, epoch.timeline.initial - case.closed))
         columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
+        row = RowOperator.of_windows(case.windows, schema, panes, MAX_PARALLELISM)
         if case.swap:
             by_row, by_columns = by_columns, by_row
         try:
-            expected = row_epoch(case.windows, schema, panes, MAX_PARALLELISM, epoch.elements, by_row, epoch.timeline)
+            expected = row.run(epoch.elements, by_row, epoch.timeline)
         except SumOutOfRange as error:
             # Which window is met first is not the same; that a result leaves its type is.
             event("a sum leaves its type")
@@ -281,7 +283,7 @@ def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case
     for name in ("panes", "late"):
         assert rows(pa.concat_tables([getattr(outcome, name) for outcome in parts])) == rows(getattr(whole[0], name))
     assert rows(parts[-1].state) == rows(whole[0].state)
-    counters = added([outcome.counters for outcome in parts])
+    counters = Counters.total(outcome.counters for outcome in parts)
     counters.open_windows = parts[-1].counters.open_windows
     assert counters == whole[0].counters
 

@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tidegate.windowing import AfterCount, AfterProcessingTime, AfterWatermark, EventTimeSessionWindows, Windows
 from tidegate.windowing.assigners import SlidingEventTimeWindows
-from tidegate.windowing.keys import ALL_IN_ONE
 from tidegate.windowing.testing import window_harness
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
@@ -30,8 +29,8 @@ class TimersAreASet(RuleBasedStateMachine):
         self.service = self.made()
 
     def made(self) -> InternalTimerService:
-        service = InternalTimerService(KeyContext(), ALL_IN_ONE, lambda key: 0)
-        service.start(str, tuple, self)
+        service = InternalTimerService(KeyContext())
+        service.start(self)
         return service
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
@@ -80,8 +79,8 @@ class TimersAreASet(RuleBasedStateMachine):
     @rule()
     def restore(self) -> None:
         before, self.service = self.service, self.made()
-        for group, snapshot in before.snapshot().items():
-            self.service.restore(group, snapshot)
+        for slot, snapshot in before.snapshot().items():
+            self.service.restore(slot, snapshot)
         self.service.current_watermark = before.current_watermark
 
     @invariant()

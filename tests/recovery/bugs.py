@@ -15,7 +15,7 @@ import pytest
 
 from tests.recovery.steps import STEPS
 from tidegate.pipelines.epoch import commit as commit_step
-from tidegate.pipelines.epoch.event_time import EventTime
+from tidegate.pipelines.epoch import event_times
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import DataFile, Manifest, Position
@@ -90,13 +90,8 @@ def _event_time_begins_anew(planted: pytest.MonkeyPatch) -> None:
 
 
 def _half_a_commits_times_are_forgotten(planted: pytest.MonkeyPatch) -> None:
-    known = EventTime.restored
-
-    def restored(strategy, watermark, clock, partitions):  # type: ignore[no-untyped-def]
-        kept = {name: partition.model_copy(update={"pending": None}) for name, partition in partitions.items()}
-        return known(strategy, watermark, clock, kept)
-
-    planted.setattr(EventTime, "restored", restored)
+    snapshot = event_times._snapshot
+    planted.setattr(event_times, "_snapshot", lambda *partition: {**snapshot(*partition), "pending": None})
 
 
 def _whatever_lies_there_is_published(planted: pytest.MonkeyPatch) -> None:

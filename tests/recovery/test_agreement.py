@@ -13,12 +13,14 @@ import pytest
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.recovery.hourly import NOW, hours, sessions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots import commit as commit_step
 from tidegate.pipelines.snapshots import recovery
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
@@ -29,25 +31,6 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 from tidegate.pipelines.tables.table_log import shorten_log
 
 pytestmark = pytest.mark.recovery
-
-NOW = 1_800_000_000_000
-
-
-@pytest.fixture
-def by_hand(tmp_path: Path) -> ByHand:
-    return ByHand(tmp_path / "lake")
-
-
-def hours(by_hand: ByHand, *numbers: int) -> None:
-    """Epochs with a session at the full hour each, in which the one of the hour before fires; and a late row."""
-    for number in numbers:
-        recover(by_hand.tables)
-        row, late = ("ann", at(f"{number:02d}:00"), number), ("bob", at("00:30"), number)
-        by_hand.epoch(row, late, watermark=at(f"{number:02d}:00"))
-
-
-def sessions(by_hand: ByHand) -> list[int]:
-    return sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann")
 
 
 def numbers(by_hand: ByHand) -> list[int]:
@@ -79,6 +62,7 @@ def gone(by_hand: ByHand, table: str) -> None:
 
 def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> None:
     set_aside_damaged(by_hand.tables)
+    put_back(by_hand.tables, give_up is not None)
     restore(
         by_hand.tables,
         find_snapshot(by_hand.tables, target),

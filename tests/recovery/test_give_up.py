@@ -10,6 +10,7 @@ import pytest
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
+from tests.recovery.hourly import NOW, hours, sessions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.lease import Lease
@@ -28,23 +29,6 @@ from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 pytestmark = pytest.mark.recovery
-
-NOW = 1_800_000_000_000
-
-
-@pytest.fixture
-def by_hand(tmp_path: Path) -> ByHand:
-    return ByHand(tmp_path / "lake")
-
-
-def hours(by_hand: ByHand, *numbers: int) -> None:
-    for number in numbers:
-        recover(by_hand.tables)
-        by_hand.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
-
-
-def sessions(by_hand: ByHand) -> list[int]:
-    return sorted(by_hand.rows("results")["total"].to_pylist())
 
 
 def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None, **options: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ def test_after_each_step_of_a_walk_the_rules_of_quality_hold(tmp_path: Path, see
 @pytest.mark.parametrize("seed", range(SEED, SEED + 20))
 def test_after_each_step_of_a_longer_walk_too(tmp_path: Path, seed: int) -> None:
     CheckedWalk(tmp_path / "walk", seed).run(steps=20)
+
+
+class SetBackWalk(CheckedWalk):
+    """A walk on which published tables are set back, and compacted more often than elsewhere."""
+
+    def _steps(self) -> list[Callable[[], None]]:
+        return [*super()._steps(), *[self._published_set_back] * 6, *[self._compact] * 2]
+
+
+def test_a_walk_goes_on_after_published_tables_were_set_back(tmp_path: Path) -> None:
+    SetBackWalk(tmp_path / "walk", SEED).run(steps=8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEED + 1, SEED + 16))
+def test_a_longer_walk_goes_on_after_that_too(tmp_path: Path, seed: int) -> None:
+    SetBackWalk(tmp_path / "walk", seed).run(steps=20)
 
 
 def test_a_walk_finds_state_that_goes_on_behind_what_is_published(

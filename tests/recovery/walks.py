@@ -29,6 +29,7 @@ from tidegate.pipelines.snapshots.forget import forget
 from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.publish import publish_table
+from tidegate.pipelines.snapshots.put_back import put_back
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.snapshots.retention import Retention, vacuum
@@ -36,6 +37,7 @@ from tidegate.pipelines.snapshots.savepoint import create_savepoint, delete_save
 from tidegate.pipelines.tables.compaction import compact
 from tidegate.pipelines.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
+from tidegate.pipelines.tables.table_log import TableLog
 from tidegate.windowing.time import to_millis
 
 GAP = timedelta(minutes=30)
@@ -214,6 +216,12 @@ class Walk:
         if entry.version < handle.version():
             handle.restore(entry.version)
 
+    def _published_set_back(self) -> None:
+        """Somebody runs Delta's own RESTORE on a published table."""
+        table = self.draw.choice(PUBLISHED)
+        if versions := TableLog(self.by_hand.tables, table).recent[-4:-1]:
+            self.by_hand.tables.open(table).restore(self.draw.choice(versions))
+
     def _torn(self) -> None:
         """A power loss takes the end of the newest entry of a table's log, or all of it."""
         log = Path(self.by_hand.tables.path(self.draw.choice(ALL)), "_delta_log")
@@ -228,6 +236,7 @@ class Walk:
         lost: list[str] = []
         tables = self.by_hand.tables
         set_aside_damaged(tables)
+        put_back(tables, give_up)
         restore(tables, find_snapshot(tables, target), NOW, keep_stale, lost.append if give_up else None)
         self.lossy = self.lossy or bool(lost)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ import pytest
 
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
-from tidegate.pipelines.definition.event_columns import OK, ONLY_PARTITION, ROW, STATUS
+from tidegate.pipelines.definition.event_columns import DROPPED, OK, ONLY_PARTITION, ROW, STATUS
 from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.epoch import operate as operate_step
 from tidegate.pipelines.epoch.event_times import EventTimes
@@ -51,6 +51,19 @@ class NoSpark:
 
     class sparkContext:  # noqa: N801
         defaultParallelism = 2  # noqa: N815
+
+
+CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "value % 3 <> 0": lambda row: row["value"] % 3 != 0,
+    "value % 2 = 0": lambda row: row["value"] % 2 == 0,
+    "value > 4": lambda row: row["value"] > 4,
+}
+"""What some conditions of `where` say, since their SQL is Spark's."""
+
+
+def is_kept(where: str | None, row: dict[str, Any]) -> bool:
+    """Whether `where` keeps a row."""
+    return where is None or CONDITIONS[where](row)
 
 
 @contextmanager
@@ -87,6 +100,7 @@ class Slice:
 
     usable: list[tuple[int, Millis, dict[str, Any], dict[str, Any]]]
     rejected: list[tuple[dict[str, Any], str]]
+    dropped: list[dict[str, Any]] = field(default_factory=list)
     files: None = None
 
 
@@ -117,7 +131,10 @@ def plan_commits(
     for read in commits:
         for row in cast("Files", source.frames).rows(read):
             time = event_millis(pipeline.source, row[pipeline.source.timestamp])
-            judged = status(bound, row, time, read.commit.time)
+            judged = status(bound, row if is_kept(pipeline.where, row) else None, time, read.commit.time)
+            if judged == DROPPED:
+                found.dropped.append(row)
+                continue
             if judged != OK or time is None:
                 found.rejected.append((row, judged))
                 continue
@@ -133,7 +150,7 @@ def plan_commits(
         kind="stream",
         positions=_position(source, commits, manifest),
         frames=cast("SliceFrames", found),
-        counts=SliceCounts(usable=len(found.usable), rejected=rejected),
+        counts=SliceCounts(usable=len(found.usable), dropped=len(found.dropped), rejected=rejected),
         steps=steps_of(commits, times, largest, lambda read: ()),
         partitions=times.partitions,
         watermark_before=before,

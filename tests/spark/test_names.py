@@ -13,8 +13,11 @@ from deltalake import DeltaTable
 
 from tests.lake import EVENTS, Lake, at
 from tests.named_files import add_file
+from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reopen.run import reopen
+from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.sources.frames import SourceFrames
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
@@ -171,3 +174,40 @@ def test_a_row_that_was_rejected_for_lying_ahead_is_not_taken_after_optimize(
     later = [row for row in lake.latest(pipeline).to_pylist() if row["window_start"] >= at("00:00", 1)]
     assert sorted((row["user"], row["n"]) for row in later) == [("ann", 1), ("bob", 1)]
     assert sum(lake.rows(pipeline, "epochs")["events_in"].to_pylist()) == 5
+
+
+def test_a_stream_that_takes_over_leaves_a_row_that_was_rejected_for_lying_ahead(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, pipeline = Lake(tmp_path), counting("ahead", max_ahead=timedelta(days=1))
+    lake.clock.now = to_millis(at("12:00"))
+    lake.append_in_files([("ann", at("01:00"), 1), ("ann", at("02:00", 3), 7)])
+    lake.append_in_files([("bob", at("01:00", 1), 1)])
+    lake.backfill(spark, pipeline, at("00:00"), at("00:00", 1))
+    DeltaTable(lake.path("events")).optimize.compact()
+    lake.append(("bob", at("05:00", 3), 1))
+    lake.stream(spark, pipeline)
+    assert lake.rows(pipeline, "rejects").num_rows == 1
+    assert sum(lake.rows(pipeline, "epochs")["events_in"].to_pylist()) == 4
+    panes = {(row["user"], row["window_start"]): row["n"] for row in lake.latest(pipeline).to_pylist()}
+    assert panes == {("ann", at("01:00")): 1, ("bob", at("01:00", 1)): 1}
+
+
+def test_a_window_that_is_reopened_leaves_a_row_that_was_rejected_for_lying_ahead(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It is held against its commit when it is read, and against its file's time when it is read again."""
+    lake, pipeline = Lake(tmp_path), counting("ahead")
+    lake.append(("ann", at("00:30"), 1), ("ann", at("06:10"), 7))
+    for time in ("05:30", "09:45"):
+        lake.append(("ann", at(time), 1))
+    lake.append(("ann", at("06:30"), 1), ("ann", at("14:00"), 1))
+    commits_come_hourly(lake, "events", timedelta(hours=5))
+    lake.stream(spark, pipeline, maxFilesPerTrigger="1")
+    assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_ahead_of_commit"]
+    assert lake.rows(pipeline, "late").num_rows == 1
+    DeltaTable(lake.path("events")).optimize.compact()
+    with lake.driver(spark, pipeline) as driver:
+        assert reopen(driver, Selection())[0] is not None
+    panes = {row["window_start"]: row["n"] for row in lake.latest(pipeline).to_pylist()}
+    assert panes[at("06:00")] == 1

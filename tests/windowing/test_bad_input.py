@@ -39,15 +39,16 @@ from tidegate.windowing.assigners import (
 from tidegate.windowing.errors import (
     IllegalArgument,
     IllegalState,
+    IncompatibleSnapshot,
     MissingTimestamp,
     UnsupportedOperation,
     WindowingError,
 )
 from tidegate.windowing.functions import AggregateFunction, KeyedProcessFunction, ReduceElements
-from tidegate.windowing.keys import KeyGroupRange, KeySchema, key_group_range
+from tidegate.windowing.keys import KeySchema, key_group_range
 from tidegate.windowing.state import StateTtlConfig, ValueStateDescriptor
-from tidegate.windowing.testing import window_harness
-from tidegate.windowing.timers import InternalTimerService, KeyContext, Timer, TimersSnapshot
+from tidegate.windowing.testing import keyed_process_harness, window_harness
+from tidegate.windowing.timers import InternalTimerService, KeyContext
 
 
 def plus(a: int, b: int) -> int:
@@ -196,41 +197,37 @@ def test_a_gap_that_an_element_brings_must_be_one(kind: Any, gap: Any) -> None:
     assert (raised.value.field, raised.value.value) == ("gap", gap)
 
 
-def service() -> InternalTimerService:
-    return InternalTimerService(KeyContext(), KeyGroupRange(0, 9), lambda key: 0)
-
-
-class Ignored:
-    def on_event_time(self, time: int, slot: Any) -> None:
-        """Not called here."""
-
-    def on_processing_time(self, time: int, slot: Any) -> None:
-        """Not called here."""
+class Reminder(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(5)
 
 
 def test_timers_of_other_types_are_not_restored() -> None:
-    snapshot = TimersSnapshot(str, tuple, (Timer(5, "a", ()),))
-    restored = service()
-    restored.restore(3, snapshot)
-    with pytest.raises(IllegalState, match="same types"):
-        restored.start(int, tuple, Ignored())
-    with pytest.raises(IllegalArgument) as raised:
-        restored.restore(4, TimersSnapshot(int, tuple))
-    assert (raised.value.field, raised.value.value) == ("key_type, namespace_type", (int, tuple))
+    run = keyed_process_harness(Reminder(), key=KeySchema(("user",), (pa.string(),)))
+    run.element("a", 1, 1)
+    other = keyed_process_harness(Reminder(), key=KeySchema(("user",), (pa.int64(),)))
+    with pytest.raises(IncompatibleSnapshot, match="user") as raised:
+        other.restore(run.snapshot())
+    assert other.event_time_timers == 0
+    assert "int64" in str(raised.value)
 
 
 def test_timers_of_another_subtask_are_not_restored() -> None:
-    with pytest.raises(IllegalArgument, match="local range 0 to 9") as raised:
-        service().restore(10, TimersSnapshot(str, tuple))
-    assert (raised.value.field, raised.value.value) == ("key_group", 10)
+    run = keyed_process_harness(Reminder(), key=KeySchema(("user",), (pa.string(),)))
+    for number in range(20):
+        run.element(f"user-{number}", 1, 1)
+    run.restore(run.snapshot(), parallelism=3)
+    for subtask, operator in enumerate(run.subtasks):
+        groups = key_group_range(subtask, 3, run.max_parallelism)
+        keys = [key for _, (key, _) in operator.timers.event_time]
+        assert keys
+        assert all(run.key.key_group_of(key, run.max_parallelism) in groups for key in keys)
+    assert run.event_time_timers == 20
 
 
-def test_a_service_without_types_is_refused() -> None:
-    with pytest.raises(IllegalArgument) as raised:
-        service().start(None, tuple, Ignored())
-    assert raised.value.field == "key_type"
+def test_a_service_that_was_not_started_is_refused() -> None:
     with pytest.raises(IllegalState, match="start"):
-        service().advance_watermark(5)
+        InternalTimerService(KeyContext()).advance_watermark(5)
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])], ids=str)

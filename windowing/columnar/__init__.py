@@ -1,9 +1,7 @@
 """The columnar operator: built-in windows as arrays, with the semantics of the row operator."""
 
-from tidegate.windowing.columnar.elements import Elements, Outcome
 from tidegate.windowing.columnar.operator import ColumnarOperator
 from tidegate.windowing.columnar.passes import run_in_passes
 from tidegate.windowing.columnar.plan import OperatorChoice, choose_operator
-from tidegate.windowing.columnar.timeline import Timeline
 
-__all__ = ["ColumnarOperator", "Elements", "OperatorChoice", "Outcome", "Timeline", "choose_operator", "run_in_passes"]
+__all__ = ["ColumnarOperator", "OperatorChoice", "choose_operator", "run_in_passes"]

@@ -7,6 +7,8 @@ Elements are grouped by step here; `chains` merges the steps of a window and fir
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
@@ -19,12 +21,11 @@ from tidegate.windowing.columnar.chains import (
     late_step,
     next_firings,
 )
-from tidegate.windowing.columnar.contents import joined, take
-from tidegate.windowing.columnar.elements import Elements
 from tidegate.windowing.columnar.kernel import LateRows, Made, Rules, count
 from tidegate.windowing.columnar.order import begins, sort_order
 from tidegate.windowing.columnar.state import CodedRows, InFlight
-from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.epochs.elements import Elements
+from tidegate.windowing.epochs.timeline import Timeline
 
 
 class AlignedKernel:
@@ -68,46 +69,45 @@ class AlignedKernel:
         seen = self._timeline.seen_by(elements.timestamps, elements.commits)
         assigned = self._assign(elements.timestamps)
         watermarks = seen[assigned.rows]
-        taken = self._taken(codes, assigned, watermarks, in_flight)
-        self._skip(elements, assigned, taken, seen, made)
-        rows, starts, ends = (part[taken] for part in assigned)
+        accepted = self._accepted(codes, assigned, watermarks, in_flight)
+        self._skip(elements, assigned, accepted, seen, made)
+        rows, starts, ends = assigned.rows[accepted], assigned.starts[accepted], assigned.ends[accepted]
         commits = elements.commits[rows]
         in_time = ON_TIME_STEP if rules.interval is None else ON_TIME_STEP + commits
-        steps = np.where(ends - 1 > watermarks[taken], in_time, late_step(self._timeline) + commits)
+        steps = np.where(ends - 1 > watermarks[accepted], in_time, late_step(self._timeline) + commits)
         own = codes[rows]
         order = sort_order(own, starts, steps)
         rows, own, starts, ends, steps = rows[order], own[order], starts[order], ends[order], steps[order]
         groups = Groups.of_firsts(begins(own, starts, steps))
         first = groups.starts
         return Chains(
-            own[first],
-            starts[first],
-            ends[first],
-            steps[first],
-            contents.accumulate(elements.columns, elements.timestamps, rows, groups)
+            codes=own[first],
+            starts=starts[first],
+            ends=ends[first],
+            steps=steps[first],
+            contents=contents.accumulate(elements.columns, elements.timestamps, rows, groups)
             if len(first)
             else contents.empty(),
-            np.full(len(first), -1),
-            groups.min(elements.timestamps[rows]),
-            groups,
+            states=np.full(len(first), -1),
+            earliest=groups.min(elements.timestamps[rows]),
         )
 
-    def _taken(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
+    def _accepted(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
         """Which elements their windows take."""
         rules = self._rules
-        taken: Bools = ~rules.have_passed(assigned.ends, watermarks)
+        accepted: Bools = ~rules.have_passed(assigned.ends, watermarks)
         # One that was closed and is in the state was reopened, and goes on until it is cleaned.
-        closed = np.flatnonzero(~taken & (rules.cleanups(assigned.ends) > watermarks))
+        closed = np.flatnonzero(~accepted & (rules.cleanups(assigned.ends) > watermarks))
         if len(closed) and len(in_flight):
             there = set(zip(in_flight.codes.tolist(), in_flight.starts.tolist(), in_flight.ends.tolist(), strict=True))
             own = (codes[assigned.rows[closed]], assigned.starts[closed], assigned.ends[closed])
-            taken[closed] = [window in there for window in zip(*(part.tolist() for part in own), strict=True)]
-        return taken
+            accepted[closed] = [window in there for window in zip(*(part.tolist() for part in own), strict=True)]
+        return accepted
 
-    def _skip(self, elements: Elements, assigned: Assigned, taken: Bools, seen: Int64s, made: Made) -> None:
-        accepted = np.zeros(len(elements), np.bool_)
-        accepted[assigned.rows[taken]] = True
-        skipped = np.flatnonzero(~accepted)
+    def _skip(self, elements: Elements, assigned: Assigned, accepted: Bools, seen: Int64s, made: Made) -> None:
+        in_windows = np.zeros(len(elements), np.bool_)
+        in_windows[assigned.rows[accepted]] = True
+        skipped = np.flatnonzero(~in_windows)
         made.counters.elements += len(elements)
         if not len(skipped):
             return
@@ -124,7 +124,8 @@ class AlignedKernel:
             np.where(known, part[np.maximum(places, 0)], 0) if len(part) else np.zeros(len(places), np.int64)
             for part in (assigned.starts, assigned.ends)
         )
-        made.late.append(LateRows(skipped[late], watermarks[late], starts[late], ends[late], known[late]))
+        rows = LateRows(rows=skipped, watermarks=watermarks, starts=starts, ends=ends, with_window=known)
+        made.late.append(rows.take(np.flatnonzero(late)))
 
     def _active(self, touched: Int64s, in_flight: InFlight, keys: int) -> Bools:
         """Which windows in flight may change: their key has elements, a timer is due, or they wait to fire."""
@@ -138,29 +139,24 @@ class AlignedKernel:
 
     def _chains(self, steps: Chains, known: InFlight) -> Chains:
         """The steps of each window, those of windows in flight among them."""
-        codes, starts, ends, numbers = steps.codes, steps.starts, steps.ends, steps.steps
-        contents, states, earliest = steps.contents, steps.states, steps.earliest
-        if len(known):
-            unfired = known.ends - 1 > self._timeline.initial
-            late = late_step(self._timeline)
-            known_steps = np.where(unfired, ON_TIME_STEP, np.where(known.pending, late, BEFORE_STEP))
-            codes, starts, ends = (
-                np.concatenate(pair) for pair in ((codes, known.codes), (starts, known.starts), (ends, known.ends))
-            )
-            numbers = np.concatenate([numbers, known_steps])
-            states = np.concatenate([states, np.arange(len(known))])
-            earliest = np.concatenate([earliest, np.zeros(len(known), np.int64)])
-            contents = joined([contents, [a.cast(b.type) for a, b in zip(known.contents, contents, strict=True)]])
-            order = sort_order(codes, starts, numbers)
-            codes, starts, ends, numbers, states, earliest = (
-                part[order] for part in (codes, starts, ends, numbers, states, earliest)
-            )
-            same = Groups.of_firsts(begins(codes, starts, numbers))
-            contents = self._rules.contents.merge(take(contents, order), same)
-            if len(same) < len(codes):
-                states = same.max(states)
-                codes, starts, ends, numbers, earliest = (
-                    part[same.starts] for part in (codes, starts, ends, numbers, earliest)
-                )
-        of = Groups.of_firsts(begins(codes, starts))
-        return Chains(codes, starts, ends, numbers, contents, states, earliest, of)
+        if not len(known):
+            return steps
+        unfired = known.ends - 1 > self._timeline.initial
+        late = late_step(self._timeline)
+        before = Chains(
+            codes=known.codes,
+            starts=known.starts,
+            ends=known.ends,
+            steps=np.where(unfired, ON_TIME_STEP, np.where(known.pending, late, BEFORE_STEP)),
+            contents=[a.cast(b.type) for a, b in zip(known.contents, steps.contents, strict=True)],
+            states=np.arange(len(known)),
+            earliest=np.zeros(len(known), np.int64),
+        )
+        chains = Chains.concat([steps, before])
+        chains = chains.take(sort_order(chains.codes, chains.starts, chains.steps))
+        same = Groups.of_firsts(begins(chains.codes, chains.starts, chains.steps))
+        contents = self._rules.contents.merge(chains.contents, same)
+        if len(same) == len(chains):
+            return replace(chains, contents=contents)
+        firsts = replace(chains, contents=[]).take(same.starts)
+        return replace(firsts, contents=contents, states=same.max(chains.states))

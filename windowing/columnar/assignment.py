@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from tidegate.windowing.assigners import (
     WindowAssigner,
 )
 from tidegate.windowing.assigners.stagger import WindowStagger
+from tidegate.windowing.epochs.arrays import ParallelArrays
 
 _DAY = 86_400_000
 
 
-class Assigned(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Assigned(ParallelArrays):
     """Elements and their windows, an element once for each window; of one element the first window first.
 
     Args:
@@ -60,7 +63,7 @@ def windows_of_an_element(assigner: WindowAssigner) -> int:
 
 def _tumbling(timestamps: Int64s, size: int, offset: int) -> Assigned:
     starts = timestamps - (timestamps - offset) % size
-    return Assigned(np.arange(len(timestamps)), starts, starts + size)
+    return Assigned(rows=np.arange(len(timestamps)), starts=starts, ends=starts + size)
 
 
 def _calendar(timestamps: Int64s, calendar: Calendar) -> Assigned:
@@ -74,7 +77,7 @@ def _calendar(timestamps: Int64s, calendar: Calendar) -> Assigned:
             windows.add(window)
     bounds = np.array(sorted(windows), np.int64).reshape(-1, 2)
     places = np.searchsorted(bounds[:, 0], timestamps, side="right") - 1
-    return Assigned(np.arange(len(timestamps)), bounds[places, 0], bounds[places, 1])
+    return Assigned(rows=np.arange(len(timestamps)), starts=bounds[places, 0], ends=bounds[places, 1])
 
 
 def _sliding(timestamps: Int64s, size: int, slide: int, offset: int) -> Assigned:
@@ -82,4 +85,4 @@ def _sliding(timestamps: Int64s, size: int, slide: int, offset: int) -> Assigned
     starts = last[:, None] - np.arange(-(-size // slide)) * slide
     rows, places = np.nonzero(starts > (timestamps - size)[:, None])
     chosen = starts[rows, places]
-    return Assigned(rows, chosen, chosen + size)
+    return Assigned(rows=rows, starts=chosen, ends=chosen + size)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
-from tidegate.windowing.columnar.contents import Contents, joined, take
+from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import Made, Rules, count
 from tidegate.windowing.columnar.order import begins, sort_order
 from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
-from tidegate.windowing.columnar.timeline import Timeline
 from tidegate.windowing.columnar.withdrawals import emitted_panes, withdraw_earlier
+from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
+from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.time import MAX_TIMESTAMP
 
@@ -30,8 +32,8 @@ def late_step(timeline: Timeline) -> int:
     return ON_TIME_STEP + len(timeline.before)
 
 
-@dataclass(frozen=True)
-class Chains:
+@dataclass(frozen=True, kw_only=True)
+class Chains(ParallelArrays):
     """Steps of windows, sorted by key, window and step.
 
     Args:
@@ -42,7 +44,6 @@ class Chains:
         contents: what each step adds.
         states: place of the window among those in flight, at the step that its contents belong to; else -1.
         earliest: smallest time of the step's elements.
-        of: the steps of each window.
     """
 
     codes: Int64s
@@ -52,11 +53,15 @@ class Chains:
     contents: Contents
     states: Int64s
     earliest: Int64s
-    of: Groups
+
+    @cached_property
+    def of(self) -> Groups:
+        """The steps of each window."""
+        return Groups.of_firsts(begins(self.codes, self.starts))
 
 
-@dataclass(frozen=True)
-class _Windows:
+@dataclass(frozen=True, kw_only=True)
+class _Windows(ParallelArrays):
     """The windows of chains.
 
     Args:
@@ -80,8 +85,8 @@ class _Windows:
     early: Int64s
 
 
-@dataclass(frozen=True)
-class _Firings:
+@dataclass(frozen=True, kw_only=True)
+class _Firings(ParallelArrays):
     """Firings, sorted by window and in the order in which they happen.
 
     Args:
@@ -114,16 +119,18 @@ def fire_chains(chains: Chains, known: InFlight, rules: Rules, timeline: Timelin
     first = begins(own)
     begun = np.flatnonzero(first)
     rank = np.arange(len(own)) - np.repeat(begun, np.diff(begun, append=len(own)))
-    bounds = windows.starts[own], windows.ends[own]
+    starts, ends = windows.starts[own], windows.ends[own]
     rows = PaneRows(
-        windows.codes[own],
-        *bounds,
-        bounds,
-        windows.numbers[own] + rank,
-        firings.timings,
-        np.zeros(len(own), np.int64),
-        firings.watermarks,
-        rules.contents.results(take(contents, firings.entries)),
+        codes=windows.codes[own],
+        starts=starts,
+        ends=ends,
+        identity_starts=starts,
+        identity_ends=ends,
+        panes=windows.numbers[own] + rank,
+        timings=firings.timings,
+        withdrawn=np.zeros(len(own), np.int64),
+        watermarks=firings.watermarks,
+        results=rules.contents.results(taken(contents, firings.entries)),
     )
     made.panes.append(rows)
     for index, timing in enumerate(TIMINGS):
@@ -156,7 +163,14 @@ def _windows(chains: Chains, known: InFlight, rules: Rules, timeline: Timeline) 
         reached = np.minimum(timeline.final, ends - 2)
         early = np.where(timed & moved & (upcoming <= reached), (reached - upcoming) // interval + 1, 0)
     return _Windows(
-        chains.codes[opened], chains.starts[opened], ends, states, numbers, timed, upcoming, early.astype(np.int64)
+        codes=chains.codes[opened],
+        starts=chains.starts[opened],
+        ends=ends,
+        states=states,
+        numbers=numbers,
+        timed=timed,
+        upcoming=upcoming,
+        early=early.astype(np.int64),
     )
 
 
@@ -167,25 +181,38 @@ def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline
     on_time = np.flatnonzero(windows.timed & timeline.reaches(last))
     commits = np.maximum(chains.steps - late, 0)
     behind = np.flatnonzero((chains.steps >= late) & timeline.complete[commits])
-    own = [on_time, of.ids[behind]]
-    entries = [np.searchsorted(place, on_time * (2 * late) + late) - 1, behind]
-    timings = [np.full(len(on_time), ON_TIME), np.full(len(behind), LATE)]
-    watermarks = [timeline.firings(last[on_time]), timeline.before[commits[behind]]]
+    parts = [
+        _Firings(
+            windows=on_time,
+            entries=np.searchsorted(place, on_time * (2 * late) + late) - 1,
+            timings=np.full(len(on_time), ON_TIME),
+            watermarks=timeline.firings(last[on_time]),
+        ),
+        _Firings(
+            windows=of.ids[behind],
+            entries=behind,
+            timings=np.full(len(behind), LATE),
+            watermarks=timeline.before[commits[behind]],
+        ),
+    ]
     if rules.interval is not None:
         early = np.repeat(np.arange(len(of)), windows.early)
         turn = np.arange(len(early)) - np.repeat(np.cumsum(windows.early) - windows.early, windows.early)
         times = windows.upcoming[early] + turn * rules.interval
         opened = chains.steps[of.starts][early] - ON_TIME_STEP
         moves = np.maximum(timeline.moves_at(times), opened)
-        own.insert(0, early)
-        entries.insert(0, np.searchsorted(place, early * (2 * late) + ON_TIME_STEP + moves, side="right") - 1)
-        timings.insert(0, np.full(len(early), EARLY))
-        watermarks.insert(0, timeline.moves[moves])
-    found = _Firings(np.concatenate(own), np.concatenate(entries), np.concatenate(timings), np.concatenate(watermarks))
-    if sum(len(part) > 0 for part in own) <= 1:
-        return found
-    order = sort_order(found.windows, np.repeat(np.arange(len(own)), [len(part) for part in own]))
-    return _Firings(found.windows[order], found.entries[order], found.timings[order], found.watermarks[order])
+        early_firings = _Firings(
+            windows=early,
+            entries=np.searchsorted(place, early * (2 * late) + ON_TIME_STEP + moves, side="right") - 1,
+            timings=np.full(len(early), EARLY),
+            watermarks=timeline.moves[moves],
+        )
+        parts.insert(0, early_firings)
+    firings = _Firings.concat(parts)
+    sizes = [len(part) for part in parts]
+    if sum(size > 0 for size in sizes) <= 1:
+        return firings
+    return firings.take(sort_order(firings.windows, np.repeat(np.arange(len(parts)), sizes)))
 
 
 def _accumulated(chains: Chains, rules: Rules) -> Contents:
@@ -200,16 +227,16 @@ def _accumulated(chains: Chains, rules: Rules) -> Contents:
     at = 0
     for step in range(longest):
         rows = np.flatnonzero(place == step)
-        own = take(chains.contents, rows)
+        own = taken(chains.contents, rows)
         if step:
-            earlier = take(parts[-1], position[rows - 1] - (at - len(parts[-1][0])))
+            earlier = taken(parts[-1], position[rows - 1] - (at - len(parts[-1][0])))
             both = joined([earlier, own])
             pairs = np.arange(2 * len(rows)).reshape(2, -1).T.reshape(-1)
-            own = rules.contents.merge(take(both, pairs), Groups.of_sizes(np.full(len(rows), 2)))
+            own = rules.contents.merge(taken(both, pairs), Groups.of_sizes(np.full(len(rows), 2)))
         position[rows] = at + np.arange(len(rows))
         at += len(rows)
         parts.append(own)
-    return take(joined(parts), position)
+    return taken(joined(parts), position)
 
 
 def _keep(
@@ -264,7 +291,7 @@ def _keep(
                     (last[stays], waits_for_end),
                     (cleanups[stays], (cleanups < MAX_TIMESTAMP)[stays] & ~(waits_for_end & (cleanups == last)[stays])),
                 ),
-                take(contents, closes),
+                taken(contents, closes),
                 filled,
                 fired[stays],
                 pa.array(np.where(waits, FIRE_AND_PURGE if rules.purging else FIRE, ""), mask=~waits),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.order import begins, rearranged, running_max, shifted, sort_order
 from tidegate.windowing.columnar.state import InFlight
+from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.time import MIN_TIMESTAMP
 
 IN_FLIGHT = -1
 """The commit of a window that was there before the epoch."""
 
 
-@dataclass(frozen=True)
-class Clusters:
+@dataclass(frozen=True, kw_only=True)
+class Clusters(ParallelArrays):
     """Windows of elements and windows in flight, sorted by key, start and commit, in clusters.
 
     Args:
@@ -27,7 +29,7 @@ class Clusters:
         commits: of the element, or `IN_FLIGHT`.
         watermarks: that the element is judged against.
         reach: the largest end so far within the cluster.
-        of: the members of each cluster.
+        first: whether a member is the first of its cluster.
     """
 
     codes: Int64s
@@ -37,7 +39,12 @@ class Clusters:
     commits: Int64s
     watermarks: Int64s
     reach: Int64s
-    of: Groups
+    first: Bools
+
+    @cached_property
+    def of(self) -> Groups:
+        """The members of each cluster."""
+        return Groups.of_firsts(self.first)
 
     @property
     def in_flight(self) -> Bools:
@@ -48,27 +55,14 @@ class Clusters:
         """Only some of the clusters."""
         if clusters.all():
             return self
-        kept = np.flatnonzero(clusters[self.of.ids])
-        return self._of_members(kept, Groups.of_sizes(self.of.sizes[clusters]))
+        return self.take(np.flatnonzero(clusters[self.of.ids]))
 
     def without(self, members: Bools) -> Clusters:
         """Without some members, the first of their clusters; clusters that lose all of theirs go too."""
         if not members.any():
             return self
         kept = np.flatnonzero(~members)
-        return self._of_members(kept, Groups.of_firsts(begins(self.of.ids[kept])))
-
-    def _of_members(self, kept: Int64s, of: Groups) -> Clusters:
-        return Clusters(
-            self.codes[kept],
-            self.starts[kept],
-            self.ends[kept],
-            self.rows[kept],
-            self.commits[kept],
-            self.watermarks[kept],
-            self.reach[kept],
-            of,
-        )
+        return replace(self.take(kept), first=begins(self.of.ids[kept]))
 
     def growths(self, gaps_vary: bool) -> Bools:
         """Which elements open a session, extend one or join several, when they come in their order.
@@ -162,7 +156,16 @@ def cluster(
     # Where windows are of one length, each ends after those before it.
     reach = ends if _same(lengths) else running_max(ends, codes)
     first[1:] |= starts[1:] > reach[:-1]
-    return Clusters(codes, starts, ends, rows, commits, watermarks, reach, Groups.of_firsts(first))
+    return Clusters(
+        codes=codes,
+        starts=starts,
+        ends=ends,
+        rows=rows,
+        commits=commits,
+        watermarks=watermarks,
+        reach=reach,
+        first=first,
+    )
 
 
 def _same(values: Int64s) -> bool:

@@ -119,14 +119,3 @@ class ColumnarContents:
                     array = function.with_rest(array, rest)
             contents.append(array)
         return contents
-
-
-def take(contents: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
-    """These rows of each array."""
-    places = pa.array(rows)
-    return [array.take(places) for array in contents]
-
-
-def joined(parts: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:
-    """Arrays one after the other, column by column."""
-    return [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]

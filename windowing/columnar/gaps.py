@@ -15,7 +15,7 @@ from tidegate.windowing.assigners import (
     GapColumn,
     WindowAssigner,
 )
-from tidegate.windowing.columnar.elements import Elements
+from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.errors import IllegalArgument
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +11,9 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.contents import ColumnarContents
 from tidegate.windowing.columnar.panes import PaneRows
 from tidegate.windowing.columnar.state import CodedRows, StateArrays
-from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.epochs.arrays import ParallelArrays
+from tidegate.windowing.epochs.outcome import late_table
+from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
@@ -80,28 +81,32 @@ class Rules:
         return np.where(last > MAX_TIMESTAMP - self.lateness, MAX_TIMESTAMP, last + self.lateness)
 
 
-@dataclass(frozen=True)
-class LateRows:
-    """Late elements: `rows` among the elements, the watermark, and the first window of each, if `known`."""
+@dataclass(frozen=True, kw_only=True)
+class LateRows(ParallelArrays):
+    """Late elements.
+
+    Args:
+        rows: places among the elements.
+        watermarks: that they were judged against, int64 epoch milliseconds.
+        starts: of the first window of each, int64 epoch milliseconds.
+        ends: of that window, not included.
+        with_window: whether there is such a window.
+    """
 
     rows: Int64s
     watermarks: Int64s
     starts: Int64s
     ends: Int64s
-    known: Bools
-    reasons: Sequence[str] | None = None
+    with_window: Bools
 
-    def table(self, default: str) -> pa.Table:
-        """The rows as `Outcome.late` has them."""
-        reasons = pa.repeat(pa.scalar(default), len(self.rows)) if self.reasons is None else pa.array(self.reasons)
-        return pa.table(
-            {
-                "row": pa.array(self.rows, pa.int64()),
-                "reason": reasons.cast(pa.string()),
-                "watermark": pa.array(self.watermarks, pa.int64()),
-                "window_start": pa.array(self.starts, pa.int64(), mask=~self.known),
-                "window_end": pa.array(self.ends, pa.int64(), mask=~self.known),
-            }
+    def table(self, reason: str) -> pa.Table:
+        """Return the rows as `Outcome.late` has them."""
+        return late_table(
+            row=pa.array(self.rows, pa.int64()),
+            reason=pa.repeat(pa.scalar(reason, pa.string()), len(self)),
+            watermark=pa.array(self.watermarks, pa.int64()),
+            window_start=pa.array(self.starts, pa.int64(), mask=~self.with_window),
+            window_end=pa.array(self.ends, pa.int64(), mask=~self.with_window),
         )
 
 

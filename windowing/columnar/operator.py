@@ -6,9 +6,6 @@ state rows of their keys, such as ranges of key groups: memory is bounded by the
 
 from __future__ import annotations
 
-from dataclasses import fields
-from functools import cache
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +14,7 @@ from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.aligned import AlignedKernel
 from tidegate.windowing.columnar.assignment import assignment_of, windows_of_an_element
-from tidegate.windowing.columnar.by_row import run_by_row
 from tidegate.windowing.columnar.contents import ColumnarContents
-from tidegate.windowing.columnar.elements import Elements, Outcome
 from tidegate.windowing.columnar.gaps import gaps_of
 from tidegate.windowing.columnar.kernel import Made, Rules
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
@@ -27,15 +22,17 @@ from tidegate.windowing.columnar.panes import PaneRows
 from tidegate.windowing.columnar.plan import choose_operator, is_purging
 from tidegate.windowing.columnar.resting import resting_rows
 from tidegate.windowing.columnar.sessions import SessionKernel
-from tidegate.windowing.columnar.state import CodedRows, InFlight, StateArrays, where
-from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.columnar.state import InFlight, StateArrays, where
 from tidegate.windowing.compute import Windows
+from tidegate.windowing.epochs.elements import Elements
+from tidegate.windowing.epochs.outcome import Outcome, no_late, nothing
+from tidegate.windowing.epochs.row_operator import RowOperator
+from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.window.operator import LATE, WindowOperator
+from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import StateSchema
-from tidegate.windowing.time import Millis
 from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
 _FURTHEST = 2**61
@@ -81,9 +78,10 @@ class ColumnarOperator:
             )
         self.windows_of_an_element = windows_of_an_element(windows.assigner)
         self._windows = windows
-        self._panes = panes
         self._late_output = late_output
-        self._account_for_all = account_for_all
+        self._by_row = RowOperator.of_windows(
+            windows, state, panes, max_parallelism, late_output=late_output, account_for_all=account_for_all
+        )
         self._key = state.key
         self._contents = contents
         self._state = StateArrays(state, contents, max_parallelism)
@@ -98,14 +96,10 @@ class ColumnarOperator:
             panes.closed_through,
         )
 
-    def run(self, elements: Elements, state: pa.Table, timeline: Timeline, clock: Millis = 0) -> Outcome:
-        """Take in the elements of an epoch and the state rows before it.
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
+        """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
 
-        Args:
-            elements: all elements of some keys.
-            state: all state rows of these keys, and of any others.
-            timeline: how the watermark moves.
-            clock: processing time, int64 epoch milliseconds.
+        Keys and clusters that arrays would not get exactly right go through the row operator.
         """
         names = self._key.names
         resting, rests = state.slice(0, 0), resting_rows(state, self._key, elements, self._rules, timeline)
@@ -131,19 +125,11 @@ class ColumnarOperator:
             # A sum on the way to a result that may fit: one by one it can be of any size.
             odd_keys[:] = True
             by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
-        made = [by_arrays]
+        by_row = None
         if len(rows) or len(windows):
-            known = CodedRows(known_codes[windows], rest.take(pa.array(windows)))
-            operator = WindowOperator(
-                self._windows,
-                panes=self._panes,
-                late_output=self._late_output,
-                account_for_all=self._account_for_all,
-            )
-            made.append(
-                run_by_row(operator, self._contents, self._state, timeline, clock, elements, codes, rows, known)
-            )
-        return self._outcome(made, keys, resting, len(rows))
+            odd_state = self._state.whole(state.take(pa.array(windows)))
+            by_row = self._by_row.run(elements.take(rows), odd_state, timeline).with_late_rows(rows)
+        return self._outcome(by_arrays, by_row, keys, resting)
 
     def _by_arrays(
         self, codes: Int64s, elements: Elements, in_flight: InFlight, odd_keys: Bools, timeline: Timeline
@@ -178,56 +164,37 @@ class ColumnarOperator:
         made, routed = kernel.run(codes, elements, in_flight, keys)
         return made, routed.elements, routed.windows
 
-    def _outcome(self, made: list[Made], keys: KeyCodes, resting: pa.Table, rows_by_row: int) -> Outcome:
+    def _outcome(self, made: Made, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
+        """Put together what arrays made, what the row operator made, and what the epoch left as it is."""
         result = self._contents.result
-        panes = [part for some in made for part in some.panes if len(part)]
-        late = [part.table(LATE) for some in made for part in some.late]
-        counters = added([some.counters for some in made])
+        panes = [part for part in made.panes if len(part)]
+        late = [part.table(LATE) for part in made.late]
         if not self._late_output:
-            counters.late_dropped += sum(len(part) for part in late)
+            made.counters.late_dropped += sum(map(len, late))
             late = []
-        counters.open_windows += len(resting)
-        state = self._state.table([part for some in made for part in some.state], keys, resting)
-        timers = pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None
+        made.counters.open_windows += len(resting)
+        tables = [PaneRows.concat(panes or [self._no_panes()]).table(keys, result)]
+        others = [resting]
+        counters = made.counters
+        if by_row is not None:
+            tables.append(by_row.panes)
+            late.append(by_row.late)
+            others.append(by_row.state)
+            counters = Counters.total([counters, by_row.counters])
+        state = self._state.table(made.state, keys, others)
         return Outcome(
-            PaneRows.joined(panes or [self._no_panes()]).table(keys, result),
-            pa.concat_tables(late) if late else no_late(),
-            state,
-            counters,
-            timers,
-            rows_by_row,
+            panes=pa.concat_tables(tables),
+            outputs=nothing(),
+            late=pa.concat_tables(late) if late else no_late(),
+            state=state,
+            counters=counters,
+            next_timer=pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None,
+            rows_by_row=0 if by_row is None else by_row.rows_by_row,
         )
 
     def _no_panes(self) -> PaneRows:
-        nothing = np.empty(0, np.int64)
-        return PaneRows(
-            *(nothing, nothing, nothing, (nothing, nothing), nothing, nothing, nothing, nothing),
-            self._contents.results(self._contents.empty()),
-        )
-
-
-@cache
-def no_late() -> pa.Table:
-    """Late elements of an epoch that has none. Made when asked for: making an array imports pandas."""
-    columns = [("row", pa.int64()), ("reason", pa.string())]
-    return pa.schema(
-        [*columns, *((name, pa.int64()) for name in ("watermark", "window_start", "window_end"))]
-    ).empty_table()
+        return PaneRows.empty(results=self._contents.results(self._contents.empty()))
 
 
 def _too_far(timestamps: Int64s) -> bool:
     return len(timestamps) > 0 and (int(timestamps.max()) > _FURTHEST or int(timestamps.min()) < -_FURTHEST)
-
-
-def added(parts: list[Counters]) -> Counters:
-    """Counters add up."""
-    total = Counters()
-    for part in parts:
-        for field in fields(Counters):
-            value = getattr(part, field.name)
-            if isinstance(value, dict):
-                for timing, fired in value.items():
-                    total.fired[timing] += fired
-            else:
-                setattr(total, field.name, getattr(total, field.name) + value)
-    return total

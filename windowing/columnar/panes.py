@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Int64s
-from tidegate.windowing.columnar.contents import joined, take
 from tidegate.windowing.columnar.hashing import window_ids
 from tidegate.windowing.columnar.key_codes import KeyCodes
+from tidegate.windowing.epochs.arrays import ParallelArrays
+from tidegate.windowing.epochs.outcome import pane_table
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.state.rows import emitted_type
 
@@ -20,18 +20,19 @@ EARLY, ON_TIME, LATE = (TIMINGS.index(timing.value) for timing in (Timing.EARLY,
 _OPS = ("+", "-")
 
 
-@dataclass(frozen=True)
-class PaneRows:
-    """Panes and withdrawals, one a row.
+@dataclass(frozen=True, kw_only=True)
+class PaneRows(ParallelArrays):
+    """Panes and retractions, one a row.
 
     Args:
         codes: the key, as a code.
         starts: of the window, int64 epoch milliseconds.
         ends: of the window, not included.
-        identities: start and end of what the window was when it first fired.
+        identity_starts: start of what the window was when it first fired.
+        identity_ends: its end.
         panes: number of the pane.
         timings: index into `TIMINGS`.
-        withdrawn: 1 for a withdrawal, 0 for a pane.
+        withdrawn: 1 for a retraction, 0 for a pane.
         watermarks: int64 epoch milliseconds.
         results: one array for each result column.
     """
@@ -39,64 +40,28 @@ class PaneRows:
     codes: Int64s
     starts: Int64s
     ends: Int64s
-    identities: tuple[Int64s, Int64s]
+    identity_starts: Int64s
+    identity_ends: Int64s
     panes: Int64s
     timings: Int64s
     withdrawn: Int64s
     watermarks: Int64s
     results: list[pa.Array]
 
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    @classmethod
-    def joined(cls, parts: Sequence[PaneRows]) -> PaneRows:
-        """Several, one after the other; there is at least one."""
-        return cls(
-            np.concatenate([part.codes for part in parts]),
-            np.concatenate([part.starts for part in parts]),
-            np.concatenate([part.ends for part in parts]),
-            (
-                np.concatenate([part.identities[0] for part in parts]),
-                np.concatenate([part.identities[1] for part in parts]),
-            ),
-            np.concatenate([part.panes for part in parts]),
-            np.concatenate([part.timings for part in parts]),
-            np.concatenate([part.withdrawn for part in parts]),
-            np.concatenate([part.watermarks for part in parts]),
-            joined([part.results for part in parts]),
-        )
-
-    def some(self, rows: Int64s) -> PaneRows:
-        """Some of them."""
-        return PaneRows(
-            self.codes[rows],
-            self.starts[rows],
-            self.ends[rows],
-            (self.identities[0][rows], self.identities[1][rows]),
-            self.panes[rows],
-            self.timings[rows],
-            self.withdrawn[rows],
-            self.watermarks[rows],
-            take(self.results, rows),
-        )
-
     def table(self, keys: KeyCodes, result: pa.StructType) -> pa.Table:
         """The rows as `Outcome.panes` has them."""
-        columns: dict[str, pa.Array] = {
-            f"key_{name}": column for name, column in zip(keys.schema.names, keys.take(self.codes), strict=True)
-        }
-        columns |= {
-            "window_id": pa.array(window_ids(keys.hashes[self.codes], *self.identities)),
-            "window_start": pa.array(self.starts),
-            "window_end": pa.array(self.ends),
-            "pane": pa.array(self.panes.astype(np.int32)),
-            "timing": _named(self.timings, TIMINGS),
-            "op": _named(self.withdrawn, _OPS),
-            "watermark": pa.array(self.watermarks),
-        }
-        columns |= {f"value_{field.name}": array for field, array in zip(result, self.results, strict=True)}
-        return pa.table(columns)
+        return pane_table(
+            keys.schema,
+            keys.take(self.codes),
+            window_id=pa.array(window_ids(keys.hashes[self.codes], self.identity_starts, self.identity_ends)),
+            window_start=pa.array(self.starts),
+            window_end=pa.array(self.ends),
+            pane=pa.array(self.panes.astype(np.int32)),
+            timing=_named(self.timings, TIMINGS),
+            op=_named(self.withdrawn, _OPS),
+            watermark=pa.array(self.watermarks),
+            results=dict(zip(result.names, self.results, strict=True)),
+        )
 
     def emitted(self, result: pa.StructType, present: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
         """The panes as lists of one, for the state row of the window that may have to withdraw it.
@@ -109,8 +74,8 @@ class PaneRows:
         values = pa.StructArray.from_arrays(self.results, fields=list(result))
         entries = pa.StructArray.from_arrays(
             [
-                pa.array(self.identities[0]),
-                pa.array(self.identities[1]),
+                pa.array(self.identity_starts),
+                pa.array(self.identity_ends),
                 pa.array(self.starts),
                 pa.array(self.ends),
                 pa.array(self.panes.astype(np.int32)),

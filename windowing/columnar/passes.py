@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Int64s
-from tidegate.windowing.columnar.elements import Elements, Outcome
-from tidegate.windowing.columnar.operator import ColumnarOperator, added
+from tidegate.windowing.columnar.operator import ColumnarOperator
 from tidegate.windowing.columnar.order import sort_order
-from tidegate.windowing.columnar.timeline import Timeline
-from tidegate.windowing.time import Millis
+from tidegate.windowing.epochs.elements import Elements
+from tidegate.windowing.epochs.outcome import Outcome
+from tidegate.windowing.epochs.timeline import Timeline
+from tidegate.windowing.operators.counters import Counters
 
 ROWS_AT_A_TIME = 4_000_000
 """Elements of one pass, once for each of their windows: what is made of one takes about 250 bytes."""
@@ -29,7 +30,6 @@ def run_in_passes(
     elements: Elements,
     state: pa.Table,
     timeline: Timeline,
-    clock: Millis = 0,
     rows: int = ROWS_AT_A_TIME,
 ) -> Outcome:
     """What `operator.run` gives, with at most about so many elements at a time.
@@ -38,22 +38,19 @@ def run_in_passes(
         operator: of the elements' windows.
         elements: all elements of some keys.
         state: all state rows of these keys, and of any others.
-        timeline: how the watermark moves.
-        clock: processing time, int64 epoch milliseconds.
+        timeline: how watermark and clock move.
         rows: elements of one pass, each as often as it has windows; those of one commit and one time are
             never parted.
     """
     rows = max(1, rows // operator.windows_of_an_element)
     if len(elements) <= rows:
-        return operator.run(elements, state, timeline, clock)
+        return operator.run(elements, state, timeline)
     outcomes = []
     for own, commit, part in _passes(elements, timeline, rows):
         taken = elements.take(own)
-        outcome = operator.run(replace(taken, commits=taken.commits - commit), state, part, clock)
+        outcome = operator.run(replace(taken, commits=taken.commits - commit), state, part)
         state = outcome.state
-        places = outcome.late["row"].to_numpy()
-        late = outcome.late.set_column(0, "row", pa.array(own[places], pa.int64()))
-        outcomes.append(replace(outcome, late=late))
+        outcomes.append(outcome.with_late_rows(own))
     return _joined(outcomes)
 
 
@@ -75,13 +72,12 @@ def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple
         if timeline.lag is not None:
             newest = max(watermark, int(times[own[-1]]) - timeline.lag)
             after = timeline.final if final else newest
-            part = Timeline.in_event_order(watermark, after, timeline.lag)
+            part = Timeline.in_event_order(watermark, after, timeline.lag, clock=int(timeline.clocks[0]))
             yield own, 0, part
         else:
             last = len(timeline.complete) - 1 if final else int(elements.commits[own[-1]])
             ended = bool(timeline.complete[last]) and (final or int(elements.commits[order[end]]) > last)
-            steps = [(int(timeline.moves[number]), bool(timeline.complete[number])) for number in range(commit, last)]
-            part = Timeline.of_commits(watermark, [*steps, (int(timeline.moves[last]), ended)])
+            part = timeline.part(watermark, commit, last, ended)
             yield own, commit, part
             commit = last + ended
         watermark = part.final
@@ -89,7 +85,7 @@ def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple
 
 def _joined(outcomes: list[Outcome]) -> Outcome:
     """What passes made together; the last one's state is what stays."""
-    counters = added([outcome.counters for outcome in outcomes])
+    counters = Counters.total(outcome.counters for outcome in outcomes)
     counters.open_windows = outcomes[-1].counters.open_windows
     return replace(
         outcomes[-1],

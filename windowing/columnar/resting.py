@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.windowing.aggregates.vectorised import Bools
-from tidegate.windowing.columnar.elements import Elements
 from tidegate.windowing.columnar.kernel import Rules
 from tidegate.windowing.columnar.state import is_plain, millis_of
-from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.epochs.elements import Elements
+from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.keys import KeySchema
 
 

@@ -8,16 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
-from tidegate.windowing.columnar.contents import Contents, take
+from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import Made, Rules, count
 from tidegate.windowing.columnar.panes import LATE, ON_TIME, PaneRows
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, timer_lists
-from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.epochs.arrays import ParallelArrays, taken
+from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.panes import Accumulation, Timing
 
 
-@dataclass(frozen=True)
-class Sessions:
+@dataclass(frozen=True, kw_only=True)
+class Sessions(ParallelArrays):
     """Sessions that never fired before, each of which nothing more can touch in this epoch.
 
     Args:
@@ -50,16 +51,18 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, made: Ma
     late = sessions.late[fired]
     watermarks = sessions.watermarks[fired]
     watermarks[~late] = timeline.firings(last[fired][~late])
-    bounds = sessions.starts[fired], sessions.ends[fired]
+    starts, ends = sessions.starts[fired], sessions.ends[fired]
     rows = PaneRows(
-        sessions.codes[fired],
-        *bounds,
-        bounds,
-        np.zeros(len(fired), np.int64),
-        np.where(late, LATE, ON_TIME),
-        np.zeros(len(fired), np.int64),
-        watermarks,
-        rules.contents.results(take(sessions.contents, fired)),
+        codes=sessions.codes[fired],
+        starts=starts,
+        ends=ends,
+        identity_starts=starts,
+        identity_ends=ends,
+        panes=np.zeros(len(fired), np.int64),
+        timings=np.where(late, LATE, ON_TIME),
+        withdrawn=np.zeros(len(fired), np.int64),
+        watermarks=watermarks,
+        results=rules.contents.results(taken(sessions.contents, fired)),
     )
     made.panes.append(rows)
     made.counters.fired[Timing.LATE] += count(late)
@@ -68,12 +71,12 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, made: Ma
     stays = np.flatnonzero(~cleaned)
     made.counters.open_windows += len(stays)
     if len(stays):
-        emitted = rows.some(np.flatnonzero(~cleaned[fired])) if rules.retracts or rules.withdraw_merged else None
+        emitted = rows.take(np.flatnonzero(~cleaned[fired])) if rules.retracts or rules.withdraw_merged else None
         made.state.append(_state_rows(sessions, rules, stays, fires, ended, cleanups, emitted))
         if rules.accumulation is Accumulation.DISCARDING and rules.withdraw_merged:
             gone_out = stays[fires[stays]]
             bounds = sessions.starts[gone_out], sessions.ends[gone_out]
-            discarded = rules.state.discarded(*bounds, take(sessions.contents, gone_out))
+            discarded = rules.state.discarded(*bounds, taken(sessions.contents, gone_out))
             made.state.append(CodedRows(sessions.codes[gone_out], discarded))
 
 
@@ -98,7 +101,7 @@ def _state_rows(
             ends,
             (starts, ends),
             timer_lists((ends - 1, waits_for_end), (cleanups[stays], has_cleanup)),
-            take(sessions.contents, stays),
+            taken(sessions.contents, stays),
             ~fired if rules.empties else np.ones(len(stays), np.bool_),
             fired.astype(np.int64),
             pa.array(np.where(waits_for_commit, FIRE_AND_PURGE if rules.purging else FIRE, ""), mask=~waits_for_commit),

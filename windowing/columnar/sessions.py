@@ -18,14 +18,15 @@ import numpy as np
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.clusters import Clusters, cluster
-from tidegate.windowing.columnar.contents import Contents, joined, take
-from tidegate.windowing.columnar.elements import Elements
+from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.gaps import Gaps
 from tidegate.windowing.columnar.kernel import LateRows, Made, Rules, count
 from tidegate.windowing.columnar.order import begins, shifted
 from tidegate.windowing.columnar.session_firing import Sessions, fire_sessions
 from tidegate.windowing.columnar.state import CodedRows, InFlight
-from tidegate.windowing.columnar.timeline import Timeline
+from tidegate.windowing.epochs.arrays import joined, taken
+from tidegate.windowing.epochs.elements import Elements
+from tidegate.windowing.epochs.timeline import Timeline
 
 _SAFE = 2
 """Milliseconds after the watermark from which an element can't touch a session that has fired."""
@@ -126,10 +127,13 @@ class SessionKernel:
         late = self._late(clusters) & ~clusters.in_flight
         if late.any():
             made.counters.late += count(late)
-            known = np.ones(count(late), np.bool_)
             made.late.append(
                 LateRows(
-                    clusters.rows[late], clusters.watermarks[late], clusters.starts[late], clusters.ends[late], known
+                    rows=clusters.rows[late],
+                    watermarks=clusters.watermarks[late],
+                    starts=clusters.starts[late],
+                    ends=clusters.ends[late],
+                    with_window=np.ones(count(late), np.bool_),
                 )
             )
             clusters = clusters.without(late)
@@ -143,10 +147,10 @@ class SessionKernel:
         ends = clusters.reach[of.lasts]
         last = of.lasts
         sessions = Sessions(
-            clusters.codes[last],
-            clusters.starts[of.starts],
-            ends,
-            self._contents(clusters, elements, in_flight),
+            codes=clusters.codes[last],
+            starts=clusters.starts[of.starts],
+            ends=ends,
+            contents=self._contents(clusters, elements, in_flight),
             # Of clusters that hold a window in flight none is late: they are safe.
             late=(ends - 1 <= clusters.watermarks[last]) & ~clusters.in_flight[last],
             commits=clusters.commits[last],
@@ -168,10 +172,10 @@ class SessionKernel:
         groups = Groups.of_firsts(begins(own))
         added = contents.accumulate(elements.columns, elements.timestamps, rows, groups)
         there = clusters.rows[window]
-        known = [array.cast(kind.type) for array, kind in zip(take(in_flight.contents, there), added, strict=True)]
+        known = [array.cast(kind.type) for array, kind in zip(taken(in_flight.contents, there), added, strict=True)]
         ids = np.concatenate([own[groups.starts], clusters.of.ids[window]])
         order = np.argsort(ids, kind="stable")
-        return contents.merge(take(joined([added, known]), order), Groups.of_firsts(begins(ids[order])))
+        return contents.merge(taken(joined([added, known]), order), Groups.of_firsts(begins(ids[order])))
 
     def _untouched(self, in_flight: InFlight, alone: Bools, made: Made) -> Int64s:
         """Windows that no element touches: those that fire or go, and what is left for the row operator."""
@@ -188,10 +192,10 @@ class SessionKernel:
             nothing = np.zeros(len(firing), np.int64)
             fire_sessions(
                 Sessions(
-                    some.codes,
-                    some.starts,
-                    some.ends,
-                    some.contents,
+                    codes=some.codes,
+                    starts=some.starts,
+                    ends=some.ends,
+                    contents=some.contents,
                     late=nothing.astype(np.bool_),
                     commits=nothing,
                     watermarks=nothing,

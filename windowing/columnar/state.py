@@ -14,7 +14,7 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.contents import ColumnarContents, Contents
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes
-from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
 
 Int32s = npt.NDArray[np.int32]
@@ -22,8 +22,8 @@ Int32s = npt.NDArray[np.int32]
 FIRE, FIRE_AND_PURGE = "fire", "fire_and_purge"
 
 
-@dataclass(frozen=True)
-class InFlight:
+@dataclass(frozen=True, kw_only=True)
+class InFlight(ParallelArrays):
     """Windows in flight.
 
     Args:
@@ -45,23 +45,6 @@ class InFlight:
     pending: Bools
     contents: Contents
     rows: pa.Table
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def take(self, rows: Int64s) -> InFlight:
-        """Some of them."""
-        places = pa.array(rows)
-        return InFlight(
-            self.codes[rows],
-            self.starts[rows],
-            self.ends[rows],
-            self.panes[rows],
-            self.filled[rows],
-            self.pending[rows],
-            [array.take(places) for array in self.contents],
-            self.rows.take(places),
-        )
 
 
 @dataclass(frozen=True)
@@ -95,27 +78,27 @@ class StateArrays:
         self.columns = schema.to_table([], max_parallelism).schema
         own = {"key_group", *schema.key.names}
         self.rest = pa.schema([field for field in self.columns if field.name not in own])
-        self.by_code = StateSchema(
-            KeySchema.of(code=pa.int64()), schema.contents, schema.result, schema.trigger_state, schema.user_state
-        )
-        """The same rows of keys that are codes: how the row operator gets them inside a shard."""
 
     def rest_of(self, table: pa.Table) -> pa.Table:
         """State rows without key group and key, in the types of the format."""
         return _in_types(table, self.rest).combine_chunks()
 
+    def whole(self, table: pa.Table) -> pa.Table:
+        """Whole state rows in the types of the format."""
+        return _in_types(table, self.columns)
+
     def read(self, codes: Int64s, rest: pa.Table) -> tuple[InFlight, Bools]:
         """Windows in flight, and which rows are something else that only the row operator knows."""
         starts, ends = millis_of(rest, "window_start"), millis_of(rest, "window_end")
         windows = InFlight(
-            codes,
-            starts,
-            ends,
-            _array(rest, "pane").to_numpy().astype(np.int64),
-            _array(rest, "filled").to_numpy(zero_copy_only=False),
-            _array(rest, "late_firing").is_valid().to_numpy(zero_copy_only=False),
-            self._contents.of_columns([_array(rest, name) for name, _ in self.schema.contents]),
-            rest,
+            codes=codes,
+            starts=starts,
+            ends=ends,
+            panes=_array(rest, "pane").to_numpy().astype(np.int64),
+            filled=_array(rest, "filled").to_numpy(zero_copy_only=False),
+            pending=_array(rest, "late_firing").is_valid().to_numpy(zero_copy_only=False),
+            contents=self._contents.of_columns([_array(rest, name) for name, _ in self.schema.contents]),
+            rows=rest,
         )
         return windows, ~is_plain(rest).to_numpy()
 
@@ -178,18 +161,17 @@ class StateArrays:
             schema=self.rest,
         )
 
-    def table(self, parts: Sequence[CodedRows], keys: KeyCodes, resting: pa.Table) -> pa.Table:
+    def table(self, parts: Sequence[CodedRows], keys: KeyCodes, others: Sequence[pa.Table]) -> pa.Table:
         """State rows with key group and key, sorted by key group.
 
         Args:
-            parts: what the epoch made.
+            parts: what arrays made in the epoch.
             keys: the keys of their codes.
-            resting: whole state rows that it left as they are.
+            others: whole state rows: those that the epoch left as they are, and what the row operator made.
         """
         groups_of_keys = key_groups(keys.hashes, self._max_parallelism)
         runs = [self._sorted(part, groups_of_keys, keys) for part in parts if len(part.codes)]
-        if len(resting):
-            runs.append(self._resting(resting))
+        runs += [self._by_group(rows) for rows in others if len(rows)]
         if not runs:
             return self.columns.empty_table()
         if len(runs) == 1:
@@ -204,11 +186,11 @@ class StateArrays:
         ]
         return pa.concat_tables(slices)
 
-    def _resting(self, rows: pa.Table) -> tuple[Int32s, pa.Table]:
+    def _by_group(self, rows: pa.Table) -> tuple[Int32s, pa.Table]:
         """Whole state rows by key group, in the types of the format, and the group of each."""
         if (np.diff(rows["key_group"].to_numpy()) < 0).any():
             rows = rows.sort_by("key_group")
-        return rows["key_group"].to_numpy(), _in_types(rows, self.columns)
+        return rows["key_group"].to_numpy(), self.whole(rows)
 
     def _sorted(self, part: CodedRows, groups_of_keys: Int32s, keys: KeyCodes) -> tuple[Int32s, pa.Table]:
         """The rows of one part by key group, with key group and key, and the group of each."""

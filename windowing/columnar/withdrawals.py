@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.windowing.aggregates.vectorised import Int64s
-from tidegate.windowing.columnar.contents import take
 from tidegate.windowing.columnar.kernel import Made, Rules
 from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.columnar.panes import TIMINGS, PaneRows
@@ -20,16 +21,12 @@ def withdraw_earlier(rows: PaneRows, window_of: Int64s, states: Int64s, known: I
     again = np.flatnonzero(~first)
     earlier = again - 1
     parts = [
-        PaneRows(
-            rows.codes[earlier],
-            rows.starts[earlier],
-            rows.ends[earlier],
-            (rows.starts[earlier], rows.ends[earlier]),
-            rows.panes[earlier],
-            rows.timings[earlier],
-            np.ones(len(again), np.int64),
-            rows.watermarks[again],
-            take(rows.results, earlier),
+        replace(
+            rows.take(earlier),
+            identity_starts=rows.starts[earlier],
+            identity_ends=rows.ends[earlier],
+            withdrawn=np.ones(len(again), np.int64),
+            watermarks=rows.watermarks[again],
         )
     ]
     opening = np.flatnonzero(first)
@@ -42,15 +39,16 @@ def withdraw_earlier(rows: PaneRows, window_of: Int64s, states: Int64s, known: I
         timings = pa.array(TIMINGS)
         parts.append(
             PaneRows(
-                rows.codes[opening],
-                starts,
-                ends,
-                (starts, ends),
-                entries["pane"].to_numpy().astype(np.int64),
-                pc.index_in(entries["timing"], timings).to_numpy().astype(np.int64),
-                np.ones(len(opening), np.int64),
-                rows.watermarks[opening],
-                entries["value"].flatten(),
+                codes=rows.codes[opening],
+                starts=starts,
+                ends=ends,
+                identity_starts=starts,
+                identity_ends=ends,
+                panes=entries["pane"].to_numpy().astype(np.int64),
+                timings=pc.index_in(entries["timing"], timings).to_numpy().astype(np.int64),
+                withdrawn=np.ones(len(opening), np.int64),
+                watermarks=rows.watermarks[opening],
+                results=entries["value"].flatten(),
             )
         )
     made.counters.withdrawn += sum(len(part) for part in parts)

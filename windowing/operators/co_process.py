@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.windowing.compute import CoProcess
-from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.held import ElementTypes
 from tidegate.windowing.operators.process import ProcessCore, process_schema
@@ -47,8 +47,6 @@ class KeyedCoProcessOperator:
         left_type: Arrow type of the left elements; where it is known, its columns order elements of one time.
         right_type: Arrow type of the right elements. At one time left elements come before right ones.
         keyed: False for a stream without a key, on which state and timers are refused.
-        key_groups: the range this operator owns.
-        key_group_of: the key group of a key; needed to rescale.
     """
 
     def __init__(
@@ -58,16 +56,12 @@ class KeyedCoProcessOperator:
         left_type: pa.StructType | None = None,
         right_type: pa.StructType | None = None,
         keyed: bool = True,
-        key_groups: KeyGroupRange = ALL_IN_ONE,
-        key_group_of: Callable[[Any], int] = lambda key: 0,
     ) -> None:
         self._core = ProcessCore(
             process.function,
             {LEFT: process.function.process_element1, RIGHT: process.function.process_element2},
             {LEFT: left_type, RIGHT: right_type} if process.time_sorted else None,
             keyed=keyed,
-            key_groups=key_groups,
-            key_group_of=key_group_of,
         )
         self._inputs = TwoInputs(self._core.advance_watermark, self._core.output)
         self.timers = self._core.timers

@@ -5,7 +5,8 @@ elements in = on time + late + no_window; a pipeline adds rejected rows to the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.timers import InternalTimerService
@@ -45,20 +46,25 @@ class Counters:
 
     def by_name(self) -> dict[str, int]:
         """What a pipeline keeps of them, by name."""
-        return {
-            "elements": self.elements,
-            "on_time": self.on_time,
-            "late": self.late,
-            "no_window": self.no_window,
-            **{f"fired_{timing.value}": self.fired[timing] for timing in Timing},
-            "withdrawn": self.withdrawn,
-            "timers_registered": self.timers_registered,
-            "timers_fired": self.timers_fired,
-            "timers_deleted": self.timers_deleted,
-            "open_windows": self.open_windows,
-            "never_emitted": self.never_emitted,
-            "fed": self.fed,
-        }
+        counts = {counter.name: getattr(self, counter.name) for counter in fields(self)}
+        by_timing = counts.pop("fired")
+        # A pipeline puts every late element out.
+        del counts["late_dropped"]
+        return counts | {"on_time": self.on_time} | {f"fired_{timing.value}": by_timing[timing] for timing in Timing}
+
+    @classmethod
+    def total(cls, parts: Iterable[Counters]) -> Counters:
+        """Return the sum of counters, name by name."""
+        total = cls()
+        for part in parts:
+            for counter in fields(cls):
+                count = getattr(part, counter.name)
+                if isinstance(count, dict):
+                    for timing, fired in count.items():
+                        total.fired[timing] += fired
+                else:
+                    setattr(total, counter.name, getattr(total, counter.name) + count)
+        return total
 
     @property
     def on_time(self) -> int:

@@ -11,22 +11,21 @@ buckets in reach, and stays until the watermark says that no partner can come an
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.windowing.compute import IntervalJoin
 from tidegate.windowing.errors import IllegalState, MissingTimestamp
-from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.process import times_by_slot
 from tidegate.windowing.operators.records import ElementResult, LateElement, Record
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputs, checked_side
 from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.state.rows import BUCKET, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add
-from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
+from tidegate.windowing.timers import NO_TIMERS, InternalTimerService, KeyContext, Slot, TimersSnapshot
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 from tidegate.windowing.windows import TimeWindow
 
@@ -84,8 +83,6 @@ class IntervalJoinOperator:
     Args:
         join: bounds, and what to make of a pair.
         late_output: whether late elements are put out; else they are counted as dropped.
-        key_groups: the range this operator owns.
-        key_group_of: the key group of a key; needed to rescale.
     """
 
     def __init__(
@@ -93,13 +90,11 @@ class IntervalJoinOperator:
         join: IntervalJoin,
         *,
         late_output: bool = True,
-        key_groups: KeyGroupRange = ALL_IN_ONE,
-        key_group_of: Callable[[Any], int] = lambda key: 0,
     ) -> None:
         self.output: list[Record] = []
         self._counters = Counters()
-        self.timers = InternalTimerService(KeyContext(), key_groups, key_group_of)
-        self.timers.start("key", "bucket", self)
+        self.timers = InternalTimerService(KeyContext())
+        self.timers.start(self)
         self._inputs = TwoInputs(self.timers.advance_watermark, self.output)
         self._buffers: dict[str, dict[Any, JoinBuffer]] = {LEFT: {}, RIGHT: {}}
         lower, upper = join.bounds
@@ -181,7 +176,7 @@ class IntervalJoinOperator:
 
     def state_rows(self) -> Iterator[StateRow]:
         """One row for each key, side and millisecond, with the timer that drops it."""
-        timers = times_by_slot(self.timers.event_time)
+        timers = self.timers.snapshot()
         for position, side in enumerate(SIDES):
             for key, buffer in self._buffers[side].items():
                 for time in buffer.times:
@@ -192,7 +187,7 @@ class IntervalJoinOperator:
                         BUCKET,
                         TimeWindow(time, saturating_add(time, 1)),
                         side=side,
-                        event_time_timers=timers.get((key, (side, time)), []),
+                        event_time_timers=timers.get((key, (side, time)), NO_TIMERS).event_time,
                         contents=contents,
                     )
 
@@ -205,10 +200,7 @@ class IntervalJoinOperator:
                     f"a state row of a join needs the time and elements of a bucket; it has {row.window!r}"
                 )
             self._buffer(side, row.key).add(row.window.start, row.contents[SIDES.index(side)])
-            for time in row.event_time_timers:
-                self.timers.event_time.add(time, (row.key, (side, row.window.start)))
-        # Timers that come back were counted when they were set.
-        self.timers.event_time.added = 0
+            self.timers.restore((row.key, (side, row.window.start)), TimersSnapshot(row.event_time_timers))
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
         """Set both clocks without firing; both inputs are taken to be at the watermark."""

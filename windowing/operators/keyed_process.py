@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.windowing.compute import KeyedProcess
-from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange, KeySchema
+from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.process import ProcessCore, process_schema
 from tidegate.windowing.operators.records import Record, WatermarkRecord
@@ -34,8 +34,6 @@ class KeyedProcessOperator:
         process: what to compute.
         value_type: Arrow type of the elements; where it is known, its columns order elements of one time.
         keyed: False for a stream without a key, on which state and timers are refused.
-        key_groups: the range this operator owns.
-        key_group_of: the key group of a key; needed to rescale.
     """
 
     def __init__(
@@ -44,16 +42,12 @@ class KeyedProcessOperator:
         *,
         value_type: pa.StructType | None = None,
         keyed: bool = True,
-        key_groups: KeyGroupRange = ALL_IN_ONE,
-        key_group_of: Callable[[Any], int] = lambda key: 0,
     ) -> None:
         self._core = ProcessCore(
             process.function,
             {None: process.function.process_element},
             {None: value_type} if process.time_sorted else None,
             keyed=keyed,
-            key_groups=key_groups,
-            key_group_of=key_group_of,
         )
         self.timers = self._core.timers
 

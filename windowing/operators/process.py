@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tidegate.windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
 from tidegate.windowing.functions.keyed_process import OnTimerContext, ProcessContext, TimeDomain
-from tidegate.windowing.keys import KeyGroupRange, KeySchema
+from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
 from tidegate.windowing.operators.records import ElementResult, LateElement, Record, SideOutput
@@ -16,7 +16,15 @@ from tidegate.windowing.operators.window.contexts import StateStore
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import KEY, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
+from tidegate.windowing.timers import (
+    NO_TIMERS,
+    VOID_NAMESPACE,
+    InternalTimerService,
+    KeyContext,
+    Slot,
+    TimerService,
+    TimersSnapshot,
+)
 
 ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
 
@@ -102,8 +110,6 @@ class ProcessCore:
         hooks: what takes the elements of each input.
         types: of the elements of each input where they are sorted by time; None where they are not.
         keyed: False for a stream without a key, on which state and timers are refused.
-        key_groups: the range this operator owns.
-        key_group_of: the key group of a key; needed to rescale.
     """
 
     def __init__(
@@ -113,13 +119,11 @@ class ProcessCore:
         types: ElementTypes | None,
         *,
         keyed: bool,
-        key_groups: KeyGroupRange,
-        key_group_of: Callable[[Any], int],
     ) -> None:
         self.output: list[Record] = []
         self.counters = Counters()
-        self.timers = InternalTimerService(KeyContext(keyed=keyed), key_groups, key_group_of)
-        self.timers.start("key", "void", self)
+        self.timers = InternalTimerService(KeyContext(keyed=keyed))
+        self.timers.start(self)
         self._function = function
         self._hooks = hooks
         self._held = None if types is None else HeldElements(types)
@@ -204,16 +208,16 @@ class ProcessCore:
         declared, clock = self._function.states(), lambda: self.timers.current_processing_time
         swept = {key: without_expired(cell, declared, clock) for key, cell in self._context.cells.items()}
         cells = {key: cell for key, cell in swept.items() if cell}
-        event, processing = times_by_slot(self.timers.event_time), times_by_slot(self.timers.processing_time)
+        timers = self.timers.snapshot()
         held = {} if self._held is None else self._held.by_key()
-        slots = {(key, VOID_NAMESPACE): None for key in (*cells, *held)}
-        slots |= dict.fromkeys(event) | dict.fromkeys(processing)
-        for slot in slots:
+        slots: dict[Slot, None] = dict.fromkeys((key, VOID_NAMESPACE) for key in (*cells, *held))
+        for slot in slots | dict.fromkeys(timers):
+            event_time, processing_time = timers.get(slot, NO_TIMERS)
             yield StateRow(
                 slot[0],
                 KEY,
-                event_time_timers=event.get(slot, []),
-                processing_time_timers=processing.get(slot, []),
+                event_time_timers=event_time,
+                processing_time_timers=processing_time,
                 contents=held.get(slot[0]),
                 user_state=cells.get(slot[0]),
             )
@@ -221,17 +225,12 @@ class ProcessCore:
     def restore_state(self, rows: Iterable[StateRow]) -> None:
         """Take in rows; the operator must be new."""
         for row in rows:
-            slot = (row.key, VOID_NAMESPACE)
-            for time in row.event_time_timers:
-                self.timers.event_time.add(time, slot)
-            for time in row.processing_time_timers:
-                self.timers.processing_time.add(time, slot)
+            timers = TimersSnapshot(row.event_time_timers, row.processing_time_timers)
+            self.timers.restore((row.key, VOID_NAMESPACE), timers)
             if row.user_state:
                 self._context.cells[row.key] = dict(row.user_state)
             if row.contents is not None and self._held is not None:
                 self._held.restore(row.key, row.contents)
-        # Timers that come back were counted when they were set.
-        self.timers.event_time.added = self.timers.processing_time.added = 0
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
         """Set both clocks without firing; what is overdue fires at the next move."""
@@ -253,11 +252,3 @@ def process_schema(function: ProcessFunction, key: KeySchema, types: ElementType
     """
     declared = tuple((state.name, state.arrow_type) for state in function.states())
     return StateSchema(key, () if types is None else held_contents(types), user_state=declared, namespace=KEY)
-
-
-def times_by_slot(timers: TimerQueue) -> dict[Slot, list[Millis]]:
-    """The times of each slot's timers, ascending."""
-    slots: dict[Slot, list[Millis]] = {}
-    for time, slot in timers:
-        slots.setdefault(slot, []).append(time)
-    return slots

@@ -44,6 +44,21 @@ def checked_side(side: str | None) -> str:
     return side
 
 
+def value_column(side: str, name: str) -> str:
+    """Return the name of a column of one input among those of both; with a dot Spark would look for a struct's field.
+
+    >>> value_column("left", "amount")
+    'left:amount'
+    """
+    return f"{side}:{name}"
+
+
+def side_of_column(name: str) -> tuple[str, str]:
+    """Return the input and the name that `value_column` was given."""
+    side, _, column = name.partition(":")
+    return side, column
+
+
 class TwoInputs:
     """Watermarks and status of two inputs, in front of an operator's event time.
 

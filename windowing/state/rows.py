@@ -8,7 +8,7 @@ takes the rows of its key groups. Format version 1: columns may be added, never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from tidegate.windowing.declared import declared_values
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.time import Millis
-from tidegate.windowing.windows import GLOBAL_WINDOW, TimeWindow, Window
+from tidegate.windowing.windows import GLOBAL_WINDOW, TimeWindow, Window, start_and_end
 
 FORMAT_VERSION = 1
 
@@ -52,8 +52,8 @@ class StateRow:
     window: Window | None = None
     state_window: Window | None = None
     side: str | None = None
-    event_time_timers: list[Millis] = field(default_factory=list)
-    processing_time_timers: list[Millis] = field(default_factory=list)
+    event_time_timers: Sequence[Millis] = ()
+    processing_time_timers: Sequence[Millis] = ()
     contents: Sequence[Any] | None = None
     missing: list[str] | None = None
     pane: int = 0
@@ -103,9 +103,8 @@ class StateSchema:
             ("state_window", [row.state_window for row in ordered]),
         ):
             for i, bound in enumerate(("start", "end")):
-                columns[f"{prefix}_{bound}"] = pa.array([_bound(window, i) for window in windows], pa.int64()).cast(
-                    TIME
-                )
+                times = pa.array([start_and_end(window)[i] for window in windows], pa.int64())
+                columns[f"{prefix}_{bound}"] = times.cast(TIME)
         columns["in_flight"] = pa.array([row.state_window is not None for row in ordered], pa.bool_())
         columns["event_time_timers"] = _timers(row.event_time_timers for row in ordered)
         columns["processing_time_timers"] = _timers(row.processing_time_timers for row in ordered)
@@ -160,10 +159,10 @@ class StateSchema:
             if not emitted
             else [
                 {
-                    "state_window_start": _bound(pane.identity, 0),
-                    "state_window_end": _bound(pane.identity, 1),
-                    "window_start": _bound(pane.window, 0),
-                    "window_end": _bound(pane.window, 1),
+                    "state_window_start": start_and_end(pane.identity)[0],
+                    "state_window_end": start_and_end(pane.identity)[1],
+                    "window_start": start_and_end(pane.window)[0],
+                    "window_end": start_and_end(pane.window)[1],
                     "pane": pane.pane,
                     "timing": pane.timing.value,
                     "value": pane.value,
@@ -200,16 +199,12 @@ def emitted_type(result: pa.DataType) -> pa.DataType:
     )
 
 
-def _bound(window: Window | None, index: int) -> Millis | None:
-    return window[index] if isinstance(window, TimeWindow) else None
-
-
 def _window(raw: dict[str, Any], prefix: str) -> Window:
     start, end = raw[f"{prefix}_start"], raw[f"{prefix}_end"]
     return GLOBAL_WINDOW if start is None else TimeWindow(start, end)
 
 
-def _timers(timers: Iterable[list[Millis]]) -> pa.Array:
+def _timers(timers: Iterable[Sequence[Millis]]) -> pa.Array:
     return pa.array([sorted(times) or None for times in timers], pa.list_(pa.int64()))
 
 

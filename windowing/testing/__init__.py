@@ -1,4 +1,4 @@
-"""For tests of pipelines and operators: a harness without Spark, and the transcript runner."""
+"""For tests of pipelines and operators: a harness without Spark."""
 
 from __future__ import annotations
 
@@ -49,13 +49,11 @@ def window_harness(
     """
     policy = panes or PanePolicy(accumulation=windows.accumulation)
     return OperatorHarness(
-        lambda key_groups, key_group_of: WindowOperator(
+        lambda: WindowOperator(
             windows,
             panes=policy,
             late_output=late_output,
             account_for_all=account_for_all,
-            key_groups=key_groups,
-            key_group_of=key_group_of,
         ),
         lambda schema: state_schema(windows, schema, value_type, policy),
         key,
@@ -82,9 +80,7 @@ def keyed_process_harness(
     """
     process = KeyedProcess(function, time_sorted)
     return OperatorHarness(
-        lambda key_groups, key_group_of: keyed_process.KeyedProcessOperator(
-            process, keyed=keyed, key_groups=key_groups, key_group_of=key_group_of
-        ),
+        lambda: keyed_process.KeyedProcessOperator(process, keyed=keyed),
         lambda schema: keyed_process.state_schema(process, schema),
         key,
         max_parallelism,
@@ -110,9 +106,7 @@ def co_process_harness(
     """
     process = CoProcess(function, time_sorted)
     return OperatorHarness(
-        lambda key_groups, key_group_of: co_process.KeyedCoProcessOperator(
-            process, keyed=keyed, key_groups=key_groups, key_group_of=key_group_of
-        ),
+        lambda: co_process.KeyedCoProcessOperator(process, keyed=keyed),
         lambda schema: co_process.state_schema(process, schema),
         key,
         max_parallelism,
@@ -139,9 +133,7 @@ def interval_join_harness(
         max_parallelism: number of key groups.
     """
     return OperatorHarness(
-        lambda key_groups, key_group_of: interval_join.IntervalJoinOperator(
-            join, late_output=late_output, key_groups=key_groups, key_group_of=key_group_of
-        ),
+        lambda: interval_join.IntervalJoinOperator(join, late_output=late_output),
         lambda schema: interval_join.state_schema(join, schema, left_type, right_type),
         key,
         max_parallelism,

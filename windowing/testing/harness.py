@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.windowing.errors import IncompatibleSnapshot
-from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeyGroupRange, KeySchema, key_group_range, subtask_of
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema, key_group_range, subtask_of
 from tidegate.windowing.operators.protocol import KeyedOperator
 from tidegate.windowing.operators.records import (
     ElementResult,
@@ -34,7 +34,7 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 _ANY_KEY = KeySchema(("key",), (pa.string(),))
 """While no element has told what a key is, and there are no rows."""
 
-MakeOperator = Callable[[KeyGroupRange, Callable[[Any], int]], KeyedOperator]
+MakeOperator = Callable[[], KeyedOperator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class OperatorHarness:
     """Runs one logical operator at any parallelism.
 
     Args:
-        make: makes the operator of one subtask, from its key-group range and the key-group function.
+        make: makes the operator of one subtask.
         key: the key columns; None infers them from the first key.
         schema: columns of the state rows for a key schema.
         max_parallelism: number of key groups.
@@ -225,13 +225,7 @@ class OperatorHarness:
         return max((subtask.timers.current_watermark for subtask in self.subtasks), default=MIN_TIMESTAMP)
 
     def _start(self, parallelism: int) -> None:
-        def key_group_of(key: Any) -> int:
-            return (self.key or KeySchema.inferred(key)).key_group_of(key, self.max_parallelism)
-
-        self.subtasks = [
-            self.make(key_group_range(subtask, parallelism, self.max_parallelism), key_group_of)
-            for subtask in range(parallelism)
-        ]
+        self.subtasks = [self.make() for _ in range(parallelism)]
 
     def _share_stagger(self, subtask: KeyedOperator) -> None:
         """What one subtask drew is the offset of all: windows don't depend on the parallelism."""

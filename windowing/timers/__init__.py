@@ -2,21 +2,21 @@
 
 from tidegate.windowing.timers.queue import Slot, TimerQueue
 from tidegate.windowing.timers.service import (
+    NO_TIMERS,
     VOID_NAMESPACE,
     InternalTimerService,
     KeyContext,
-    Timer,
     TimerService,
     TimersSnapshot,
     Triggerable,
 )
 
 __all__ = [
+    "NO_TIMERS",
     "VOID_NAMESPACE",
     "InternalTimerService",
     "KeyContext",
     "Slot",
-    "Timer",
     "TimerQueue",
     "TimerService",
     "TimersSnapshot",

@@ -55,6 +55,11 @@ class TimerQueue:
         self.added += 1
         return True
 
+    def put_back(self, time: Millis, slot: Slot) -> None:
+        """Register a timer of a snapshot: it was counted when it was set."""
+        if self.add(time, slot):
+            self.added -= 1
+
     def remove(self, time: Millis, slot: Slot) -> bool:
         """Delete a timer; whether it was there."""
         if not self._take(time, slot):
@@ -73,15 +78,6 @@ class TimerQueue:
                 return times[0]
             heappop(times)
         return None
-
-    def poll(self) -> tuple[Millis, Slot] | None:
-        """Take out one timer of the smallest time, or None."""
-        time = self.peek()
-        if time is None:
-            return None
-        slot = self._slots_at(time)[0]
-        self._take(time, slot)
-        return time, slot
 
     def drain(self, limit: Millis, fire: Callable[[Millis, Slot], None]) -> None:
         """Take out and fire every timer with a time up to and including `limit`.
@@ -121,10 +117,6 @@ class TimerQueue:
         for time in sorted(self._buckets):
             for slot in self._slots_at(time):
                 yield time, slot
-
-    def count(self, namespace: Any) -> int:
-        """How many timers there are in one namespace, over all keys. Walks the whole set."""
-        return sum(1 for _, slot in self if slot[1] == namespace)
 
     def _slots_at(self, time: Millis) -> list[Slot]:
         bucket = self._buckets[time]

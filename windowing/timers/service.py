@@ -7,12 +7,11 @@ registering it once. Timer t fires when the clock reaches t, t included. Source:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from tidegate.windowing.errors import IllegalArgument, IllegalState, UnsupportedOperation
-from tidegate.windowing.keys import KeyGroupRange
+from tidegate.windowing.errors import IllegalState, UnsupportedOperation
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.timers.queue import Slot, TimerQueue
 
@@ -25,14 +24,6 @@ ON_NON_KEYED_STREAM = (
 )
 
 
-class Timer(NamedTuple):
-    """A timer as callbacks and queries see it. `timestamp`: int64 epoch milliseconds."""
-
-    timestamp: Millis
-    key: Any
-    namespace: Any
-
-
 class Triggerable(Protocol):
     """What a timer service calls back."""
 
@@ -43,14 +34,15 @@ class Triggerable(Protocol):
         """A processing-time timer of `slot` = (key, namespace) is due."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimersSnapshot:
-    """The timers of one key group, with the types they were taken with."""
+class TimersSnapshot(NamedTuple):
+    """The timers of one slot as its state row keeps them: times ascending, int64 epoch milliseconds."""
 
-    key_type: object
-    namespace_type: object
-    event_time: tuple[Timer, ...] = ()
-    processing_time: tuple[Timer, ...] = ()
+    event_time: Sequence[Millis] = ()
+    processing_time: Sequence[Millis] = ()
+
+
+NO_TIMERS = TimersSnapshot()
+"""Of a slot without timers."""
 
 
 @dataclass(slots=True)
@@ -67,46 +59,18 @@ class InternalTimerService:
 
     Args:
         key_context: names the current key.
-        key_groups: the local range; timers of other groups are not accepted on restore.
-        key_group_of: the key group of a key.
     """
 
     key_context: KeyContext
-    key_groups: KeyGroupRange
-    key_group_of: Callable[[Any], int]
     event_time: TimerQueue = field(default_factory=TimerQueue)
     processing_time: TimerQueue = field(default_factory=TimerQueue)
     current_watermark: Millis = MIN_TIMESTAMP
     current_processing_time: Millis = 0
-    _key_type: object = None
-    _namespace_type: object = None
-    _restored_types: tuple[object, object] | None = None
     _target: Triggerable | None = None
 
-    def start(self, key_type: object, namespace_type: object, target: Triggerable) -> None:
-        """Tell the service its types and whom to call; restored timers are checked against them.
-
-        Raises:
-            IllegalArgument: a type is missing, or the service was started before with others.
-            IllegalState: restored timers were taken with other types.
-        """
-        if key_type is None or namespace_type is None:
-            missing = "key_type" if key_type is None else "namespace_type"
-            raise IllegalArgument(missing, None, "the timer service needs the types of its keys and namespaces")
-        if self._target is not None:
-            if (self._key_type, self._namespace_type) != (key_type, namespace_type):
-                raise IllegalArgument(
-                    "key_type, namespace_type",
-                    (key_type, namespace_type),
-                    f"the timer service was already started with {(self._key_type, self._namespace_type)}",
-                )
-            return
-        if self._restored_types is not None and self._restored_types != (key_type, namespace_type):
-            raise IllegalState(
-                f"the restored timers were taken with key and namespace types {self._restored_types}, "
-                f"and the service is started with {(key_type, namespace_type)}: restore into the same types"
-            )
-        self._key_type, self._namespace_type, self._target = key_type, namespace_type, target
+    def start(self, target: Triggerable) -> None:
+        """Tell the service whom to call."""
+        self._target = target
 
     def register_event_time_timer(self, namespace: Any, time: Millis) -> None:
         """Call back when the watermark reaches `time`; in the past: at the next watermark."""
@@ -136,73 +100,25 @@ class InternalTimerService:
         self.current_processing_time = max(self.current_processing_time, clock)
         self.processing_time.drain(self.current_processing_time, target.on_processing_time)
 
-    @property
-    def next_wakeup(self) -> Millis | None:
-        """When the clock must be moved next: the smallest processing-time timer, restored ones included."""
-        return self.processing_time.peek()
+    def snapshot(self) -> dict[Slot, TimersSnapshot]:
+        """Return the timers of each slot that has any: those of event time first."""
+        slots: dict[Slot, tuple[list[Millis], list[Millis]]] = {}
+        for domain, queue in enumerate((self.event_time, self.processing_time)):
+            for time, slot in queue:
+                slots.setdefault(slot, ([], []))[domain].append(time)
+        return {slot: TimersSnapshot(*times) for slot, times in slots.items()}
 
-    def num_event_time_timers(self, namespace: Any = None) -> int:
-        """Number of event-time timers, in one namespace if given."""
-        return len(self.event_time) if namespace is None else self.event_time.count(namespace)
-
-    def num_processing_time_timers(self, namespace: Any = None) -> int:
-        """Number of processing-time timers, in one namespace if given."""
-        return len(self.processing_time) if namespace is None else self.processing_time.count(namespace)
-
-    def for_each_event_time_timer(self, consume: Callable[[Timer], None]) -> None:
-        """Show every event-time timer to `consume`, by time."""
-        for timer in _timers(self.event_time):
-            consume(timer)
-
-    def for_each_processing_time_timer(self, consume: Callable[[Timer], None]) -> None:
-        """Show every processing-time timer to `consume`, by time."""
-        for timer in _timers(self.processing_time):
-            consume(timer)
-
-    def snapshot(self) -> dict[int, TimersSnapshot]:
-        """The timers of each key group of the local range that has any."""
-        event, processing = self._by_key_group(self.event_time), self._by_key_group(self.processing_time)
-        return {
-            group: TimersSnapshot(
-                self._key_type, self._namespace_type, tuple(event.get(group, ())), tuple(processing.get(group, ()))
-            )
-            for group in sorted(event.keys() | processing.keys())
-        }
-
-    def restore(self, key_group: int, snapshot: TimersSnapshot) -> None:
-        """Take in the timers of one key group. Overdue ones fire at the next advance.
-
-        Raises:
-            IllegalArgument: the group is not in the local range, or timers with other types were
-                restored into this service before.
-        """
-        types = (snapshot.key_type, snapshot.namespace_type)
-        if self._restored_types is not None and self._restored_types != types:
-            raise IllegalArgument(
-                "key_type, namespace_type", types, f"this service already restored timers with {self._restored_types}"
-            )
-        if key_group not in self.key_groups:
-            raise IllegalArgument(
-                "key_group",
-                key_group,
-                f"it does not belong to the local range {self.key_groups.first} to {self.key_groups.last}",
-            )
-        self._restored_types = types
-        for timer in snapshot.event_time:
-            self.event_time.add(timer.timestamp, (timer.key, timer.namespace))
-        for timer in snapshot.processing_time:
-            self.processing_time.add(timer.timestamp, (timer.key, timer.namespace))
+    def restore(self, slot: Slot, snapshot: TimersSnapshot) -> None:
+        """Take in the timers of one slot. Overdue ones fire at the next advance."""
+        for time in snapshot.event_time:
+            self.event_time.put_back(time, slot)
+        for time in snapshot.processing_time:
+            self.processing_time.put_back(time, slot)
 
     def _started(self) -> Triggerable:
         if self._target is None:
             raise IllegalState("the timer service was not started: call start(...) before time is moved")
         return self._target
-
-    def _by_key_group(self, queue: TimerQueue) -> dict[int, list[Timer]]:
-        groups: dict[int, list[Timer]] = {}
-        for timer in _timers(queue):
-            groups.setdefault(self.key_group_of(timer.key), []).append(timer)
-        return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +159,3 @@ class TimerService:
         if not self._internal.key_context.keyed:
             raise UnsupportedOperation(ON_NON_KEYED_STREAM)
         return self._internal
-
-
-def _timers(queue: TimerQueue) -> Iterable[Timer]:
-    for time, (key, namespace) in queue:
-        yield Timer(time, key, namespace)

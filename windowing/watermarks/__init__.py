@@ -7,11 +7,12 @@ from tidegate.windowing.watermarks.bounded import (
     NoWatermarks,
 )
 from tidegate.windowing.watermarks.combined import CombinedWatermark, PartialWatermark
+from tidegate.windowing.watermarks.event_time import EventTime, SeenEvent
+from tidegate.windowing.watermarks.event_times import EventTimes, InputTime
 from tidegate.windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
 from tidegate.windowing.watermarks.idleness import Clock, IdlenessTimer, WatermarksWithIdleness
 from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
 from tidegate.windowing.watermarks.multiplexer import WatermarkOutputMultiplexer
-from tidegate.windowing.watermarks.operator import TimestampsAndWatermarksOperator
 from tidegate.windowing.watermarks.output import WatermarkToDataOutput
 from tidegate.windowing.watermarks.punctuated import PunctuatedWatermarks
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
@@ -25,14 +26,17 @@ __all__ = [
     "ChannelStatus",
     "Clock",
     "CombinedWatermark",
+    "EventTime",
+    "EventTimes",
     "GeneratorSupplier",
     "IdlenessTimer",
+    "InputTime",
     "NoWatermarks",
     "PartialWatermark",
     "PunctuatedWatermarks",
+    "SeenEvent",
     "StatusWatermarkValve",
     "TimestampAssigner",
-    "TimestampsAndWatermarksOperator",
     "WatermarkAlignment",
     "WatermarkAlignmentParams",
     "WatermarkGenerator",

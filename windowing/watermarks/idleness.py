@@ -21,15 +21,15 @@ class IdlenessTimer:
     """Tells whether a stream has been quiet for too long.
 
     Args:
-        timeout: a timedelta, or int milliseconds.
+        timeout: a timedelta, or int milliseconds; None: it is never idle.
         clock: processing time.
 
     Raises:
         IllegalArgument: the timeout is not greater than zero.
     """
 
-    def __init__(self, timeout: Duration, clock: Clock) -> None:
-        self._timeout = positive_millis(timeout, "idle_timeout")
+    def __init__(self, timeout: Duration | None, clock: Clock) -> None:
+        self._timeout = None if timeout is None else positive_millis(timeout, "idle_timeout")
         self._clock = clock
         self._active = False
         self._quiet_since: Millis | None = None
@@ -37,6 +37,15 @@ class IdlenessTimer:
     def activity(self) -> None:
         """An event came."""
         self._active = True
+
+    def activity_at(self, time: Millis) -> None:
+        """An event came at `time`, as a log says: the stream has been quiet since then, with or without a check."""
+        self._active, self._quiet_since = False, time
+
+    @property
+    def quiet_since(self) -> Millis | None:
+        """Since when the stream has been quiet, int64 epoch milliseconds; None while that is not being counted."""
+        return self._quiet_since
 
     def check_if_idle(self) -> bool:
         """Whether the stream is idle; the first check without an event since the last starts the time."""
@@ -46,7 +55,7 @@ class IdlenessTimer:
         if self._quiet_since is None:
             self._quiet_since = self._clock()
             return False
-        return self._clock() - self._quiet_since > self._timeout
+        return self._timeout is not None and self._clock() - self._quiet_since > self._timeout
 
     def snapshot(self) -> WatermarkSnapshot:
         """For how long it has been quiet: a span, since time in which nothing ran is no idleness."""

@@ -15,11 +15,11 @@ class WatermarkToDataOutput:
     A watermark that does not advance is dropped, yet it makes an idle stream active: events came.
 
     Args:
-        emit: takes the records.
+        emit: takes the records; None where `watermark` and `idle` are only read.
     """
 
-    def __init__(self, emit: Callable[[WatermarkRecord | IdleRecord], None]) -> None:
-        self._emit = emit
+    def __init__(self, emit: Callable[[WatermarkRecord | IdleRecord], None] | None = None) -> None:
+        self._emit = emit or _unread
         self.watermark: Millis = MIN_TIMESTAMP
         self.idle = False
 
@@ -47,3 +47,7 @@ class WatermarkToDataOutput:
         """Take in what `snapshot` gave; emits nothing."""
         self.watermark = millis_in(snapshot, "watermark")
         self.idle = flag_in(snapshot, "idle")
+
+
+def _unread(record: WatermarkRecord | IdleRecord) -> None:
+    """Take a record that nobody reads."""

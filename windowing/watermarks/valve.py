@@ -5,6 +5,8 @@ one is left out; when it resumes it counts once it has caught up. When the last 
 idle, the largest watermark of any goes out, so that it does not matter which went first. Source:
 Flink's `StatusWatermarkValve`.
 
+A source whose partitions move together at a commit feeds `deferred` outputs, and combines them once.
+
     channel A    10    .    idle   .
     channel B     .   20     .    idle
     out           .   10    20    idle      and if B goes idle first: 10, nothing, then 20 and idle
@@ -12,6 +14,7 @@ Flink's `StatusWatermarkValve`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot
@@ -47,6 +50,28 @@ class StatusWatermarkValve:
         self._watermark: Millis = MIN_TIMESTAMP
         self._idle = False
 
+    @classmethod
+    def growing(
+        cls, output: WatermarkOutput, watermark: Millis = MIN_TIMESTAMP, channels: Iterable[ChannelStatus] = ()
+    ) -> StatusWatermarkValve:
+        """Return a valve for channels that come one by one, as partitions of a source do; emits nothing.
+
+        Args:
+            output: takes what goes out.
+            watermark: the one that went out last.
+            channels: those that are there already.
+        """
+        valve = cls(1, output)
+        valve._watermark, valve._channels = watermark, list(channels)
+        valve._idle = valve._all_are_idle()
+        return valve
+
+    def add_channel(self) -> int:
+        """Add a channel, active at the minimum: it holds the watermark where it is. Return its number."""
+        self._channels.append(ChannelStatus())
+        self._tell_status()
+        return len(self._channels) - 1
+
     @property
     def watermark(self) -> Millis:
         """The watermark that went out last; the minimum before any."""
@@ -70,36 +95,50 @@ class StatusWatermarkValve:
     def input_watermark(self, watermark: Millis, channel: int) -> None:
         """A watermark came in; one on an idle channel, or that does not advance its channel, is ignored."""
         status = self.channel(channel)
-        if self._idle or status.idle or watermark <= status.watermark:
+        if status.idle or watermark <= status.watermark:
             return
-        aligned = status.aligned or watermark >= self._watermark
-        self._channels[channel] = ChannelStatus(watermark, False, aligned)
-        self._emit_smallest_aligned()
+        self.deferred(channel).emit_watermark(watermark)
+        self.combine()
 
     def input_idle(self, channel: int) -> None:
-        """A channel went idle."""
+        """A channel went idle. The watermark moves on only if this channel held it back, as in Flink."""
         status = self.channel(channel)
         if status.idle:
             return
-        self._channels[channel] = ChannelStatus(status.watermark, True, False)
-        held_back = status.watermark == self._watermark
-        if all(other.idle for other in self._channels):
-            if held_back:
-                self._emit(max(other.watermark for other in self._channels))
-            self._idle = True
-            self._output.mark_idle()
-        elif held_back:
-            self._emit_smallest_aligned()
+        self.deferred(channel).mark_idle()
+        if status.watermark == self._watermark:
+            self.combine()
+        else:
+            self._tell_status()
 
     def input_active(self, channel: int) -> None:
-        """A channel resumed."""
-        status = self.channel(channel)
-        if not status.idle:
+        """A channel resumed. Its next watermark moves the combined one, as in Flink."""
+        if not self.channel(channel).idle:
             return
-        self._channels[channel] = ChannelStatus(status.watermark, False, status.watermark >= self._watermark)
-        if self._idle:
-            self._idle = False
-            self._output.mark_active()
+        self.deferred(channel).mark_active()
+        self._align()
+        self._tell_status()
+
+    def deferred(self, channel: int) -> WatermarkOutput:
+        """Return the output of a channel whose watermarks and status count with the next `combine`.
+
+        Raises:
+            IllegalArgument: there is no such channel.
+        """
+        self.channel(channel)
+        return _DeferredOutput(self._channels, channel)
+
+    def combine(self) -> None:
+        """Combine the channels as they are now, in whatever order they changed.
+
+        A channel that has caught up counts again. While all are idle the largest watermark goes out: nobody has to be
+        waited for.
+        """
+        was_idle = self._tell_active()
+        self._align()
+        moved = self._emit(self._largest_allowed())
+        if self._idle and (moved or not was_idle):
+            self._output.mark_idle()
 
     def snapshot(self) -> WatermarkSnapshot:
         """Everything, by channel."""
@@ -122,10 +161,59 @@ class StatusWatermarkValve:
         self._watermark, self._idle = millis_in(snapshot, "watermark"), flag_in(snapshot, "idle")
         self._channels = [ChannelStatus(*channel) for channel in channels]
 
-    def _emit_smallest_aligned(self) -> None:
-        self._emit(min((status.watermark for status in self._channels if status.aligned), default=MIN_TIMESTAMP))
+    def _largest_allowed(self) -> Millis:
+        if self._idle:
+            return max(status.watermark for status in self._channels)
+        return min((status.watermark for status in self._channels if status.aligned), default=MIN_TIMESTAMP)
 
-    def _emit(self, watermark: Millis) -> None:
-        if watermark > self._watermark:
-            self._watermark = watermark
-            self._output.emit_watermark(watermark)
+    def _align(self) -> None:
+        """Count each active channel that is not behind the watermark."""
+        for number, status in enumerate(self._channels):
+            if not status.idle and not status.aligned and status.watermark >= self._watermark:
+                self._channels[number] = status._replace(aligned=True)
+
+    def _tell_status(self) -> None:
+        """Tell the output of a change of the status alone."""
+        if not self._tell_active() and self._idle:
+            self._output.mark_idle()
+
+    def _tell_active(self) -> bool:
+        """Take over whether all channels are idle, and tell the output if one resumed; the status before."""
+        was_idle = self._idle
+        self._idle = self._all_are_idle()
+        if was_idle and not self._idle:
+            self._output.mark_active()
+        return was_idle
+
+    def _all_are_idle(self) -> bool:
+        return bool(self._channels) and all(status.idle for status in self._channels)
+
+    def _emit(self, watermark: Millis) -> bool:
+        if watermark <= self._watermark:
+            return False
+        self._watermark = watermark
+        self._output.emit_watermark(watermark)
+        return True
+
+
+class _DeferredOutput:
+    """Changes a channel and leaves the combined watermark alone."""
+
+    __slots__ = ("_channel", "_channels")
+
+    def __init__(self, channels: list[ChannelStatus], channel: int) -> None:
+        self._channels, self._channel = channels, channel
+
+    def emit_watermark(self, timestamp: Millis) -> None:
+        self.mark_active()
+        status = self._channels[self._channel]
+        if timestamp > status.watermark:
+            self._channels[self._channel] = status._replace(watermark=timestamp)
+
+    def mark_idle(self) -> None:
+        status = self._channels[self._channel]
+        self._channels[self._channel] = ChannelStatus(status.watermark, True, False)
+
+    def mark_active(self) -> None:
+        status = self._channels[self._channel]
+        self._channels[self._channel] = status._replace(idle=False)

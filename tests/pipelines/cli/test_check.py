@@ -58,3 +58,10 @@ def test_every_field_that_is_refused_is_named_with_a_way_out(ran: Project) -> No
     assert "max_parallelism is 128 in the snapshot and 64 in the code. Give the pipeline another name" in told
     assert "contents 'acc_total' is" in told
     assert "dropped=(...)" in told
+
+
+def test_a_misspelt_name_in_dropped_is_told(ran: Project) -> None:
+    with_code(ran, "dict(events=Count())", more=", dropped=('total', 'totl')")
+    code, told = ran.tidegate("snapshot", "check", "sessions")
+    assert code == 3
+    assert "names 'totl', which no snapshot and no result of it ever had" in told

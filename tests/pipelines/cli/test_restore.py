@@ -52,6 +52,21 @@ def test_an_older_snapshot_is_saved_by_its_epoch(project: Project) -> None:
     assert (code, "one of the epochs 1, 2" in told) == (2, True)
 
 
+def test_a_published_table_that_was_set_back_is_put_back_by_the_command_that_the_refusal_names(
+    project: Project,
+) -> None:
+    hours(project, 8, 9, 10, 11)
+    before = project.data("results", "sessions", "--view", "all")
+    table = project.by_hand.tables.open("results")
+    table.restore(table.version() - 1)
+    code, told = project.tidegate("vacuum", "sessions")
+    assert (code, "tidegate restore sessions latest" in told) == (3, True), told
+    code, told = project.tidegate("restore", "sessions", "latest")
+    assert (code, "results was put back to version 3" in told) == (0, True), told
+    assert project.data("results", "sessions", "--view", "all") == before
+    assert project.tidegate("vacuum", "sessions")[0] == 0
+
+
 def test_bad_names_of_savepoints_are_usage_errors(project: Project) -> None:
     hours(project, 8)
     for command in ("create", "delete"):

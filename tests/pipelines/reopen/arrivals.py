@@ -13,7 +13,7 @@ from tests.pipelines.by_hand import ByHand, Row
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.reopen.plan import ReopenPlan, plan_reopen
 from tidegate.pipelines.reopen.run import commit_reopened, corrected
 from tidegate.pipelines.reopen.selection import Selection
@@ -75,12 +75,13 @@ class Arrivals:
         """The key is a column of the source."""
         return late_rows
 
-    def passed(self, windows: Windows) -> pa.Table:
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Windows that had passed when a row of theirs came."""
         found = {
             (row[0], *window)
             for judged_at, rows in self.commits
             for row in rows
+            if within.start <= to_millis(row[1]) < within.end
             for window in windows.assigner.assign_windows(None, to_millis(row[1]), None)  # type: ignore[arg-type]
             if window.max_timestamp + windows.lateness <= judged_at
         }

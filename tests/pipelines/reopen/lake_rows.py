@@ -9,13 +9,13 @@ from typing import Any, cast
 import pyarrow as pa
 
 from tests.lake import Lake
-from tests.recovery.without_spark import Files, NoSpark, standing_in
+from tests.recovery.without_spark import Files, NoSpark, is_kept, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.reopen.passed import judged_at
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.reopen.run import commit_reopened, corrected
@@ -49,7 +49,8 @@ class LakeRows:
             read = ReadCommit(commit, commit.files, len(commit.files), True)
             for row in cast("Files", self.source.frames).rows(read):
                 time = event_millis(bound.pipeline.source, row[bound.pipeline.source.timestamp])
-                if status(bound, row, time, commit.time) == OK and time is not None:
+                kept = row if is_kept(bound.pipeline.where, row) else None
+                if status(bound, kept, time, commit.time) == OK and time is not None:
                     found.append((commit.version, time, row))
         return found
 
@@ -58,13 +59,14 @@ class LakeRows:
         assert "user" in late_rows.column_names
         return late_rows
 
-    def passed(self, windows: Windows) -> pa.Table:
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Windows that had passed by the watermark that their row's version was judged against."""
         by_clock = EventTimes.of(self.source.bound.pipeline, self.head.manifest).move_by_clock
         judged = judged_at(self.tables, self.head.manifest.watermark, by_clock)
         found = {
             (row["user"], *window)
             for version, time, row in self.rows
+            if within.start <= time < within.end
             for window in windows.assigner.assign_windows(row, time, None)  # type: ignore[arg-type]
             if window.max_timestamp + windows.lateness <= judged(version)
         }

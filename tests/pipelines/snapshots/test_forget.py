@@ -18,6 +18,8 @@ from tidegate.pipelines.snapshots.forget import Forgotten, forget
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.tables import quality
 from tidegate.pipelines.tables.pipeline_tables import ALL
@@ -176,6 +178,64 @@ def test_a_key_that_nobody_has_changes_no_row(by_hand: ByHand) -> None:
     before = {table: users(by_hand, table) for table in ("state", "results", "late")}
     assert set(erase(by_hand, "nobody").rows.values()) == {0}
     assert {table: users(by_hand, table) for table in ("state", "results", "late")} == before
+
+
+def versions(by_hand: ByHand) -> dict[str, int]:
+    return {table: by_hand.tables.open(table).version() for table in ALL}
+
+
+def test_a_key_that_never_existed_costs_no_snapshot_and_no_commit(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    seen(by_hand, "3 of 9 rows break it, such as {'user': 'zoe'}")
+    snapshots, before = list_snapshots(by_hand.tables), versions(by_hand)
+    disk = bytes_on_disk(by_hand)
+    with Lease(by_hand.tables, "forget", Clock()):
+        disk_with_lease = bytes_on_disk(by_hand)
+        forgotten = forget(by_hand.tables, by_hand.pipeline, ("nobody",), NOW)
+        assert bytes_on_disk(by_hand) == disk_with_lease != disk
+    assert forgotten == Forgotten(None, dict.fromkeys(("results", "late", "rejects", "state", "savepoint before"), 0))
+    assert (list_snapshots(by_hand.tables), versions(by_hand)) == (snapshots, before)
+
+
+def test_a_key_of_which_only_an_older_snapshot_has_a_row_is_erased(by_hand: ByHand) -> None:
+    """Its window is not in the results either, as after a restore that took them back."""
+    lived_in(by_hand)
+    by_hand.epoch(("bob", at("11:30"), 7), watermark=at("11:30"))
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
+    assert "bob" not in {user for table in ("state", "results", "late") for user in users(by_hand, table)}
+    assert b"bob" in bytes_on_disk(by_hand)
+    assert erase(by_hand, "bob").epoch == 6
+    assert b"bob" not in bytes_on_disk(by_hand)
+
+
+def test_a_key_that_only_an_older_manifest_names_is_erased(by_hand: ByHand) -> None:
+    by_hand.pipeline = session_pipeline(watermark_by="user")
+    by_hand.epoch(("ann", at("10:00"), 2), watermark=at("10:00"), partitions=partitions("zoe", "ann"))
+    by_hand.epoch(("ann", at("12:00"), 2), watermark=at("12:00"), partitions=partitions("ann"))
+    assert b"zoe" in bytes_on_disk(by_hand)
+    erase(by_hand, "zoe")
+    assert b"zoe" not in bytes_on_disk(by_hand)
+
+
+def test_a_key_that_only_a_savepoint_holds_is_erased(by_hand: ByHand) -> None:
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    by_hand.epoch(("zoe", at("10:00"), 1), watermark=at("10:00"))
+    create_savepoint(by_hand.tables, by_hand.head(), "second", 1)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "1"), NOW)
+    with Lease(by_hand.tables, "vacuum", Clock()):
+        vacuum(by_hand.tables, Retention(snapshots=1, age=0), NOW)
+    assert b"zoe" in bytes_on_disk(by_hand)
+    assert erase(by_hand, "zoe").rows["savepoint second"] == 1
+    assert b"zoe" not in bytes_on_disk(by_hand)
+
+
+def test_an_example_of_a_check_is_cut_where_it_alone_names_the_key(by_hand: ByHand) -> None:
+    lived_in(by_hand)
+    seen(by_hand, "3 of 9 rows break it, such as {'user': 'bob'}")
+    snapshots = list_snapshots(by_hand.tables)
+    assert erase(by_hand, "bob").epoch is None
+    assert b"bob" not in bytes_on_disk(by_hand)
+    assert list_snapshots(by_hand.tables) == snapshots
 
 
 @pytest.mark.parametrize("dies_in", ["publish", "list_savepoints", "vacuum"])

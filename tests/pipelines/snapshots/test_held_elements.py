@@ -158,9 +158,7 @@ def test_an_element_that_waits_has_null_for_a_younger_column_and_lacks_one_that_
 
     process = KeyedProcess(Told())
     harness = keyed_process_harness(Told(), time_sorted=True)
-    harness.make = lambda groups, group_of: KeyedProcessOperator(
-        process, value_type=kind, key_groups=groups, key_group_of=group_of
-    )
+    harness.make = lambda: KeyedProcessOperator(process, value_type=kind)
     harness.schema = lambda key: state_schema(process, key, kind)
     kind = pa.struct([("a", pa.int64()), ("b", pa.string())])
     harness.restore(harness.snapshot())

@@ -16,6 +16,7 @@ from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.compatibility import check_restorable, compare, ready
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.tables.pipeline_tables import ALL
 from tidegate.windowing import Aggregate, Count, Max, Min, Sum, Windows
 
 HOUR = timedelta(hours=1)
@@ -92,6 +93,32 @@ def test_a_dropped_aggregate_is_dropped_when_asked_and_else_refused_with_the_way
     by_hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
     assert windows(by_hand, "events", "total") == [("ann", at("10:00"), 2, None)]
     assert compare(bind(without, EVENTS, EVENTS), by_hand.head().manifest).migrations == ()
+
+
+def test_a_name_in_dropped_that_nothing_ever_had_is_refused_before_anything_is_written(tmp_path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    versions = {table: by_hand.tables.open(table).version() for table in ALL}
+    without: dict[str, Aggregate] = {"events": Count()}
+    misspelt = with_aggregates(hourly_pipeline(), {**without, "total": Sum("value")}, dropped=("totl",))
+    with pytest.raises(Refused, match=r"dropped of pipeline 'hours' names 'totl', which no .* nothing left to drop"):
+        ready(by_hand.tables, bind(misspelt, EVENTS, EVENTS), by_hand.head())
+    both = with_aggregates(hourly_pipeline(), without, dropped=("total", "totl"))
+    with pytest.raises(Refused, match=r"names 'totl'.*the snapshot has \['total'\] that the code has not. Take it out"):
+        ready(by_hand.tables, bind(both, EVENTS, EVENTS), by_hand.head())
+    computed = with_aggregates(hourly_pipeline(), without, dropped=("total", "events"))
+    with pytest.raises(Refused, match=r"names 'events', which the code still computes: take it out of dropped="):
+        ready(by_hand.tables, bind(computed, EVENTS, EVENTS), by_hand.head())
+    assert {table: by_hand.tables.open(table).version() for table in ALL} == versions
+
+
+def test_a_name_in_dropped_may_stay_there_once_it_was_left_behind(tmp_path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    without = with_aggregates(hourly_pipeline(), {"events": Count()}, dropped=("total",))
+    changes_to(by_hand, without)
+    by_hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
+    assert ready(by_hand.tables, bind(without, EVENTS, EVENTS), by_hand.head()) is not None
 
 
 def test_an_added_and_a_dropped_aggregate_at_once(tmp_path) -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, cast
+
 import pyarrow.compute as pc
 import pytest
 
-from tests.lake import at
+from tests.lake import Clock, Lake, at, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
+from tests.recovery.test_equality import commits_come_hourly
+from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots import prune as step
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -12,6 +17,9 @@ from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.snapshots.prune import prune
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.tables import rejects
+from tidegate.windowing.time import to_millis
 
 NOW = 2_000_000_000_000
 MINUTE = 60_000
@@ -115,3 +123,27 @@ def test_a_prune_that_was_left_is_no_epoch_to_look_at(by_hand: ByHand) -> None:
     restored(by_hand, 2)
     with pytest.raises(Refused, match=r"epoch 5 .* was replaced"):
         pin_tables(by_hand.tables, 5)
+
+
+def test_a_row_that_was_rejected_for_lying_ahead_stays_because_optimize_would_make_it_usable(tmp_path: Path) -> None:
+    """Once its file is written anew; and it comes back with the line that a restore goes back to."""
+    lake, pipeline = Lake(tmp_path, Clock(to_millis(at("02:00")))), session_pipeline(null_keys="reject")
+    ahead = ("wild", at("20:00"), 7)
+    with standing_in(NoSpark()):
+        for rows in ([("ann", at("01:00"), 1)], [ahead, (None, at("01:10"), 2)], [(None, at("01:20"), 3)]):
+            lake.append(*rows)
+            commits_come_hourly(lake, "events")
+            lake.stream(cast("Any", NoSpark()), pipeline)
+        source = Source.open(cast("Any", NoSpark()), lake.tables(pipeline), pipeline)
+
+    def rejected() -> list[int]:
+        manifest = lake.snapshot(pipeline).manifest
+        rows = source.rejected_ahead(manifest)
+        return [] if rows is None else rows["value"].to_pylist()
+
+    tables = lake.tables(pipeline)
+    assert prune(tables, NOW, NOW) == {"late": 0, "rejects": 1}
+    assert lake.rows(pipeline, "rejects")["reason"].to_pylist().count(rejects.AHEAD) == 1
+    for epoch, expected in ((1, []), (3, [7]), (2, [7]), (1, []), (4, [7])):
+        restore(tables, find_snapshot(tables, str(epoch)), NOW)
+        assert rejected() == expected

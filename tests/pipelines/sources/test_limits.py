@@ -14,10 +14,12 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import OK, TIME
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
-from tidegate.pipelines.sources.limits import DAYS, LONGEST_GAP, MICROS
+from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
+from tidegate.pipelines.tables.far_times import DAYS, MICROS, as_text
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
@@ -103,3 +105,72 @@ def test_a_pipeline_of_sessions_goes_on_over_a_gap_that_is_none(gap: int | None)
     assert [row["n"] for row in harness.results()] == [2]
     reason = rejects.NULL_GAP if gap is None else rejects.GAP_OUT_OF_RANGE
     assert [row["reason"] for row in harness.rejected] == [reason]
+
+
+# --- within structs, lists and maps ----------------------------------------------------------------
+
+
+FAR, NEAR = MICROS[1], to_millis(NOON) * 1000
+
+
+def moments(*values: int | None) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(MOMENT)
+
+
+def days(*values: int | None) -> pa.Array:
+    return pa.array(values, pa.int32()).cast(pa.date32())
+
+
+NESTED = {
+    "field of a struct": pa.StructArray.from_arrays(
+        [moments(NEAR, FAR, FAR), moments(NEAR, NEAR, NEAR)], ["a.b", "c"], mask=pa.array([False, False, True])
+    ),
+    "second field": pa.StructArray.from_arrays([pa.array([1, 2, 3]), days(0, DAYS[1], None)], ["n", "day"]),
+    "element of a list": pa.ListArray.from_arrays([0, 1, 3, 3], moments(NEAR, NEAR, FAR)),
+    "null list": pa.ListArray.from_arrays(pa.array([0, None, 2, 2], pa.int32()), moments(NEAR, FAR)).take([1, 0, 2]),
+    "day of a list": pa.ListArray.from_arrays([0, 1, 3, 3], days(0, None, DAYS[0] - 1)),
+    "value of a map": pa.MapArray.from_arrays([0, 1, 2, 2], ["x", "y"], moments(NEAR, FAR)),
+    "key of a map": pa.MapArray.from_arrays([0, 1, 2, 2], moments(NEAR, MICROS[0] - 1), ["x", "y"]),
+    "list of structs": pa.ListArray.from_arrays([0, 1, 2, 2], pa.StructArray.from_arrays([moments(NEAR, FAR)], ["t"])),
+    "map of lists": pa.MapArray.from_arrays(
+        [0, 1, 2, 2], ["x", "y"], pa.ListArray.from_arrays([0, 2, 4], moments(NEAR, None, NEAR, FAR))
+    ),
+}
+"""Three values each, of which the second has a time that Python can't hold."""
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("name", NESTED)
+def test_a_time_within_a_value_is_judged_as_one_of_its_own(tmp_path: Path, name: str, statistics: bool) -> None:
+    value = NESTED[name]
+    schema = pa.schema([("user", pa.string()), ("at", MOMENT), ("value", value.type), ("value.a.b", pa.int64())])
+    table = pa.table([pa.array(["a", "b", "c"]), moments(NEAR, NEAR, NEAR), value, pa.array([1, 2, 3])], schema=schema)
+    pq.write_table(table, tmp_path / "a.parquet", write_statistics=statistics)
+    columns = SourceColumns(schema, "at", None, ("user",), ("value", "value.a.b"), True, 86_400_000)
+    source = FileSlice(
+        Warehouse(str(tmp_path)), str(tmp_path), columns, (FilePart("a.parquet", 3, 0, to_millis(NOON)),)
+    )
+    assert measure_files(source).counts == {OK: 2, rejects.VALUE_OUT_OF_RANGE: 1}
+    (events,) = source.events()
+    assert events["key_user"].to_pylist() == ["a", "c"]
+    assert events["value_value"].to_pylist() == [value[0].as_py(), value[2].as_py()]
+
+
+def test_statistics_of_times_within_values_spare_their_reading(tmp_path: Path) -> None:
+    value = pa.StructArray.from_arrays([moments(NEAR), moments(MICROS[1] - 1)], ["first", "last"])
+    schema = pa.schema([("value.last", MOMENT), ("value", value.type)])
+    pq.write_table(pa.table([moments(FAR), value], schema=schema), tmp_path / "a.parquet")
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        source = SourceParquet(file, schema)
+        assert source.bounds_of_times(0, "value") == [(NEAR, NEAR), (MICROS[1] - 1, MICROS[1] - 1)]
+        assert source.bounds(0, "value") is None
+        assert source.bounds(0, "value.last") == (FAR, FAR), "a column whose name is that of the field's path"
+
+
+def test_far_times_are_shown_as_text_at_any_depth() -> None:
+    table = pa.table(NESTED)
+    shown = as_text(table).to_pylist()
+    assert shown[1]["field of a struct"] == {"a.b": "10000-01-01 00:00:00.000000Z", "c": "2024-03-01 12:00:00.000000Z"}
+    assert shown[1]["value of a map"] == [("y", "10000-01-01 00:00:00.000000Z")]
+    assert shown[1]["second field"] == {"n": 2, "day": "10000-01-01"}
+    assert as_text(table.slice(0, 1)).equals(table.slice(0, 1)), "what Python holds stays as it is"

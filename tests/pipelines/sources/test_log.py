@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -195,3 +197,67 @@ def test_a_source_that_is_gone_is_missed(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "events")
     with pytest.raises(Refused, match="does not exist"):
         source.now()
+
+
+def opened_versions(source: SourceLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The entries that are opened from here on."""
+    opened: list[int] = []
+    real = SourceLog._actions
+
+    def actions(self: SourceLog, version: int) -> Iterator[dict[str, Any]]:
+        opened.append(version)
+        return real(self, version)
+
+    monkeypatch.setattr(SourceLog, "_actions", actions)
+    return opened
+
+
+def test_of_a_long_log_only_the_entries_are_opened_that_tell_the_versions_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in range(12):
+        append(tmp_path, value)
+    source = log(tmp_path)
+    files = sorted(source.active("at"), key=lambda file: file.newest or 0)
+    opened = opened_versions(source, monkeypatch)
+    assert list(source.versions_of(files[-2:], 11).values()).count(None) == 0
+    assert opened == [11, 10], "the newest first, until all are found"
+    opened.clear()
+    found = source.versions_of(files, 11, after=8)
+    assert opened == [11, 10, 9]
+    assert sorted(version for version in found.values() if version is not None) == [*[8] * 9, 9, 10, 11]
+    opened.clear()
+    for version in (*range(5), 9):
+        entry(tmp_path, version).unlink()
+    versions = source.versions_of(files, 11)
+    assert opened == [11, 10, 8, 7, 6, 5], "what was cleaned up is not asked for"
+    assert [versions[file.path] for file in files] == [*[None] * 5, 5, 6, 7, 8, None, 10, 11]
+    assert set(source.versions_of(files, 11, after=8).values()) == {None, 10, 11}, "an entry is gone: it may tell"
+
+
+def test_what_a_compaction_wrote_is_of_no_version_and_ends_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in range(6):
+        append(tmp_path, value)
+    DeltaTable(str(tmp_path / "events")).optimize.compact()
+    append(tmp_path, 7)
+    source = log(tmp_path)
+    opened = opened_versions(source, monkeypatch)
+    found = source.versions_of(source.active("at"), 7)
+    assert sorted(found.values(), key=str) == [7, None]
+    assert opened == [7, 6]
+
+
+def test_a_version_that_can_not_be_opened_any_more_is_told_with_the_way_on(tmp_path: Path) -> None:
+    for value in range(4):
+        append(tmp_path, value)
+    DeltaTable(str(tmp_path / "events")).create_checkpoint()
+    entry(tmp_path, 0).unlink()
+    entry(tmp_path, 1).unlink()
+    with pytest.raises(Refused, match=r"at version 1 any more .*read on first, with `tidegate stream`"):
+        log(tmp_path).active("at", 1)
+    assert [commit.version for commit in log(tmp_path).commits(1)] == [2, 3], "which works"
+    entry(tmp_path, 2).unlink()
+    with pytest.raises(Refused, match=r"at version 1 any more .*Start a new pipeline with a backfill"):
+        log(tmp_path).active("at", 1)

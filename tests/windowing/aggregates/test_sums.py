@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.transcripts.by_element import columnar_harness
 from tidegate.windowing import Mean, Sum, TumblingEventTimeWindows, Variance, Windows
 from tidegate.windowing.aggregates import Aggregate, AggregateColumns, Groups
 from tidegate.windowing.aggregates.doubles import Total, added, sums
@@ -22,7 +23,6 @@ from tidegate.windowing.aggregates.exact import SumOutOfRange, unwrapped, wrappe
 from tidegate.windowing.keys import DECIMALS, KeySchema
 from tidegate.windowing.state.rows import REST
 from tidegate.windowing.testing import OperatorHarness, window_harness
-from tidegate.windowing.testing.columnar import columnar_harness
 
 INPUT = pa.schema([("x", pa.float64()), ("n", pa.int64()), ("d", pa.decimal128(38, 2)), ("wide", pa.decimal128(38, 0))])
 KEY = KeySchema.of(key=pa.string())

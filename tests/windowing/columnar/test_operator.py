@@ -13,8 +13,9 @@ from tests.windowing.columnar.longest import Longest
 from tidegate.windowing.aggregates import AggregateColumns, Count, Sum
 from tidegate.windowing.assigners import EventTimeSessionWindows, GapColumn, TumblingEventTimeWindows
 from tidegate.windowing.assigners.base import WindowAssigner
-from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, choose_operator
+from tidegate.windowing.columnar import ColumnarOperator, choose_operator
 from tidegate.windowing.compute import Windows
+from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import state_schema
@@ -42,10 +43,10 @@ def elements(*events: tuple[str, int], commit: int = 0) -> Elements:
     """Events of (key, time); the value is the time, the name the key."""
     keys, times = [key for key, _ in events], [time for _, time in events]
     return Elements(
-        {"key": pa.array(keys, pa.string())},
-        np.array(times, np.int64),
-        np.full(len(events), commit, np.int64),
-        {"value": pa.array(times, pa.int64()), "name": pa.array(keys, pa.string())},
+        timestamps=np.array(times, np.int64),
+        commits=np.full(len(events), commit, np.int64),
+        keys={"key": pa.array(keys, pa.string())},
+        columns={"value": pa.array(times, pa.int64()), "name": pa.array(keys, pa.string())},
     )
 
 
@@ -92,10 +93,10 @@ def test_the_cut_into_epochs_changes_nothing(assigner: WindowAssigner) -> None:
         one_by_one.append(outcome)
         state, watermark = outcome.state, after
     together = Elements(
-        {"key": pa.concat_arrays([events.keys["key"] for events, _ in commits])},
-        np.concatenate([events.timestamps for events, _ in commits]),
-        np.repeat(np.arange(len(commits)), [len(events) for events, _ in commits]),
-        {name: pa.concat_arrays([events.columns[name] for events, _ in commits]) for name in INPUT.names},
+        timestamps=np.concatenate([events.timestamps for events, _ in commits]),
+        commits=np.repeat(np.arange(len(commits)), [len(events) for events, _ in commits]),
+        keys={"key": pa.concat_arrays([events.keys["key"] for events, _ in commits])},
+        columns={name: pa.concat_arrays([events.columns[name] for events, _ in commits]) for name in INPUT.names},
     )
     at_once = operator.run(together, empty, Timeline.of_commits(START, [(after, True) for _, after in commits]))
     assert joined(*one_by_one) == panes(at_once)

@@ -11,8 +11,9 @@ import pytest
 from tidegate.windowing.aggregates import AggregateColumns, Count, Sum
 from tidegate.windowing.assigners import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.windowing.assigners.base import WindowAssigner
-from tidegate.windowing.columnar import ColumnarOperator, Elements, Outcome, Timeline, run_in_passes
+from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
 from tidegate.windowing.compute import Windows
+from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
@@ -22,7 +23,10 @@ KEY = KeySchema.of(key=pa.int64())
 PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
 EVENTS = 200
 HOT_KEY = Elements(
-    {"key": pa.array([7] * EVENTS)}, np.arange(EVENTS), np.zeros(EVENTS, np.int64), {"value": pa.array(range(EVENTS))}
+    timestamps=np.arange(EVENTS),
+    commits=np.zeros(EVENTS, np.int64),
+    keys={"key": pa.array([7] * EVENTS)},
+    columns={"value": pa.array(range(EVENTS))},
 )
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from tidegate.windowing import Count, EventTimeSessionWindows, TumblingEventTimeWindows, Windows
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.columnar import ColumnarOperator, Elements, Timeline, operator
+from tidegate.windowing.columnar import ColumnarOperator, operator
+from tidegate.windowing.epochs import Elements, Timeline
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import Accumulation, PanePolicy
@@ -46,7 +47,8 @@ def elements(key: KeySchema, *some: tuple[Any, ...], dictionary: bool = False) -
     if dictionary:
         columns = {name: column.dictionary_encode() for name, column in columns.items()}
     times = np.array([one[-1] for one in some], np.int64)
-    return Elements(columns, times, np.zeros(len(some), np.int64), {"n": pa.array([1] * len(some))})
+    commits, values = np.zeros(len(some), np.int64), {"n": pa.array([1] * len(some))}
+    return Elements(timestamps=times, commits=commits, keys=columns, columns=values)
 
 
 @pytest.fixture

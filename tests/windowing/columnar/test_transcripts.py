@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.windowing.testing.transcripts.case import Options
-from tidegate.windowing.testing.transcripts.runner import run_case
+from tests.transcripts.case import Options
+from tests.transcripts.runner import run_case
 
 FOLDER = Path(__file__).parents[2] / "conformance"
 CASES: list[dict[str, Any]] = [

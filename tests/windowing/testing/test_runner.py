@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidegate.windowing.testing.transcripts.__main__ import main
-from tidegate.windowing.testing.transcripts.case import Options
-from tidegate.windowing.testing.transcripts.runner import KINDS, run_case
+from tests.transcripts.__main__ import main
+from tests.transcripts.case import Options
+from tests.transcripts.runner import KINDS, run_case
 
 FOLDER = Path(__file__).parents[2] / "conformance"
 CASES: list[dict[str, Any]] = [
@@ -189,3 +191,19 @@ def test_the_command_line_says_what_failed(tmp_path: Path, capsys: pytest.Captur
     assert "1 passed, 1 failed, 0 skipped" in out
     assert main([str(file), "--only", "stagger"]) == 0
     assert main([str(file), "--only", "nothing"]) == 1
+
+
+def test_the_former_name_of_the_runner_is_the_same_command(tmp_path: Path) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": [STAGGER, changed(INTERSECTS, surprise=1)]}))
+    command = [sys.executable, "-m", "tidegate.windowing.testing.transcripts", str(file)]
+    done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "1 passed, 1 failed, 0 skipped" in done.stdout
+
+
+def test_no_part_of_the_runner_is_in_the_wheel() -> None:
+    wheel = pytest.importorskip("hatchling.builders.wheel")
+    files = [file.distribution_path for file in wheel.WheelBuilder(str(FOLDER.parents[1])).recurse_included_files()]
+    assert any(file.endswith("windowing/testing/harness.py") for file in files)
+    assert [file for file in files if "transcripts" in file] == []

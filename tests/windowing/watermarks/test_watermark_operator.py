@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.transcripts.timestamps_operator import TimestampsAndWatermarksOperator
 from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot, MissingTimestamp
 from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
 from tidegate.windowing.time import MAX_TIMESTAMP
-from tidegate.windowing.watermarks import PunctuatedWatermarks, TimestampsAndWatermarksOperator, WatermarkStrategy
+from tidegate.windowing.watermarks import PunctuatedWatermarks, WatermarkStrategy
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(2).with_interval(10)
 STEPS = st.lists(st.tuples(st.sampled_from(["element", "clock"]), st.integers(0, 60)), max_size=30)

@@ -14,7 +14,7 @@ from tidegate.windowing.operators.window.contexts import WindowFunctionContext, 
 from tidegate.windowing.panes import Accumulation, EmittedPane, Timing
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import Slot
-from tidegate.windowing.windows import TimeWindow, Window
+from tidegate.windowing.windows import Window
 
 if TYPE_CHECKING:
     from tidegate.windowing.operators.window.operator import WindowOperator
@@ -36,7 +36,6 @@ class Firing:
         "_function",
         "_function_context",
         "_keeps_panes",
-        "_lateness",
         "_operator",
         "_output",
         "_plain",
@@ -61,7 +60,6 @@ class Firing:
         self._function_context = function_context
         self._evictor = windows.evictor
         self._event_time = windows.assigner.is_event_time
-        self._lateness = windows.lateness
         self._accumulation = panes.accumulation
         self._retract = panes.accumulation is Accumulation.RETRACTING
         self._withdraw_merged = panes.withdraw_merged and operator.merging
@@ -126,7 +124,8 @@ class Firing:
             target.contents = self._both(target.discarded, target.contents)
             target.discarded = None
             # A pane must not look final while its window goes on: it is taken back at once.
-            self._withdraw(key, target, lambda pane: self._cleanup_time(pane.window) < window.max_timestamp)
+            cleanup = self._operator.cleanup
+            self._withdraw(key, target, lambda pane: cleanup.time(pane.window) < window.max_timestamp)
 
     def _results(self, slot: Slot, cell: WindowCell) -> Sequence[Any]:
         contents = cell.contents
@@ -181,9 +180,6 @@ class Firing:
         if contents is None:
             return other
         return contents if other is None else self._contents.merge(contents, other)
-
-    def _cleanup_time(self, window: TimeWindow | Window) -> Millis:
-        return min(window.max_timestamp + self._lateness, MAX_TIMESTAMP)
 
 
 def _replaced(pane: EmittedPane, window: Window, identity: Window) -> bool:

@@ -15,27 +15,24 @@ from tidegate.windowing.assigners import MergingWindowAssigner, WindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
-from tidegate.windowing.keys import ALL_IN_ONE, KeyGroupRange
 from tidegate.windowing.merging import Addition, MergingWindowSet
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.records import LateElement, Record, WatermarkRecord
+from tidegate.windowing.operators.records import Record, WatermarkRecord
 from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.cleanup import Cleanup
 from tidegate.windowing.operators.window.contents import contents_of
 from tidegate.windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
 from tidegate.windowing.operators.window.firing import Firing
+from tidegate.windowing.operators.window.skipped import LATE, MERGED_WINDOW_LATE, SkippedElements
 from tidegate.windowing.operators.window.snapshot import from_rows, to_rows
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.rows import StateRow
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
-from tidegate.windowing.triggers import EventTimeTrigger, TriggerResult
+from tidegate.windowing.triggers import TriggerResult
 from tidegate.windowing.windows import TimeWindow, Window
 
 CONTINUE = TriggerResult.CONTINUE
-
-LATE = "late"
-MERGED_WINDOW_LATE = "merged_window_late"
-WINDOWS_PASSED = "windows_passed"
 
 
 class WindowOperator:
@@ -48,8 +45,6 @@ class WindowOperator:
         account_for_all: whether elements that Flink raises on or drops without a trace are put out as
             late: those that would make a passed window by merging, and those that are not late
             themselves while all their windows are.
-        key_groups: the range this operator owns.
-        key_group_of: the key group of a key; needed to rescale.
     """
 
     def __init__(
@@ -59,8 +54,6 @@ class WindowOperator:
         panes: PanePolicy | None = None,
         late_output: bool = True,
         account_for_all: bool = False,
-        key_groups: KeyGroupRange = ALL_IN_ONE,
-        key_group_of: Any = lambda key: 0,
     ) -> None:
         self.windows = windows
         self.panes = panes or PanePolicy(accumulation=windows.accumulation)
@@ -70,8 +63,8 @@ class WindowOperator:
         self.merging_sets: dict[Any, MergingWindowSet] = {}
         self.global_cells: dict[Any, dict[str, Any]] = {}
         self.late_firings: dict[Slot, None] = {}
-        self.timers = InternalTimerService(KeyContext(), key_groups, key_group_of)
-        self.timers.start("key", "window", self)
+        self.timers = InternalTimerService(KeyContext())
+        self.timers.start(self)
         self.assigner = windows.assigner
         self._assign = windows.assigner.assign_windows
         self._undrawn_stagger = getattr(windows.assigner, "staggered", None)
@@ -79,13 +72,15 @@ class WindowOperator:
         self._event_time = windows.assigner.is_event_time
         self._lateness = windows.lateness
         self._closed_through = self.panes.closed_through
-        self._cleanup_timers = self.timers.event_time if self._event_time else self.timers.processing_time
         self._trigger = windows.trigger or windows.assigner.get_default_trigger()
-        self._late_output = late_output
+        self.cleanup = Cleanup(self._trigger, self.timers, self._lateness, self._event_time)
         self._account_for_all = account_for_all
         self._contents = contents_of(windows)
         self._add = self._contents.add
         self._context = WindowTriggerContext(self.timers)
+        self._skipped = SkippedElements(
+            windows, self.panes, self._context, self._counters, self.output, late_output, account_for_all
+        )
         self._function = windows.process if isinstance(windows.process, ProcessWindowFunction) else None
         self._function_context = (
             None
@@ -162,9 +157,9 @@ class WindowOperator:
                 else:
                     self._act(slot, cell, result, None)
             if cleanup != MAX_TIMESTAMP:
-                self._cleanup_timers.add(cleanup, slot)
+                self.cleanup.timers.add(cleanup, slot)
         if not accepted:
-            self._skipped(key, value, timestamp, reason, windows[0] if windows else None)
+            self._skipped.take(key, value, timestamp, reason, windows[0] if windows else None)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         """Move event time, never back: fire what is due, then forward the watermark."""
@@ -213,7 +208,7 @@ class WindowOperator:
         """The cell a timer is for, set as the context's; None if its window was merged away."""
         if self.merging:
             merging_set = self.merging_sets.get(slot[0])
-            if merging_set is None or slot[1] not in merging_set.mapping:
+            if merging_set is None or slot[1] not in merging_set:
                 return None
         cell = self.cells.get(slot)
         if cell is None:
@@ -226,39 +221,11 @@ class WindowOperator:
 
     def _after_timer(self, time: Millis, slot: Slot, cell: WindowCell, cleans: bool) -> None:
         """Clean the window if a timer of this domain does that and its time has come."""
-        cleanup = self._cleanup_time(slot[1])
-        if cleans and (time == cleanup or (time > cleanup and slot in self.cells and self._is_uncleaned(cell))):
+        cleanup = self.cleanup.time(slot[1])
+        if cleans and (time == cleanup or (time > cleanup and slot in self.cells and self.cleanup.is_due(cell))):
             self._clear_all(slot, cell)
         elif cell.trigger_state and slot not in self.cells:
             self.cells[slot] = cell
-
-    def _cleanup_time(self, window: Window) -> Millis:
-        cleanup = window.max_timestamp + self._lateness
-        return cleanup if cleanup < MAX_TIMESTAMP else MAX_TIMESTAMP
-
-    def restore_cleanup(self, slot: Slot, cell: WindowCell) -> None:
-        """Let a window of a snapshot be cleaned by today's lateness: its timer may be of another one."""
-        cleanup = self._cleanup_time(slot[1])
-        if not self._event_time or cleanup == MAX_TIMESTAMP:
-            return
-        if cleanup > self.current_watermark:
-            self._cleanup_timers.add(cleanup, slot)
-        elif self._is_uncleaned(cell):
-            # At its own time the trigger would fire again.
-            self._cleanup_timers.add(cleanup + 1, slot)
-
-    def is_left_over(self, time: Millis, slot: Slot) -> bool:
-        """Whether an event-time timer of a snapshot is the cleanup of a longer lateness than today's."""
-        return self._event_time and type(self._trigger) is EventTimeTrigger and time > self._cleanup_time(slot[1])
-
-    def _is_uncleaned(self, cell: WindowCell) -> bool:
-        """Whether a window was never cleaned; a trigger's state that outlives one stands without contents."""
-        return cell.contents is not None or type(self._trigger) is EventTimeTrigger
-
-    def _delete_cleanup_timer(self, slot: Slot) -> None:
-        cleanup = self._cleanup_time(slot[1])
-        if cleanup != MAX_TIMESTAMP:
-            self._cleanup_timers.remove(cleanup, slot)
 
     # --- firing and cleaning -----------------------------------------------------------------
 
@@ -311,7 +278,7 @@ class WindowOperator:
                 return None
             for merge in addition.merges:
                 self._merge_cells(key, merge.result, merge.sources)
-        merging_set.apply(window, addition)
+        merging_set.apply(addition)
         return addition.window
 
     def _merges_behind_time(self, addition: Addition) -> bool:
@@ -341,35 +308,15 @@ class WindowOperator:
         for window, cell in cells:
             context.slot, context.cell = (key, window), cell
             self._trigger.clear(window, context)
-            self._delete_cleanup_timer(context.slot)
+            self.cleanup.cancel(context.slot)
         self._firing.merge(slot, target, cells)
         self.cells[slot] = target
 
     def _retire(self, key: Any, window: Window) -> None:
         merging_set = self.merging_sets[key]
         merging_set.retire(window)
-        if not merging_set.mapping:
+        if not merging_set:
             del self.merging_sets[key]
-
-    # --- elements that no window takes ---------------------------------------------------------
-
-    def _skipped(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
-        watermark = self._context.current_watermark
-        late = (
-            self._event_time
-            and timestamp is not None
-            and (timestamp + self._lateness <= watermark or timestamp <= self._closed_through)
-        )
-        if window is None and not late:
-            self._counters.no_window += 1
-            return
-        self._counters.late += 1
-        if not late and reason is LATE:
-            reason = WINDOWS_PASSED
-        if self._late_output and (late or self._account_for_all):
-            self.output.append(LateElement(key, value, timestamp, reason, window, watermark))
-        elif late:
-            self._counters.late_dropped += 1
 
     # --- state -------------------------------------------------------------------------------
 

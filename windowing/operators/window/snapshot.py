@@ -18,7 +18,7 @@ from tidegate.windowing.operators.window.cells import WindowCell
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
-from tidegate.windowing.timers import Slot
+from tidegate.windowing.timers import NO_TIMERS, Slot, TimersSnapshot
 from tidegate.windowing.windows import TimeWindow, Window
 
 if TYPE_CHECKING:
@@ -107,18 +107,18 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
     def alive(cell: Cell | None, declared: Sequence[StateDescriptor]) -> Cell | None:
         return without_expired(cell, declared, lambda: operator.current_processing_time)
 
-    event_timers = _timers_by_slot(operator.timers.event_time)
-    processing_timers = _timers_by_slot(operator.timers.processing_time)
-    for slot in {**operator.cells, **event_timers, **processing_timers}:
+    timers = operator.timers.snapshot()
+    for slot in {**operator.cells, **timers}:
         key, window = slot
         cell = operator.cells.get(slot) or WindowCell()
+        event_time, processing_time = timers.get(slot, NO_TIMERS)
         yield StateRow(
             key,
             WINDOW,
             window,
             _state_window(operator, slot),
-            event_time_timers=event_timers.get(slot, []),
-            processing_time_timers=processing_timers.get(slot, []),
+            event_time_timers=event_time,
+            processing_time_timers=processing_time,
             contents=None if cell.contents is None else encode(cell.contents),
             missing=None if cell.missing is None else [f"acc_{name}" for name in sorted(cell.missing)],
             pane=cell.pane,
@@ -138,7 +138,7 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
 def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
     """Take in rows; the operator must be new."""
     decode, fresh = _codec(operator.windows)[1], _fresh_accumulators(operator.windows)
-    pairs: dict[Any, list[tuple[TimeWindow, TimeWindow]]] = {}
+    in_flight: dict[Any, list[TimeWindow]] = {}
     for row in rows:
         if row.namespace == KEY:
             operator.global_cells[row.key] = dict(row.user_state or {})
@@ -152,15 +152,12 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         if row.namespace == DISCARDED:
             operator.cells.setdefault(slot, WindowCell()).discarded = contents
             continue
-        for time in row.event_time_timers:
-            if not operator.is_left_over(time, slot):
-                operator.timers.event_time.add(time, slot)
-        for time in row.processing_time_timers:
-            operator.timers.processing_time.add(time, slot)
+        event_time = [time for time in row.event_time_timers if not operator.cleanup.is_left_over(time, slot)]
+        operator.timers.restore(slot, TimersSnapshot(event_time, row.processing_time_timers))
         if row.state_window is None:
             continue
         if operator.merging:
-            pairs.setdefault(row.key, []).append((row.window, row.state_window))  # type: ignore[arg-type]
+            in_flight.setdefault(row.key, []).append(row.window)  # type: ignore[arg-type]
         cell = operator.cells.setdefault(slot, WindowCell())
         cell.contents = contents
         cell.missing = frozenset(name.removeprefix("acc_") for name in row.missing) if row.missing else None
@@ -170,13 +167,11 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         cell.emitted = row.emitted
         cell.trigger_state = row.trigger_state
         cell.function_state = row.user_state
-        operator.restore_cleanup(slot, cell)
+        operator.cleanup.restore(slot, cell)
         if row.late_firing is not None:
             cell.late_firing = row.late_firing == _FIRE_AND_PURGE
             operator.late_firings[slot] = None
-    # Timers that come back were counted when they were set.
-    operator.timers.event_time.added = operator.timers.processing_time.added = 0
-    for key, windows in pairs.items():
+    for key, windows in in_flight.items():
         operator.merging_sets[key] = MergingWindowSet(operator.assigner, windows)  # type: ignore[arg-type]
 
 
@@ -187,17 +182,10 @@ def _state_window(operator: WindowOperator, slot: Slot) -> Window | None:
     """
     if operator.merging:
         merging_set = operator.merging_sets.get(slot[0])
-        if merging_set is None or merging_set.state_window(slot[1]) is None:
+        if merging_set is None or slot[1] not in merging_set:
             return None
     cell = operator.cells.get(slot)
     return None if cell is None else cell.identity or slot[1]
-
-
-def _timers_by_slot(timers: Iterable[tuple[int, Slot]]) -> dict[Slot, list[int]]:
-    slots: dict[Slot, list[int]] = {}
-    for time, slot in timers:
-        slots.setdefault(slot, []).append(time)
-    return slots
 
 
 def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:

@@ -1,0 +1,114 @@
+"""What the tasks of an epoch are told, and how a shard's events become the elements of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.exchange import Placing
+from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
+from tidegate.pipelines.manifest import Shard
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.epochs import Elements, Timeline
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state.migration import StateFormat
+from tidegate.windowing.state.rows import StateSchema
+from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """What every task of an epoch needs to know; it travels to the executors.
+
+    `found` is the format of the state rows where they have to be migrated.
+    """
+
+    warehouse: Warehouse
+    paths: Mapping[str, str]
+    schemas: Mapping[str, pa.Schema]
+    compute: Compute
+    panes: PanePolicy
+    key: KeySchema
+    used: tuple[str, ...]
+    value_types: tuple[pa.DataType, ...]
+    state: StateSchema
+    shards: tuple[Shard, ...]
+    max_parallelism: int
+    order: EventOrder | None
+    steps: tuple[CommitStep, ...]
+    watermark_before: Millis
+    clock_before: Millis
+    epoch: int
+    timeline: int
+    now: Millis
+    found: StateFormat | None = None
+    dropped: frozenset[str] = frozenset()
+    files: FileSlice | None = None
+
+    @property
+    def placing(self) -> Placing:
+        """Which shard each key belongs to."""
+        return Placing(self.key, self.shards, self.max_parallelism)
+
+    def read(self, shards: Sequence[int]) -> dict[int, pa.Table]:
+        """The events of some shards out of the files of the slice; a shard without any is not in it."""
+        return {} if self.files is None else self.placing.own(self.files.events(), shards)
+
+    @property
+    def windows(self) -> Windows:
+        """What is computed, where that is windows."""
+        assert isinstance(self.compute, Windows)
+        return self.compute
+
+
+def elements_of(job: ShardJob, events: pa.Table) -> Elements:
+    """Return the events of a shard as elements."""
+    keys = zip(job.key.names, job.key.types, strict=True)
+    used = zip(job.used, job.value_types, strict=True)
+    return Elements(
+        timestamps=_integers(events, TIME),
+        commits=_integers(events, COMMIT),
+        keys={name: _key(events, f"{KEY_PREFIX}{name}", kind) for name, kind in keys},
+        columns={name: _column(events, f"{VALUE_PREFIX}{name}", kind) for name, kind in used if name != SIDE},
+        sides=_column(events, f"{VALUE_PREFIX}{SIDE}", pa.string()) if SIDE in job.used else None,
+    )
+
+
+def timeline_of(job: ShardJob) -> Timeline:
+    """Return how time moves in the epoch."""
+    first, last = job.watermark_before, job.steps[-1]
+    if job.order is not None:
+        return Timeline.in_event_order(first, last.watermark, job.order.lag, now=last.clock, clock=job.clock_before)
+    return Timeline.of_commits(
+        first,
+        [(step.watermark, step.complete) for step in job.steps],
+        clocks=[step.clock for step in job.steps],
+        clock=job.clock_before,
+    )
+
+
+def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+    """A column in one piece; of nothing, where a slice has no events and no columns."""
+    if name not in events.column_names:
+        return pa.array([], kind)
+    column = events[name].combine_chunks()
+    return column if column.type == kind else column.cast(kind)
+
+
+def _key(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """A key column; dictionaries stay what they are, since keys are put into one anyway."""
+    if name in events.column_names and pa.types.is_dictionary(events.schema.field(name).type):
+        return events[name]
+    return _column(events, name, kind)
+
+
+def _integers(events: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.asarray(_column(events, name, pa.int64()).to_numpy())

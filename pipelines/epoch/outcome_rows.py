@@ -1,0 +1,113 @@
+"""The one place that turns the outcome of a shard's operator into rows of tables results, late and state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.event_columns import TIME
+from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.moments import moments
+from tidegate.pipelines.epoch.source_rows import source_rows
+from tidegate.pipelines.tables import late, results, state
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.epochs import Outcome
+from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+
+
+def result_type(job: ShardJob) -> pa.StructType:
+    """Return name and type of each result column, as table results keeps it."""
+    reserved = results.RESERVED if isinstance(job.compute, Windows) else results.ELEMENT_RESERVED
+    ours = {*job.key.names, *reserved}
+    return pa.struct([field for field in job.schemas[results.NAME] if field.name not in ours])
+
+
+class OutcomeRows:
+    """The rows of one shard in one epoch.
+
+    Args:
+        job: what every task of the epoch knows.
+        events: the events that the outcome's elements were made of, row by row.
+        outcome: what their operator made.
+    """
+
+    def __init__(self, job: ShardJob, events: pa.Table, outcome: Outcome) -> None:
+        self._job = job
+        self._events = events
+        self._outcome = outcome
+
+    def results(self) -> pa.Table:
+        """Return rows of table results."""
+        schema = self._job.schemas[results.NAME]
+        if not isinstance(self._job.compute, Windows):
+            outputs = self._outcome.outputs
+            columns = {"output": outputs["output"], "event_time": moments(outputs["timestamp"])}
+            return self._table(schema, columns | self._keys_and_values(outputs), len(outputs))
+        panes = self._outcome.panes
+        columns = {name: panes[name] for name in ("window_id", "pane", "timing", "op")}
+        columns |= {name: moments(panes[name]) for name in ("window_start", "window_end", "watermark")}
+        columns["final_at"] = moments(self._final_at(panes["window_end"]))
+        return self._table(schema, columns | self._keys_and_values(panes), len(panes))
+
+    def late(self) -> pa.Table:
+        """Return rows of table late."""
+        rows, schema = self._outcome.late, self._job.schemas[late.NAME]
+        columns: dict[str, Any] = {"reason": rows["reason"]}
+        columns |= {name: moments(rows[name]) for name in ("watermark", "window_start", "window_end")}
+        if len(rows):
+            columns["lateness_ms"] = pc.subtract(rows["watermark"], self._events[TIME].take(rows["row"]))
+            source = source_rows(self._events, self._job.files, rows["row"])
+            for field, values in zip(list(schema)[: -len(late.TRAILING)], source, strict=True):
+                columns[field.name] = values.cast(field.type)
+        return self._table(schema, columns, len(rows))
+
+    def state(self) -> pa.Table:
+        """Return rows of table state."""
+        return state.to_delta_rows(self._outcome.state, self._job.schemas[state.NAME])
+
+    def counters(self) -> dict[str, int]:
+        """Return what was counted, by name."""
+        return self._outcome.counters.by_name() | {"elements": len(self._events)}
+
+    @property
+    def next_event_time_timer(self) -> Millis | None:
+        """When event time has to reach for something to happen."""
+        return self._outcome.next_timer
+
+    @property
+    def next_processing_time_timer(self) -> Millis | None:
+        """When the next processing-time timer is due."""
+        return self._outcome.next_processing_time_timer
+
+    def _final_at(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
+        """When nothing can change a window any more; null for the global one, which never ends."""
+        lateness = self._job.windows.lateness
+        latest = pa.scalar(max(MAX_TIMESTAMP - lateness, 0), pa.int64())
+        return pc.add(pc.min_element_wise(pc.subtract(ends, 1), latest, skip_nulls=False), lateness)
+
+    def _keys_and_values(self, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+        columns = {name: rows[f"{KEY_PREFIX}{name}"] for name in self._job.key.names}
+        return columns | {
+            name.removeprefix(VALUE_PREFIX): rows[name] for name in rows.column_names if name.startswith(VALUE_PREFIX)
+        }
+
+    def _table(self, schema: pa.Schema, columns: Mapping[str, Any], rows: int) -> pa.Table:
+        """Return a table of these columns, with those that are the same in all rows of the epoch, and nulls."""
+        job = self._job
+        same = {"timeline": job.timeline, "epoch": job.epoch, "stale": False}
+        arrays = []
+        for field in schema:
+            if field.name in columns:
+                column = columns[field.name]
+                arrays.append(column if column.type == field.type else column.cast(field.type))
+            elif field.name == "emitted_at":
+                arrays.append(moments(pa.repeat(pa.scalar(job.now, pa.int64()), rows)))
+            elif field.name in same:
+                arrays.append(pa.repeat(pa.scalar(same[field.name], field.type), rows))
+            else:
+                arrays.append(pa.nulls(rows, field.type))
+        return pa.table(arrays, schema=schema)

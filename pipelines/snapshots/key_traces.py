@@ -1,0 +1,138 @@
+"""Traces of a key: files and manifests that hold it, also those that no snapshot refers to any more.
+
+A key without a trace needs no forgetting. A file that can't be read may hold any key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.publish import key_columns
+from tidegate.pipelines.snapshots.savepoint import list_savepoints, read_savepoint
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.two_inputs import SIDES
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTraces:
+    """The places where a pipeline may hold a key.
+
+    Args:
+        tables: the pipeline's tables.
+        pipeline: its value.
+        schema: names and types of its key columns.
+        key: texts of their values, in order.
+        hash: Spark's hash of them, int64.
+    """
+
+    tables: PipelineTables
+    pipeline: Pipeline
+    schema: KeySchema
+    key: Sequence[str]
+    hash: int
+
+    @property
+    def are_left(self) -> bool:
+        """Whether a file or a manifest may hold the key, or an epoch that forgets it is still there.
+
+        Every file in the folders counts: older snapshots refer to others than the newest, and an interrupted
+        forgetting leaves files that nothing refers to.
+        """
+        try:
+            return (
+                any(
+                    self._are_in_snapshot(entry.version, entry.manifest["kind"])
+                    for entry in list_snapshots(self.tables)
+                )
+                or any(self._are_in_table(table) for table in (state.NAME, results.NAME, late.NAME, rejects.NAME))
+                or any(self._are_in_savepoint(entry.name) for entry in list_savepoints(self.tables))
+            )
+        except Refused:
+            return True
+
+    def _are_in_snapshot(self, version: int, kind: str) -> bool:
+        """Whether the manifest of a snapshot tells of the key; it is read only if it can."""
+        by_key = any(one.watermark_by in (one.key or self.pipeline.key) for one in self.pipeline.inputs)
+        if not by_key and kind != "forget":
+            return False
+        snapshot = read_snapshot(self.tables, version)
+        return snapshot is not None and self._are_in_manifest(snapshot.manifest)
+
+    def _are_in_manifest(self, manifest: Manifest) -> bool:
+        forgotten = {hash_ for work in manifest.publish.values() for hash_ in work.forget_keys}
+        return self.hash in forgotten or bool(partitions_of(manifest, self.pipeline, self.schema, self.key))
+
+    def _are_in_table(self, table: str) -> bool:
+        path = self.tables.path(table)
+        names = [name for name in self.tables.warehouse.names(path) if name.endswith(".parquet")]
+        schema = arrow_schema(self.tables.open(table))
+        columns = self.schema.names if table == state.NAME else key_columns(table, schema, self.schema.names)
+        is_derived = table in (late.NAME, rejects.NAME) and set(self.pipeline.key) & set(self.pipeline.columns)
+        if not columns or is_derived:
+            return bool(names)
+        return self._are_in_files(path, names, schema, columns)
+
+    def _are_in_savepoint(self, name: str) -> bool:
+        snapshot = read_savepoint(self.tables, name)
+        names = [file["path"] for file in snapshot.files]
+        schema = arrow_schema(snapshot.handle)
+        return self._are_in_manifest(snapshot.manifest) or self._are_in_files(
+            snapshot.path, names, schema, self.schema.names
+        )
+
+    def _are_in_files(self, path: str, names: Iterable[str], schema: pa.Schema, columns: tuple[str, ...]) -> bool:
+        group = ["key_group"] if "key_group" in schema.names else []
+        for name in names:
+            rows = self.tables.warehouse.read_files(path, [name], schema, [*columns, *group])
+            if group:
+                rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
+            if pc.any(pc.equal(key_hashes(rows, columns), self.hash)).as_py():
+                return True
+        return False
+
+
+def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str]) -> set[str]:
+    """The source partitions that are named for a part of a key; what comes of one later is a new one.
+
+    Args:
+        manifest: of a snapshot.
+        pipeline: the value.
+        schema: names and types of the key columns.
+        key: texts of their values, in order.
+    """
+    named = set()
+    for one, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
+        columns = one.key or pipeline.key
+        by = manifest.watermark_by.get(side, one.watermark_by)
+        if by not in columns:
+            continue
+        part = columns.index(by)
+        column = KeySchema((schema.names[part],), (schema.types[part],))
+        prefix = f"{side}:" if side else ""
+        named |= {
+            name
+            for name in manifest.partitions
+            if name.startswith(prefix) and _is_same(column, name.removeprefix(prefix), key[part])
+        }
+    return named
+
+
+def _is_same(column: KeySchema, text: str, other: str) -> bool:
+    """Whether two texts are of one value."""
+    try:
+        return text == other or hash_of_texts(column, (text,)) == hash_of_texts(column, (other,))
+    except UsageError:
+        # Such as the partition of nulls, whose name is no number.
+        return False

@@ -1,0 +1,157 @@
+"""Changes of the fields that may change freely, with open windows and late rows, held against what they mean."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.reopen import lake_rows
+from tests.pipelines.reopen.lake_rows import reopen
+from tests.pipelines.reopen.test_drawn import ASSIGNERS, DAY0, MINUTE, Drawn, found_by_a_draw
+from tests.recovery.without_spark import CONDITIONS, is_kept
+from tidegate.pipelines.testing.rows import event_millis
+from tidegate.windowing import WatermarkStrategy
+from tidegate.windowing.assigners import WindowAssigner
+
+WHERE = (None, *CONDITIONS)
+FIXED = ("tumbling", "calendar")
+"""Windows whose bounds no element moves, and of which each element has one."""
+
+
+def free_change(draw: random.Random) -> dict[str, Any]:
+    """Some of the fields that move no window, each with another value."""
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(draw.choice([0, 10, 60]) * MINUTE)
+    idle = draw.choice([None, 15, 40])
+    fields = {
+        "watermark": strategy if idle is None else strategy.with_idleness(idle * MINUTE),
+        "watermark_by": draw.choice(["user", None]),
+        "allowed_lateness": draw.choice([0, 15, 60]) * MINUTE,
+        "parallelism": draw.choice([1, 2, 4]),
+        "checkpoint_interval": draw.choice([1, 9]) * MINUTE,
+    }
+    return {name: fields[name] for name in draw.sample(list(fields), draw.choice([1, 2, 3]))}
+
+
+def the_law_holds(folder: Path, kind: str, seed: int) -> bool:
+    """Whatever moves no window may change: everything reopened gives the windows of a backfill from scratch."""
+    drawn = Drawn.of(folder, kind, seed)
+    for _ in range(3):
+        drawn.arrive(3)
+        drawn.stream()
+        if drawn.draw.random() < 0.3:
+            reopen(drawn.lake, drawn.pipeline)
+        drawn.change(**free_change(drawn.draw))
+    drawn.end()
+    reopen(drawn.lake, drawn.pipeline)
+    return drawn.final() == drawn.from_scratch() and drawn.late() == 0
+
+
+class Told(Drawn):
+    """A stream whose rows are told apart by their values, and the windows that its changes of `where` mean."""
+
+    rows: dict[int, tuple[Any, ...]]
+    contents: dict[tuple[Any, ...], set[int]]
+
+    def gap(self) -> int:
+        """A value that no other row has."""
+        self.values = getattr(self, "values", 0) + 1
+        return self.values
+
+    def append(self, rows: list[Any]) -> None:
+        """Note the rows with their windows; the epochs that read them say what becomes of them."""
+        assigner: WindowAssigner = self.pipeline.compute.assigner  # type: ignore[union-attr]
+        for user, time, value in rows:
+            millis = event_millis(self.pipeline.source, time)
+            (window,) = assigner.assign_windows({}, millis, None)  # type: ignore[arg-type]
+            self.__dict__.setdefault("unread", {})[value] = (user, window.start, window.end)
+        super().append(rows)
+
+    def stream(self) -> None:
+        """Of what is read, `where` of today keeps some; of those, table late has some."""
+        super().stream()
+        self.__dict__.setdefault("rows", {}).update(self.__dict__.pop("unread", {}))
+        late = set(self.lake.rows(self.pipeline, "late")["value"].to_pylist())
+        for value, window in self.rows.items():
+            if value not in self.seen and is_kept(self.pipeline.where, {"value": value}) and value not in late:
+                self.__dict__.setdefault("contents", {}).setdefault(window, set()).add(value)
+            self.seen.add(value)
+
+    @property
+    def seen(self) -> set[int]:
+        """The values of the rows that were read."""
+        return self.__dict__.setdefault("_seen", set())  # type: ignore[no-any-return]
+
+    def reopened(self) -> None:
+        """Windows of late rows that waited hold all that was read of them and `where` of today keeps."""
+        rows = self.lake.rows(self.pipeline, "late").to_pylist()
+        waited = {self.rows[row["value"]] for row in rows if row["reopened"] is None}
+        reopen(self.lake, self.pipeline)
+        for window in waited:
+            kept = {value for value, own in self.rows.items() if own == window}
+            self.__dict__.setdefault("contents", {})[window] = {
+                value for value in kept if is_kept(self.pipeline.where, {"value": value})
+            }
+
+    def expected(self) -> set[tuple[Any, ...]]:
+        """Key, bounds, number and sum of each window that holds anything."""
+        return {(*window, len(held), sum(held)) for window, held in self.contents.items() if held}
+
+
+def where_is_held(folder: Path, kind: str, seed: int) -> bool:
+    """Rows are kept by the `where` of the run that reads them, and of a window that is reopened by that of today."""
+    told = Told.of(folder, kind, seed)
+    told.change(where=told.draw.choice(WHERE))
+    for _ in range(3):
+        told.arrive(3)
+        told.stream()
+        if told.draw.random() < 0.5:
+            told.reopened()
+        told.change(where=told.draw.choice(WHERE))
+    told.end()
+    told.reopened()
+    found = {
+        (row["user"], event_of(row["window_start"]), event_of(row["window_end"]), row["events"], row["total"])
+        for row in told.lake.latest(told.pipeline).to_pylist()
+        if row["op"] == "+"
+    }
+    last = max(end for _, _, end in told.contents)
+    return found == {window for window in told.expected() if window[2] != last}
+
+
+def event_of(time: Any) -> int:
+    return round((time - DAY0).total_seconds() * 1000) + event_millis_of_day0()
+
+
+def event_millis_of_day0() -> int:
+    return round(DAY0.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("kind", ASSIGNERS)
+def test_fields_that_move_no_window_may_change(tmp_path: Path, kind: str, seed: int) -> None:
+    assert the_law_holds(tmp_path, kind, seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", FIXED)
+def test_a_changed_where_holds_for_what_is_read_and_reopened_from_then_on(tmp_path: Path, kind: str, seed: int) -> None:
+    assert where_is_held(tmp_path, kind, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 25))
+@pytest.mark.parametrize("kind", ASSIGNERS)
+def test_both_hold_on_many_streams(tmp_path: Path, kind: str, seed: int) -> None:
+    assert the_law_holds(tmp_path / "law", kind, seed)
+    if kind in FIXED:
+        assert where_is_held(tmp_path / "where", kind, seed)
+
+
+def test_the_draws_find_a_reopening_that_ignores_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything: Callable[..., bool] = lambda where, row: True  # noqa: E731
+    monkeypatch.setattr(lake_rows, "is_kept", everything)
+    assert found_by_a_draw(tmp_path, where_is_held, "tumbling", 8)

@@ -1,0 +1,184 @@
+"""Published tables that somebody set back with Delta's own RESTORE: refused, and put back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.expectations.broken import broken_by_rules
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand
+from tests.recovery.hourly import NOW, hours
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.prune import prune
+from tidegate.pipelines.snapshots.put_back import put_back
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.tables.compaction import compact
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+
+pytestmark = pytest.mark.recovery
+
+REFUSED = r"was set back: version \d+ of it is somebody's RESTORE.*tidegate restore sessions latest"
+
+
+def contents(by_hand: ByHand) -> dict[str, list[str]]:
+    return {name: sorted(map(str, by_hand.rows(name).to_pylist())) for name in PUBLISHED}
+
+
+def set_back(by_hand: ByHand, table: str, versions: int = 2) -> None:
+    handle = by_hand.tables.open(table)
+    handle.restore(handle.version() - versions)
+
+
+def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> list[str]:
+    told = put_back(by_hand.tables, give_up is not None)
+    found = find_snapshot(by_hand.tables, target)
+    restore(by_hand.tables, found, NOW, give_up=None if give_up is None else give_up.append)
+    return told
+
+
+def broken(by_hand: ByHand) -> set[tuple[str, str]]:
+    """The rules of `tidegate quality` that don't hold."""
+    return broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
+
+
+@pytest.mark.parametrize("table", ["results", "late", "epochs"])
+def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: ByHand, table: str) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    before, version = contents(by_hand), by_hand.tables.open(table).version()
+    set_back(by_hand, table)
+    assert contents(by_hand) != before
+    tables = by_hand.tables
+    commands: list[Callable[[], object]] = [
+        lambda: recover(tables),
+        lambda: prune(tables, NOW, NOW),
+        lambda: vacuum(tables, Retention(1, 0), NOW),
+        lambda: vacuum(tables, Retention(1, 0), NOW, dry_run=True),
+        lambda: forget(tables, by_hand.pipeline, ["ann"], NOW),
+        lambda: restore(tables, find_snapshot(tables, "2"), NOW),
+    ]
+    for command in commands:
+        with pytest.raises(Refused, match=REFUSED):
+            command()
+    (told,) = back_to(by_hand, "latest")
+    assert f"{table} was put back to version {version}" in told
+    assert contents(by_hand) == before
+    hours(by_hand, 12)
+    assert broken(by_hand) == set()
+
+
+def test_an_older_snapshot_can_be_restored_as_well(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    before = contents(by_hand)
+    hours(by_hand, 10, 11)
+    for table in ("results", "late"):
+        set_back(by_hand, table, 3)
+    assert len(back_to(by_hand, "2")) == 2
+    after = contents(by_hand)
+    assert {table: after[table] for table in ("results", "late")} == {
+        table: before[table] for table in ("results", "late")
+    }
+    hours(by_hand, 10, 11)
+    assert broken(by_hand) == set()
+
+
+@pytest.mark.parametrize("target", ["latest", "3"])
+@pytest.mark.parametrize("versions", [1, 2, 3])
+def test_a_table_that_was_set_back_to_before_a_compaction_of_ours_passes_the_check_afterwards(
+    by_hand: ByHand, versions: int, target: str
+) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    compact(by_hand.tables, "results")
+    before = contents(by_hand)
+    set_back(by_hand, "results", versions)
+    with pytest.raises(Refused, match=REFUSED):
+        recover(by_hand.tables)
+    back_to(by_hand, target)
+    if target == "latest":
+        assert contents(by_hand) == before
+    hours(by_hand, 12)
+    assert broken(by_hand) == set()
+
+
+def test_a_compaction_on_top_does_not_hide_it(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    before = contents(by_hand)
+    set_back(by_hand, "results", 1)
+    compact(by_hand.tables, "results")
+    with pytest.raises(Refused, match=REFUSED):
+        recover(by_hand.tables)
+    back_to(by_hand, "latest")
+    assert contents(by_hand) == before
+    assert broken(by_hand) == set()
+
+
+def test_an_epoch_is_not_published_on_top_of_it(by_hand: ByHand) -> None:
+    """A stream that is at work looks before each commit, not only at its start."""
+    hours(by_hand, 8, 9, 10)
+    before = contents(by_hand)
+    set_back(by_hand, "results")
+    with pytest.raises(Refused, match=REFUSED):
+        by_hand.epoch(("ann", at("11:00"), 11), watermark=at("11:00"))
+    back_to(by_hand, "latest")
+    recover(by_hand.tables)
+    after = contents(by_hand)
+    assert all(set(before[table]) <= set(after[table]) for table in PUBLISHED)
+    assert len(after["results"]) == len(before["results"]) + 1
+    assert broken(by_hand) == set()
+
+
+def test_what_somebody_put_back_himself_is_gone_on_from(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    before, good = contents(by_hand), by_hand.tables.open("results").version()
+    set_back(by_hand, "results")
+    by_hand.tables.open("results").restore(good)
+    assert put_back(by_hand.tables) == []
+    by_hand.tables.open("results").delete("epoch = 1")
+    by_hand.tables.open("results").restore(good)
+    recover(by_hand.tables)
+    assert contents(by_hand) == before
+
+
+def test_files_that_are_gone_meanwhile_are_told_and_given_up_on_request(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10, 11)
+    set_back(by_hand, "results", 1)
+    by_hand.tables.open("results").vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    version = by_hand.tables.open("results").version()
+    with pytest.raises(Refused, match=r"1 rows of table .*results are lost with file.*latest --give-up-results"):
+        back_to(by_hand, "latest")
+    assert by_hand.tables.open("results").version() == version
+    lost: list[str] = []
+    back_to(by_hand, "latest", lost)
+    assert len(lost) == 1
+    hours(by_hand, 12)
+    totals = [row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann"]
+    assert sorted(totals) == [8, 9, 11]
+    assert not {suite for suite, _ in broken(by_hand)} & {"files"}
+
+
+def test_a_stray_restore_of_a_quiet_table_is_no_fault(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9)
+    handle = by_hand.tables.open("rejects")
+    handle.alter.set_table_description("somebody was here")
+    handle.restore(0)
+    recover(by_hand.tables)
+
+
+def test_without_the_look_rows_vanish(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the newest epoch of a table is all that is looked at."""
+    hours(by_hand, 8, 9, 10, 11)
+    set_back(by_hand, "results")
+
+    def nothing(tables: PipelineTables, table: str, newest: int | None = None) -> None:
+        pass
+
+    for module in ("snapshots.recovery", "epoch.publish"):
+        monkeypatch.setattr(f"pipelines.{module}.check_not_set_back", nothing)
+    hours(by_hand, 12)
+    assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann") == [8, 11]

@@ -1,0 +1,148 @@
+"""Tables that tidegate 0.1 wrote are read and gone on from: `tables_of_0_1.py` says how they were made.
+
+The same commits run by this code alone are what has to come out in the end.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.expectations.broken import broken_by_rules
+from tests.lake import Clock, Lake, Row
+from tests.pipelines.reopen.lake_rows import reopen
+from tests.recovery.arrivals import copy_of, run
+from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIONS
+from tests.recovery.without_spark import NoSpark
+from tidegate.expectations.pinned import pin
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.snapshots.head import list_snapshots, published_by
+from tidegate.pipelines.snapshots.recovery import recover
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.snapshots.retention import Retention, vacuum
+from tidegate.windowing.time import to_millis
+
+pytestmark = pytest.mark.recovery
+
+TABLES = Path(__file__).with_name("tables_of_0_1.tar.xz")
+LATER = to_millis(datetime(2026, 11, 23, tzinfo=UTC))
+"""After the tables were made, so that no lease holds any more."""
+
+BOTH = pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The project as 0.1 left it."""
+    with tarfile.open(TABLES) as packed:
+        packed.extractall(tmp_path, filter="data")
+    return Lake(tmp_path, Clock(LATER))
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The same commits, all of them run by this code."""
+    lake = Lake(tmp_path_factory.mktemp("fresh"))
+    for rows in (*COMMITS, *NEXT):
+        stream(lake, rows)
+    return lake
+
+
+def stream(lake: Lake, rows: tuple[Row, ...]) -> None:
+    lake.append(*rows)
+    for pipeline in (HOURS, SESSIONS):
+        run(NoSpark(), lake, pipeline=pipeline)
+
+
+def go_on(lake: Lake) -> None:
+    """Stream to the end, over what comes after the upgrade too."""
+    for pipeline in (HOURS, SESSIONS):
+        run(NoSpark(), lake, pipeline=pipeline)
+    for rows in NEXT:
+        stream(lake, rows)
+
+
+def contents(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
+    """Final windows, and rows that no window took, without what tells of the run."""
+    of_run = ("epoch", "timeline", "emitted_at", "watermark", "stale", "reopened", "rejected_at", "pane", "timing")
+    tables = {
+        "final": lake.final(pipeline),
+        "late": lake.rows(pipeline, "late"),
+        "rejects": lake.rows(pipeline, "rejects"),
+    }
+    return {
+        name: sorted(
+            str({column: row[column] for column in rows.column_names if column not in of_run})
+            for row in rows.to_pylist()
+        )
+        for name, rows in tables.items()
+    }
+
+
+def assert_good(lake: Lake, fresh: Lake, pipeline: Pipeline) -> None:
+    assert contents(lake, pipeline) == contents(fresh, pipeline)
+    assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
+
+
+@BOTH
+def test_a_stream_goes_on(lake: Lake, fresh: Lake, pipeline: Pipeline) -> None:
+    go_on(lake)
+    assert_good(lake, fresh, pipeline)
+
+
+@BOTH
+def test_an_epoch_that_was_not_published_is_published_and_all_rules_hold(lake: Lake, pipeline: Pipeline) -> None:
+    head = recover(lake.tables(pipeline))
+    assert head is not None
+    assert published_by(head.handle) is None, "0.1 did not say what its tables hold"
+    assert sorted(lake.rows(pipeline, "epochs")["epoch"].to_pylist()) == [*range(1, len(COMMITS) + 1)]
+    assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
+
+
+@pytest.mark.parametrize(
+    ("target", "goes_on_first"),
+    [("1", True), ("3", False), (f"savepoint:{SAVEPOINT}", True)],
+    ids=["old snapshot", "its newest", "savepoint"],
+)
+@BOTH
+def test_its_snapshots_and_savepoints_are_restored(
+    lake: Lake, fresh: Lake, pipeline: Pipeline, target: str, goes_on_first: bool
+) -> None:
+    if goes_on_first:
+        go_on(lake)
+    tables = lake.tables(pipeline)
+    restore(tables, find_snapshot(tables, target), lake.clock())
+    run(NoSpark(), lake, pipeline=pipeline)
+    for rows in () if goes_on_first else NEXT:
+        stream(lake, rows)
+    assert_good(lake, fresh, pipeline)
+
+
+@BOTH
+def test_its_late_rows_are_reopened(lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline) -> None:
+    assert reopen(lake, pipeline) is not None
+    assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
+    go_on(lake)
+    reopen(lake, pipeline)
+    fresh = copy_of(fresh, tmp_path / "fresh")
+    reopen(fresh, pipeline)
+    assert_good(lake, fresh, pipeline)
+
+
+@BOTH
+def test_it_is_cleaned_up_and_a_key_is_forgotten(lake: Lake, pipeline: Pipeline) -> None:
+    tables = lake.tables(pipeline)
+    with Lease(tables, "vacuum", lake.clock):
+        vacuum(tables, Retention(2, 0), lake.clock())
+    assert len(list_snapshots(tables)) == 2
+    with Lease(tables, "forget", lake.clock):
+        forget(tables, pipeline, ["ann"], lake.clock())
+    go_on(lake)
+    assert {row["user"] for row in lake.rows(pipeline, "results").to_pylist() if row["total"] < 5} <= {"bob", "cid"}
+    assert broken_by_rules(pin(tables, pipeline)) == set()

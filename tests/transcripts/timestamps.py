@@ -1,0 +1,101 @@
+"""Cases of kind `timestamps_and_watermarks`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.transcripts.case import (
+    CASE_FIELDS,
+    Mismatch,
+    Options,
+    check_fields,
+    expect_equal,
+    only_field,
+)
+from tests.transcripts.steps import walk
+from tests.transcripts.timestamps_operator import TimestampsAndWatermarksOperator
+from tests.transcripts.watermarks import STATUS, record_text, stored
+from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
+from tidegate.windowing.time import Millis
+from tidegate.windowing.watermarks import (
+    NoWatermarks,
+    PunctuatedWatermarks,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkSnapshot,
+    WatermarkStrategy,
+)
+
+
+class LastEventMinusOne(WatermarkGenerator):
+    """The user-defined generator that cases call `periodic`: it may regress."""
+
+    def __init__(self) -> None:
+        self._last: Millis | None = None
+
+    def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
+        self._last = timestamp
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        if self._last is not None:
+            output.emit_watermark(self._last - 1)
+
+    def snapshot(self) -> WatermarkSnapshot:
+        return {"last": self._last}
+
+    def restore(self, snapshot: WatermarkSnapshot) -> None:
+        self._last = snapshot["last"]
+
+
+def _marked(event: dict[str, Any], timestamp: Millis) -> Millis | None:
+    return timestamp if event.get("marker") else None
+
+
+_GENERATORS = {
+    "periodic": LastEventMinusOne,
+    "punctuated": lambda: PunctuatedWatermarks(_marked),
+    "never": NoWatermarks,
+}
+
+
+def run_timestamps_and_watermarks(case: dict[str, Any], options: Options) -> None:
+    """Run a case: exact output of every step."""
+    check_fields(case["id"], case, CASE_FIELDS | {"generator", "interval", "steps", "expect_error"})
+    if case["generator"] not in _GENERATORS:
+        raise Mismatch("generator", f"one of {sorted(_GENERATORS)}", case["generator"])
+    strategy = WatermarkStrategy.for_generator(_GENERATORS[case["generator"]]).with_interval(case["interval"])
+    if any("extracted_ts" in step.get("element", ()) for step in case["steps"]):
+        strategy = strategy.with_timestamp_assigner(lambda event, timestamp: event.get("extracted_ts", timestamp))
+    operator = TimestampsAndWatermarksOperator(strategy)
+
+    def act(index: int, step: dict[str, Any]) -> None:
+        nonlocal operator
+        kind = only_field(f"step {index}", step, {"element", "watermark", "status", "idle", "processing_time"})
+        check_fields(f"step {index}", step, {kind, "out"})
+        match kind:
+            case "element":
+                check_fields(f"step {index}", step[kind], {"value", "record_ts", "extracted_ts", "marker"})
+                operator.process_element(step[kind], step[kind].get("record_ts"))
+            case "watermark":
+                operator.process_watermark(step[kind])
+            case "status" | "idle":
+                operator.process_idle(step[kind] in (True, STATUS[True]))
+            case _:
+                operator.process_processing_time(step[kind])
+        expect_equal(f"out of step {index}", step["out"], [_output(record) for record in operator.take_output()])
+        if options.restore_every_step:
+            snapshot = stored(operator.snapshot())
+            operator = TimestampsAndWatermarksOperator(strategy)
+            operator.restore(snapshot)
+
+    walk(case, case["steps"], act)
+
+
+def _output(record: Record) -> dict[str, Any]:
+    if isinstance(record, ElementResult):
+        return {"value": record.value["value"], "ts": record.timestamp}
+    if isinstance(record, WatermarkRecord):
+        return {"watermark": record.timestamp}
+    if isinstance(record, IdleRecord):
+        return {"status": record_text(record)}
+    raise Mismatch("out", "an element, a watermark or a status", record)

@@ -1,0 +1,237 @@
+"""Cases of kinds `generator`, `idleness_timer`, `multiplexer`, `valve` and `watermark_output`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.transcripts.case import (
+    CASE_FIELDS,
+    Mismatch,
+    Options,
+    check_fields,
+    expect_equal,
+    only_field,
+)
+from tests.transcripts.steps import built, walk
+from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
+from tidegate.windowing.testing.watermarks import ManualClock, RecordingOutput
+from tidegate.windowing.watermarks import (
+    IdlenessTimer,
+    StatusWatermarkValve,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkOutputMultiplexer,
+    WatermarkSnapshot,
+    WatermarkStrategy,
+    WatermarkToDataOutput,
+)
+
+STATUS = {True: "idle", False: "active"}
+
+
+def stored(snapshot: WatermarkSnapshot) -> WatermarkSnapshot:
+    """A snapshot as it comes back from a manifest."""
+    read: WatermarkSnapshot = json.loads(json.dumps(snapshot))
+    return read
+
+
+def build_strategy(raw: dict[str, Any]) -> WatermarkStrategy:
+    """The strategy of a case's `generator`."""
+    match raw["type"]:
+        case "bounded_out_of_orderness":
+            check_fields("generator", raw, {"type", "delay", "idle_timeout"})
+            strategy = WatermarkStrategy.for_bounded_out_of_orderness(raw["delay"])
+        case "ascending":
+            check_fields("generator", raw, {"type", "idle_timeout"})
+            strategy = WatermarkStrategy.for_monotonous_timestamps()
+        case "no_watermarks":
+            check_fields("generator", raw, {"type", "idle_timeout"})
+            strategy = WatermarkStrategy.no_watermarks()
+        case kind:
+            raise Mismatch("generator", "bounded_out_of_orderness, ascending or no_watermarks", kind)
+    return strategy if raw.get("idle_timeout") is None else strategy.with_idleness(raw["idle_timeout"])
+
+
+def run_generator(case: dict[str, Any], options: Options) -> None:
+    """Run a case: events, and what periodic calls emit."""
+    check_fields(case["id"], case, CASE_FIELDS | {"generator", "steps", "expect_error"})
+    clock, output = ManualClock(), RecordingOutput()
+
+    def make() -> WatermarkGenerator:
+        return build_strategy(case["generator"]).create_generator(clock)
+
+    generator = built(case, make)
+    if generator is None:
+        return
+
+    def act(index: int, step: dict[str, Any]) -> None:
+        nonlocal generator
+        assert generator is not None
+        expected: list[Any] = []
+        match kind := only_field(f"step {index}", step, {"event", "periodic", "advance_clock"}):
+            case "event":
+                generator.on_event(step[kind], step[kind], output)
+            case "advance_clock":
+                clock.now += step[kind]
+            case _:
+                expected = [] if step[kind] is None else [step[kind]]
+                generator.on_periodic_emit(output)
+        check_fields(f"step {index}", step, {kind})
+        expect_equal(f"emitted at step {index}", expected, output.take())
+        if options.restore_every_step:
+            snapshot = stored(generator.snapshot())
+            generator = make()
+            generator.restore(snapshot)
+
+    walk(case, case["steps"], act)
+
+
+def run_idleness_timer(case: dict[str, Any], options: Options) -> None:
+    """Run a case."""
+    check_fields(case["id"], case, CASE_FIELDS | {"timeout", "steps", "expect_error"})
+    clock = ManualClock()
+    timer = built(case, lambda: IdlenessTimer(case["timeout"], clock))
+    if timer is None:
+        return
+
+    def act(index: int, step: dict[str, Any]) -> None:
+        nonlocal timer
+        assert timer is not None
+        kind = only_field(f"step {index}", step, {"check", "activity", "advance_clock"})
+        check_fields(f"step {index}", step, {kind})
+        if kind == "check":
+            expect_equal(f"check at step {index}", step[kind], timer.check_if_idle())
+        elif kind == "activity":
+            timer.activity()
+        else:
+            clock.now += step[kind]
+        if options.restore_every_step:
+            snapshot = stored(timer.snapshot())
+            timer = IdlenessTimer(case["timeout"], clock)
+            timer.restore(snapshot)
+
+    walk(case, case["steps"], act)
+
+
+_MULTIPLEXER_STEPS: dict[str, set[str]] = {
+    "register": set(),
+    "unregister": {"result"},
+    "immediate": {"watermark", "idle"},
+    "deferred": {"watermark", "idle"},
+    "periodic_emit": set(),
+    "expect": set(),
+}
+
+
+def run_multiplexer(case: dict[str, Any], options: Options) -> None:
+    """Run a case."""
+    check_fields(case["id"], case, CASE_FIELDS | {"steps", "expect_error"})
+    output = RecordingOutput()
+    multiplexer = WatermarkOutputMultiplexer(output)
+
+    def act(index: int, step: dict[str, Any]) -> None:
+        nonlocal multiplexer
+        where = f"step {index}"
+        kind = only_field(where, step, _MULTIPLEXER_STEPS)
+        check_fields(where, step, _MULTIPLEXER_STEPS[kind] | {kind})
+        raw = step[kind]
+        match kind:
+            case "register":
+                multiplexer.register_new_output(raw)
+            case "unregister":
+                known = multiplexer.unregister_output(raw)
+                expect_equal(f"result of {where}", step.get("result", known), known)
+            case "immediate":
+                _feed(where, multiplexer.get_immediate_output(raw), step)
+            case "deferred":
+                _feed(where, multiplexer.get_deferred_output(raw), step)
+            case "periodic_emit":
+                multiplexer.on_periodic_emit()
+            case _:
+                check_fields(where, raw, {"last_watermark", "idle"})
+                for name, value in raw.items():
+                    expect_equal(f"{name} at {where}", value, getattr(output, name))
+        if options.restore_every_step:
+            snapshot = stored(multiplexer.snapshot())
+            multiplexer = WatermarkOutputMultiplexer(output)
+            multiplexer.restore(snapshot)
+
+    walk(case, case["steps"], act)
+
+
+def _feed(where: str, output: WatermarkOutput, step: dict[str, Any]) -> None:
+    if only_field(where, step, {"watermark", "idle"}) == "watermark":
+        output.emit_watermark(step["watermark"])
+    elif step["idle"]:
+        output.mark_idle()
+    else:
+        output.mark_active()
+
+
+def run_valve(case: dict[str, Any], options: Options) -> None:
+    """Run a case: exact output of every step."""
+    check_fields(case["id"], case, CASE_FIELDS | {"channels", "steps", "expect_error"})
+    output = RecordingOutput()
+    valve = built(case, lambda: StatusWatermarkValve(case["channels"], output))
+    if valve is None:
+        return
+
+    def act(index: int, step: dict[str, Any]) -> None:
+        nonlocal valve
+        assert valve is not None
+        where, channel = f"step {index}", step["channel"]
+        kind = only_field(where, step, {"watermark", "status"})
+        check_fields(where, step, {kind, "channel", "out", "channel_watermark", "aligned"})
+        if kind == "watermark":
+            valve.input_watermark(step["watermark"], channel)
+        else:
+            _input_status(where, valve, step["status"], channel)
+        expect_equal(f"out of {where}", step["out"], output.take())
+        if options.restore_every_step:
+            snapshot = stored(valve.snapshot())
+            valve = StatusWatermarkValve(case["channels"], output)
+            valve.restore(snapshot)
+        status = valve.channel(channel)
+        expect_equal(f"channel_watermark of {where}", step.get("channel_watermark", status.watermark), status.watermark)
+        expect_equal(f"aligned of {where}", step.get("aligned", status.aligned), status.aligned)
+
+    walk(case, case["steps"], act)
+
+
+def _input_status(where: str, valve: StatusWatermarkValve, status: str, channel: int) -> None:
+    inputs: dict[str, Callable[[int], None]] = {"idle": valve.input_idle, "active": valve.input_active}
+    if status not in inputs:
+        raise Mismatch(where, f"a status of {sorted(inputs)}", status)
+    inputs[status](channel)
+
+
+def record_text(record: WatermarkRecord | IdleRecord) -> Any:
+    """A record of time as cases write it."""
+    return record.timestamp if isinstance(record, WatermarkRecord) else STATUS[record.idle]
+
+
+def run_watermark_output(case: dict[str, Any], options: Options) -> None:
+    """Run a case: exact output of the whole series."""
+    check_fields(case["id"], case, CASE_FIELDS | {"steps", "out", "expect_error"})
+    records: list[WatermarkRecord | IdleRecord] = []
+    output = WatermarkToDataOutput(records.append)
+
+    def act(index: int, step: dict[str, Any]) -> None:
+        nonlocal output
+        kind = only_field(f"step {index}", step, {"emit", "idle", "active"})
+        check_fields(f"step {index}", step, {kind})
+        if kind == "emit":
+            output.emit_watermark(step["emit"])
+        elif (kind == "idle") == step[kind]:
+            output.mark_idle()
+        else:
+            output.mark_active()
+        if options.restore_every_step:
+            snapshot = stored(output.snapshot())
+            output = WatermarkToDataOutput(records.append)
+            output.restore(snapshot)
+
+    walk(case, case["steps"], act)
+    expect_equal("out", case["out"], [record_text(record) for record in records])

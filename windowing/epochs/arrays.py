@@ -1,0 +1,116 @@
+"""Records of parallel arrays: every field has one value a row, and rows are taken or put together field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelArrays:
+    """Base of records of arrays of one length.
+
+    A field is a NumPy array, an Arrow array or table, a list or a mapping of Arrow arrays, or None where the record
+    has no such field. The first field is none of the last three.
+
+    Example:
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Spans(ParallelArrays):
+        ...     starts: Int64s
+        ...     names: pa.Array
+        >>> spans = Spans(starts=np.array([1, 5, 9]), names=pa.array(["a", "b", "c"]))
+        >>> spans.take(np.array([2, 0])).names.to_pylist()
+        ['c', 'a']
+        >>> len(Spans.concat([spans, spans])), len(Spans.empty(names=pa.array([], pa.string())))
+        (6, 0)
+    """
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))
+
+    def take(self, rows: Int64s) -> Self:
+        """Return these rows, in this order."""
+        places = pa.array(rows)
+        return type(self)(**{field.name: _taken(getattr(self, field.name), rows, places) for field in fields(self)})
+
+    def slice(self, start: int, length: int) -> Self:
+        """Return `length` rows from `start` on, without copying them."""
+        return type(self)(**{field.name: _sliced(getattr(self, field.name), start, length) for field in fields(self)})
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """Return several records, one after the other; there is at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(**{field.name: _joined([getattr(part, field.name) for part in parts]) for field in fields(cls)})
+
+    @classmethod
+    def empty(cls, **others: Any) -> Self:
+        """Return a record without rows.
+
+        Args:
+            others: the fields that are no NumPy arrays of integers or flags.
+        """
+        kinds = _kinds(cls)
+        return cls(
+            **{
+                field.name: others[field.name] if field.name in others else np.empty(0, kinds[field.name])
+                for field in fields(cls)
+            }
+        )
+
+
+def taken(arrays: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
+    """Return these rows of each array."""
+    places = pa.array(rows)
+    return [array.take(places) for array in arrays]
+
+
+def joined(parts: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:
+    """Return lists of arrays one after the other, column by column."""
+    return [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]
+
+
+def _taken(value: Any, rows: Int64s, places: pa.Array) -> Any:
+    if isinstance(value, np.ndarray):
+        return value[rows]
+    if isinstance(value, Mapping):
+        return {name: column.take(places) for name, column in value.items()}
+    if isinstance(value, list):
+        return [array.take(places) for array in value]
+    return None if value is None else value.take(places)
+
+
+def _sliced(value: Any, start: int, length: int) -> Any:
+    if isinstance(value, np.ndarray):
+        return value[start : start + length]
+    if isinstance(value, Mapping):
+        return {name: column.slice(start, length) for name, column in value.items()}
+    if isinstance(value, list):
+        return [array.slice(start, length) for array in value]
+    return None if value is None else value.slice(start, length)
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(values)
+    if isinstance(first, Mapping):
+        return {name: pa.concat_arrays([value[name] for value in values]) for name in first}
+    if isinstance(first, list):
+        return joined(values)
+    if isinstance(first, pa.Table):
+        return pa.concat_tables(values)
+    return None if first is None else pa.concat_arrays(values)
+
+
+def _kinds(cls: type[ParallelArrays]) -> dict[str, type[np.generic]]:
+    """The type of the values of each field that is a NumPy array."""
+    kinds: dict[Any, type[np.generic]] = {Int64s: np.int64, Bools: np.bool_}
+    return {name: kinds[hint] for name, hint in get_type_hints(cls).items() if hint in kinds}

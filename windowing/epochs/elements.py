@@ -1,0 +1,51 @@
+"""The elements of an epoch as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.epochs.arrays import ParallelArrays
+from tidegate.windowing.operators.two_inputs import SIDES, side_of_column
+
+KEY_PREFIX = "key_"
+VALUE_PREFIX = "value_"
+"""Before the names of key columns and of columns of values, where both are in one table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elements(ParallelArrays):
+    """Elements of some keys, in any order.
+
+    Args:
+        timestamps: int64 epoch milliseconds.
+        commits: index of each element's source commit within the epoch; int64.
+        keys: the key columns by name.
+        columns: the columns of the values, by name; of two inputs those of both, as `value_column` names them.
+        sides: `left` or `right` where there are two inputs, else None.
+    """
+
+    timestamps: Int64s
+    commits: Int64s
+    keys: Mapping[str, pa.Array]
+    columns: Mapping[str, pa.Array]
+    sides: pa.Array | None = None
+
+    @property
+    def types(self) -> tuple[pa.StructType, ...]:
+        """The type of the elements of each input."""
+        columns = [pa.struct([(name, self.columns[key].type) for key, name in names]) for names in self.names.values()]
+        return tuple(columns)
+
+    @property
+    def names(self) -> Mapping[str | None, list[tuple[str, str]]]:
+        """For each input its columns: their names here, and as its elements have them."""
+        if self.sides is None:
+            return {None: [(name, name) for name in self.columns]}
+        return {
+            side: [(name, rest) for name in self.columns for owner, rest in [side_of_column(name)] if owner == side]
+            for side in SIDES
+        }

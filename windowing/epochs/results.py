@@ -1,0 +1,172 @@
+"""Records of a row operator as the tables of an outcome; results of user code are checked against their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.windowing.aggregates.bound import AggregateColumns
+from tidegate.windowing.compute import Compute, IntervalJoin, Windows
+from tidegate.windowing.declared import check_names, declared_array
+from tidegate.windowing.epochs.outcome import late_table, no_late, output_table, pane_table
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
+from tidegate.windowing.keys import KeySchema, window_identity
+from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowResult
+from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.windows import start_and_end
+
+
+@dataclass(frozen=True)
+class ResultColumns:
+    """The result columns of a computation.
+
+    Args:
+        fields: name and type of each column, those of side outputs among them.
+        declared: the type of each as the user wrote it, in which a table may not keep it.
+        side_outputs: type of the values of each side output.
+        are_ours: whether the library's own aggregates make the results, which need no check.
+    """
+
+    fields: pa.StructType
+    declared: Mapping[str, pa.DataType]
+    side_outputs: Mapping[str, pa.StructType]
+    are_ours: bool
+
+    @classmethod
+    def of(cls, compute: Compute, fields: pa.StructType | None = None) -> ResultColumns:
+        """Return the result columns of a computation.
+
+        Args:
+            compute: the computation.
+            fields: name and type of each column as a table keeps it; None takes the declared ones.
+
+        Raises:
+            IllegalArgument: `fields` is None and nothing is declared.
+        """
+        side_outputs = {} if isinstance(compute, Windows | IntervalJoin) else dict(compute.function.side_outputs)
+        result = compute.result_type if isinstance(compute.result_type, pa.StructType) else ()
+        declared = {field.name: field.type for field in result} | side_outputs
+        if fields is None:
+            if not declared:
+                raise IllegalArgument("fields", None, "give the type of a result row: the computation declares none")
+            fields = pa.struct(list(declared.items()))
+        return cls(
+            fields,
+            declared,
+            side_outputs,
+            isinstance(compute, Windows)
+            and compute.process is None
+            and isinstance(compute.aggregate, Mapping | AggregateColumns),
+        )
+
+    def of_windows(self, values: Sequence[Any]) -> dict[str, pa.Array]:
+        """Return the columns of the results of windows.
+
+        Raises:
+            IllegalArgument: a result is not what was declared.
+        """
+        if self.are_ours:
+            return {field.name: pa.array([value[field.name] for value in values], field.type) for field in self.fields}
+        names = {field.name for field in self.fields}
+        for value in values:
+            check_names("result", value, names)
+        return self._columns(values)
+
+    def of_outputs(self, records: Sequence[ElementResult | SideOutput]) -> dict[str, pa.Array]:
+        """Return the columns of what process functions and joins put out.
+
+        Raises:
+            IllegalArgument: a result is no mapping of the declared columns, or a side output was not declared.
+        """
+        main = {field.name for field in self.fields} - set(self.side_outputs)
+        return self._columns([self._row(record, main) for record in records])
+
+    def _columns(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
+        columns = {}
+        for field in self.fields:
+            role = "side output" if field.name in self.side_outputs else "result column"
+            values = [row.get(field.name) for row in rows]
+            declared = self.declared.get(field.name)
+            columns[field.name] = declared_array(f"{role} {field.name!r}", values, field.type, declared)
+        return columns
+
+    def _row(self, record: ElementResult | SideOutput, main: set[str]) -> Mapping[str, Any]:
+        value = record.value
+        if isinstance(record, SideOutput):
+            tags = self.side_outputs
+            if record.tag not in tags:
+                raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; there are {sorted(tags)}")
+            check_names(f"side output {record.tag!r}", value, {field.name for field in tags[record.tag]})
+            return {record.tag: value}
+        if isinstance(value, tuple) and main == set(SIDES):
+            return dict(zip(SIDES, value, strict=True))
+        check_names("result", value, main)
+        row: Mapping[str, Any] = value
+        return row
+
+
+def panes_of(records: Sequence[WindowResult], key: KeySchema, results: ResultColumns) -> pa.Table:
+    """Return results of windows as `Outcome.panes` has them."""
+    hashes = {owner: key.hash_of(owner) for owner in {record.key for record in records}}
+    bounds = [start_and_end(record.window) for record in records]
+    ids = [window_identity(hashes[record.key], *(record.identity or (0, 0))) for record in records]
+    return pane_table(
+        key,
+        _keys(records, key),
+        window_id=pa.array(ids, pa.int64()),
+        window_start=pa.array([start for start, _ in bounds], pa.int64()),
+        window_end=pa.array([end for _, end in bounds], pa.int64()),
+        pane=pa.array([record.pane for record in records], pa.int32()),
+        timing=pa.array([record.timing.value for record in records], pa.string()),
+        op=pa.array([record.op for record in records], pa.string()),
+        watermark=pa.array([record.watermark for record in records], pa.int64()),
+        results=results.of_windows([record.value for record in records]),
+    )
+
+
+def outputs_of(records: Sequence[ElementResult | SideOutput], key: KeySchema, results: ResultColumns) -> pa.Table:
+    """Return results of functions and joins as `Outcome.outputs` has them."""
+    tags = [record.tag if isinstance(record, SideOutput) else None for record in records]
+    return output_table(
+        key,
+        _keys(records, key),
+        timestamp=pa.array([record.timestamp for record in records], pa.int64()),
+        output=pa.array(tags, pa.string()),
+        results=results.of_outputs(records),
+    )
+
+
+def late_of(records: Sequence[LateElement], rows: Sequence[int]) -> pa.Table:
+    """Return late elements as `Outcome.late` has them."""
+    if not records:
+        return no_late()
+    bounds = [start_and_end(record.window) for record in records]
+    return late_table(
+        row=pa.array(rows, pa.int64()),
+        reason=pa.array([record.reason for record in records], pa.string()),
+        watermark=pa.array([record.watermark for record in records], pa.int64()),
+        window_start=pa.array([start for start, _ in bounds], pa.int64()),
+        window_end=pa.array([end for _, end in bounds], pa.int64()),
+    )
+
+
+def refuse_side_outputs(outputs: Sequence[ElementResult | SideOutput]) -> None:
+    """Refuse what the function of a window sent aside.
+
+    Raises:
+        UnsupportedOperation: there is anything.
+    """
+    for record in outputs:
+        tag = record.tag if isinstance(record, SideOutput) else None
+        raise UnsupportedOperation(
+            f"side output {tag!r}: the panes of windows have one type in a pipeline. Yield a "
+            "result with a column that tells, or make it a pipeline of its own"
+        )
+
+
+def _keys(records: Sequence[WindowResult | ElementResult | SideOutput], key: KeySchema) -> list[pa.Array]:
+    keys = [key.columns_of(record.key) for record in records]
+    return [pa.array([values[i] for values in keys], kind) for i, kind in enumerate(key.types)]

@@ -1,0 +1,91 @@
+"""Any computation one element at a time, an epoch at a time: windows, process functions and joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.epochs.elements import Elements
+from tidegate.windowing.epochs.feed import feed
+from tidegate.windowing.epochs.outcome import Outcome, nothing
+from tidegate.windowing.epochs.results import ResultColumns, late_of, outputs_of, panes_of, refuse_side_outputs
+from tidegate.windowing.epochs.timeline import Timeline
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.state.rows import StateSchema
+
+MakeOperator: TypeAlias = Callable[[tuple[pa.StructType, ...]], KeyedOperator]
+"""Makes a new keyed operator, given the type of the elements of each input."""
+
+
+class RowOperator:
+    """An `EpochOperator` around a keyed operator, which is a new one in each epoch: what lasts is in state rows.
+
+    Args:
+        make: makes the keyed operator.
+        compute: what it computes.
+        state: the columns of the state rows, and of the key.
+        max_parallelism: number of key groups.
+        results: name and type of each result column as a table keeps it; None takes the declared ones.
+    """
+
+    def __init__(
+        self,
+        make: MakeOperator,
+        compute: Compute,
+        state: StateSchema,
+        max_parallelism: int,
+        results: pa.StructType | None = None,
+    ) -> None:
+        self._make = make
+        self._gives_panes = isinstance(compute, Windows)
+        self._state = state
+        self._max_parallelism = max_parallelism
+        self._results = ResultColumns.of(compute, results)
+
+    @classmethod
+    def of_windows(
+        cls,
+        windows: Windows,
+        state: StateSchema,
+        panes: PanePolicy,
+        max_parallelism: int,
+        *,
+        late_output: bool = True,
+        account_for_all: bool = True,
+    ) -> RowOperator:
+        """Return the row operator of windows; arguments as of `ColumnarOperator`."""
+
+        def make(inputs: tuple[pa.StructType, ...]) -> WindowOperator:
+            return WindowOperator(windows, panes=panes, late_output=late_output, account_for_all=account_for_all)
+
+        return cls(make, windows, state, max_parallelism)
+
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
+        """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
+
+        Raises:
+            IllegalArgument: a result is not what was declared.
+            UnsupportedOperation: a window's function sent something to a side output.
+        """
+        operator = self._make(elements.types)
+        operator.restore_time(timeline.initial, timeline.clock)
+        operator.restore_state(self._state.from_table(state))
+        key = self._state.key
+        records = feed(operator, elements, timeline, key)
+        if self._gives_panes:
+            refuse_side_outputs(records.outputs)
+        return Outcome(
+            panes=panes_of(records.panes, key, self._results) if self._gives_panes else nothing(),
+            outputs=nothing() if self._gives_panes else outputs_of(records.outputs, key, self._results),
+            late=late_of(records.late, records.late_rows),
+            state=self._state.to_table(operator.state_rows(), self._max_parallelism),
+            counters=operator.counters,
+            next_timer=operator.next_event_time,
+            next_processing_time_timer=operator.timers.processing_time.peek(),
+            rows_by_row=len(elements),
+        )

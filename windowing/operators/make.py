@@ -1,0 +1,57 @@
+"""The keyed operator of a computation: the one place that knows which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.windowing.compute import Compute, CoProcess, KeyedProcess, Windows
+from tidegate.windowing.declared import check_names, declared_values
+from tidegate.windowing.operators.co_process import KeyedCoProcessOperator
+from tidegate.windowing.operators.interval_join import IntervalJoinOperator
+from tidegate.windowing.operators.keyed_process import KeyedProcessOperator
+from tidegate.windowing.operators.protocol import KeyedOperator
+from tidegate.windowing.operators.window import WindowOperator
+from tidegate.windowing.panes import PanePolicy
+
+
+def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
+    """Return a new operator, as a pipeline runs it.
+
+    Args:
+        compute: what it computes.
+        panes: of windows.
+        inputs: type of the elements of each input.
+    """
+    if isinstance(compute, Windows):
+        if compute.reduce is not None:
+            compute = replace(compute, reduce=_Reducing(compute.reduce, inputs[0]))
+        return WindowOperator(compute, panes=panes, account_for_all=True)
+    if isinstance(compute, KeyedProcess):
+        return KeyedProcessOperator(compute, value_type=inputs[0])
+    if isinstance(compute, CoProcess):
+        left, right = inputs
+        return KeyedCoProcessOperator(compute, left_type=left, right_type=right)
+    return IntervalJoinOperator(compute)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reducing:
+    """A user's reduce whose values are of the elements' type, before a window keeps them.
+
+    Args:
+        reduce: the user's.
+        kind: of an element.
+    """
+
+    reduce: Callable[[Any, Any], Any]
+    kind: pa.StructType
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        value = self.reduce(left, right)
+        check_names("reduce", value, self.kind.names)
+        (fitting,) = declared_values("reduce", [value], self.kind)
+        return fitting
