@@ -100,7 +100,7 @@ def by_arrow(rows: list[dict[str, Any]], settings: RuleSettings, rules: Any) -> 
 @example([GOOD | {"user": None, TIME: None, "gap": None}, GOOD], True)
 def test_both_forms_give_a_row_the_same_reason(rows: list[dict[str, Any]], in_commit: bool) -> None:
     rows = rows if in_commit else [row | {COMMITTED: None} for row in rows]
-    for settings in (SETTINGS, RuleSettings((), 0, None, (), ()), RuleSettings(("user",), 5, None, ("at",), ())):
+    for settings in (SETTINGS, RuleSettings((), 0, None, ()), RuleSettings(("user",), 5, None, TIMES[:1])):
         for rules in (RULES, OF_TIME):
             assert by_arrow(rows, settings, rules) == by_sql(rows, settings, rules)
 
