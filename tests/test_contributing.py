@@ -38,7 +38,7 @@ def section(title: str) -> str:
 
 
 def table() -> dict[str, str]:
-    """What can be changed, and the files that its row names."""
+    """The files that the table names, by subject."""
     rows = [line.strip("|").split("|", 1) for line in section("Where do I change X").splitlines() if line[:1] == "|"]
     return {subject.strip(): files for subject, files in rows[2:]}
 
@@ -68,7 +68,7 @@ def _targets(node: ast.stmt) -> Iterator[str]:
 
 
 def faults(row: str) -> list[str]:
-    """What a row says that is not so."""
+    """The statements of a row that are wrong."""
     wrong = []
     for file, names in named(row):
         if not (ROOT / file).is_file():

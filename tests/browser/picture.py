@@ -37,7 +37,7 @@ COMMANDS = (
 
 
 def take(page: Page, report: Path, picture: Path) -> None:
-    """Write what a reader sees first of a report, in the light colours."""
+    """Write the first screen of a report, in its light colours."""
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": SIZE["width"], "height": SIZE["height"]})
     page.goto(report.as_uri())

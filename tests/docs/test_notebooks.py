@@ -61,13 +61,13 @@ def test_a_reopening_puts_out_what_the_notebook_says(tmp_path: Path) -> None:
         arrivals.commit(*(tuple(row.values()) for row in rows), watermark=watermark)
 
     assert totals(arrivals) == [(row["user"], row["events"], row["total"]) for row in scope["before"]]
-    made = arrivals.reopen()
-    assert made is not None
+    manifest = arrivals.reopen()
+    assert manifest is not None
     assert totals(arrivals) == [(row["user"], row["events"], row["total"]) for row in scope["reopened"]]
-    panes = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["epoch"] == made.epoch]
-    told = sorted((row["op"], row["pane"], row["timing"], row["total"]) for row in panes)
-    assert told == [("+", 2, "late", 23), ("-", 1, "on_time", 7)]
-    assert arrivals.by_hand.rows("late")["reopened"].to_pylist() == [made.epoch]
+    panes = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["epoch"] == manifest.epoch]
+    corrections = sorted((row["op"], row["pane"], row["timing"], row["total"]) for row in panes)
+    assert corrections == [("+", 2, "late", 23), ("-", 1, "on_time", 7)]
+    assert arrivals.by_hand.rows("late")["reopened"].to_pylist() == [manifest.epoch]
 
 
 def totals(arrivals: Arrivals) -> list[tuple[str, int, int]]:

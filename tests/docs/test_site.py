@@ -27,7 +27,7 @@ needs_generator = pytest.mark.skipif(
 
 
 class Page(HTMLParser):
-    """What a built page links to, loads, and can be linked at."""
+    """The links of a built page, the files that it loads, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
