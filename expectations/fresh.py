@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.snapshots.pinned import PinnedEpoch
 from tidegate.pipelines.tables import quality, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.timestamps import epoch_millis
 
 
 def since_of(own: PipelineTables, pinned: PinnedEpoch) -> int | None:
@@ -43,8 +44,6 @@ def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None) -> pa.
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:
     """Event time that was run since an epoch, `start` and `end` in epoch milliseconds; None of a stream."""
     made = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
-    starts, ends = (
-        made[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()) for name in ("interval_start", "interval_end")
-    )
+    starts, ends = (epoch_millis(made[name]) for name in ("interval_start", "interval_end"))
     run = {"start": pc.min(starts).as_py(), "end": pc.max(ends).as_py()}
     return None if None in run.values() else run

@@ -35,6 +35,7 @@ from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups, window_ids
+from tidegate.windowing.timestamps import epoch_millis
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,7 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
         return rows
     hashes = hashes_of(rows, tuple(manifest.schemas.key))
     # The global window has no bounds, and counts as one that begins and ends at 0.
-    bounds = [
-        rows[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).fill_null(0).to_numpy()
-        for name in ("window_start", "window_end")
-    ]
+    bounds = [epoch_millis(rows[name]).fill_null(0).to_numpy() for name in ("window_start", "window_end")]
     return rows.append_column(COMPUTED_ID, pa.array(window_ids(hashes, *bounds), pa.int64()))
 
 

@@ -25,6 +25,7 @@ from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.time import Millis, from_millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,6 @@ def _longest_wait(rows: pa.Table) -> Millis:
     """How long after their end windows became final, at most; milliseconds."""
     if not results.has_panes(rows.schema):
         return 0
-    ends, finals = (
-        rows[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()) for name in ("window_end", "final_at")
-    )
+    ends, finals = (epoch_millis(rows[name]) for name in ("window_end", "final_at"))
     longest = pc.max(pc.subtract(finals, ends)).as_py()
     return 0 if longest is None else int(longest) + 1

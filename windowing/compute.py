@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
-from tidegate.windowing.assigners import GlobalWindows, MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.errors import IllegalArgument, UnboundedStateWarning, UnsupportedOperation
 from tidegate.windowing.evictors import Evictor
 from tidegate.windowing.functions import (
@@ -21,7 +21,7 @@ from tidegate.windowing.functions import (
 )
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
-from tidegate.windowing.triggers import EndOfStreamTrigger, PurgingTrigger, Trigger
+from tidegate.windowing.triggers import Trigger
 
 _FOR_EVER = MAX_TIMESTAMP // 2
 
@@ -67,7 +67,7 @@ class Windows:
             modes = ", ".join(f"Accumulation.{mode.name}" for mode in Accumulation)  # type: ignore[unreachable]
             raise IllegalArgument("accumulation", self.accumulation, f"give one of {modes}")
         object.__setattr__(self, "allowed_lateness", non_negative_millis(self.allowed_lateness, "allowed_lateness"))
-        if isinstance(self.assigner, MergingWindowAssigner) and self.trigger and not self.trigger.can_merge():
+        if self.assigner.merges and self.trigger and not self.trigger.can_merge():
             raise UnsupportedOperation(
                 f"trigger = {self.trigger!r}: windows of {type(self.assigner).__name__} merge, and this trigger does "
                 "not support that: use one whose can_merge() is true, such as EventTimeTrigger or CountTrigger"
@@ -91,7 +91,7 @@ class Windows:
         """Refuse two states of one name: a snapshot has a column for each name."""
         function = self.process
         of_function = () if function is None else (*function.states(), *function.global_states())
-        of_trigger = (self.trigger or self.assigner.get_default_trigger()).states()
+        of_trigger = self.effective_trigger.states()
         for field, states in (("trigger", of_trigger), ("process", of_function)):
             names = [state.name for state in states]
             if len(set(names)) < len(names):
@@ -130,15 +130,15 @@ class Windows:
 
     def _warn_if_never_cleaned(self) -> None:
         """Warn of contents that no time, trigger, evictor or accumulation mode ever takes away."""
-        if isinstance(self.assigner, GlobalWindows):
+        if self.assigner.is_global:
             kept = "the global window never ends"
         elif self.lateness >= _FOR_EVER:
             kept = f"allowed_lateness = {self.lateness} ms lies beyond the end of time"
         else:
             return
-        trigger = self.trigger or self.assigner.get_default_trigger()
-        emptied = self.evictor is not None or self.accumulation is Accumulation.DISCARDING
-        if emptied or isinstance(trigger, PurgingTrigger | EndOfStreamTrigger):
+        trigger = self.effective_trigger
+        evicted = self.evictor is not None and self.evictor.bounds_state
+        if evicted or trigger.bounds_state or self.accumulation is Accumulation.DISCARDING:
             return
         warnings.warn(
             f"nothing ever cleans these windows: {kept}, and {trigger!r} does not purge. Their state stays for good, "
@@ -151,10 +151,56 @@ class Windows:
     @property
     def may_lose_data(self) -> bool:
         """Whether a window may take an element and go away before a pane shows it; the global one never goes."""
-        if isinstance(self.assigner, GlobalWindows):
+        if self.assigner.is_global:
             return False
-        trigger = self.trigger or self.assigner.get_default_trigger()
-        return trigger.may_lose_data(event_time=self.assigner.is_event_time, lateness=self.lateness)
+        return self.effective_trigger.may_lose_data(event_time=self.assigner.is_event_time, lateness=self.lateness)
+
+    @property
+    def effective_trigger(self) -> Trigger:
+        """The trigger that fires the windows: the given one, or the assigner's default."""
+        return self.trigger or self.assigner.get_default_trigger()
+
+    @property
+    def order_shown_by(self) -> str | None:
+        """The part that lets the order of arrival show in results, in words; None where the set of elements decides."""
+        trigger, evictor = self.effective_trigger, self.evictor
+        if not self.assigner.is_event_time:
+            return "windows that do not end by event time"
+        if trigger.sees_order:
+            return f"trigger {type(trigger).__name__}"
+        if evictor is not None and evictor.sees_order:
+            return f"evictor {type(evictor).__name__}"
+        if self.process is not None or self.reduce is not None:
+            return "a function of your own"
+        if self.assigner.sees_order:
+            return f"assigner {type(self.assigner).__name__}, whose windows may depend on more than a time"
+        if function := next((part for part in self._functions if part.sees_order), None):
+            return f"aggregate function {type(function).__name__}, which does not say sees_order = False"
+        return None
+
+    @property
+    def may_split_commits(self) -> bool:
+        """True if an epoch may end inside a source commit, because the order of elements within it can't show.
+
+        It shows in sessions: an element that is too late by itself may join a session that an element of the same
+        commit extended before.
+        """
+        assigner = self.assigner
+        return (
+            assigner.is_event_time
+            and not assigner.merges
+            and not assigner.sees_order
+            and self.effective_trigger.allows_split_commits
+            and self.evictor is None
+            and isinstance(self.aggregate, Mapping | AggregateColumns)
+            and not any(function.sees_order for function in self._functions)
+        )
+
+    @property
+    def _functions(self) -> tuple[AggregateFunction, ...]:
+        """The functions that aggregate, one for each result column where these have names."""
+        bound = self.bound_aggregate
+        return bound.functions if isinstance(bound, AggregateColumns) else (bound,)
 
     @property
     def lateness(self) -> Millis:

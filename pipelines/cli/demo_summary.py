@@ -135,12 +135,12 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
 
 def _session_gap(config: Config) -> Any:
     from tidegate.pipelines.definition.load import load_pipeline
-    from tidegate.windowing import EventTimeSessionWindows
 
     assigner = getattr(load_pipeline(config, "aircraft_duty").compute, "assigner", None)
-    if not isinstance(assigner, EventTimeSessionWindows):
+    gap = None if assigner is None else assigner.gap_of_every_element
+    if gap is None:
         raise TidegateError("aircraft_duty has no session windows any more")
-    return timedelta(milliseconds=assigner.gap)
+    return timedelta(milliseconds=gap)
 
 
 def _where(config: Config, pipelines: Sequence[str]) -> Any:

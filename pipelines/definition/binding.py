@@ -23,7 +23,6 @@ from tidegate.pipelines.manifest import Schemas
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.assigners import GapColumn, MergingWindowAssigner
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions import AggregateFunction
@@ -35,7 +34,6 @@ from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.migration import StateFormat
 from tidegate.windowing.state.rows import REST, StateSchema
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers import EventTimeTrigger
 
 
 @dataclass(frozen=True)
@@ -88,19 +86,11 @@ class BoundPipeline:
     def may_split_commits(self) -> bool:
         """Whether an epoch may end inside a source commit, because the order within one can't show.
 
-        It shows in sessions: an element that is too late by itself may join a session that an element
-        of the same commit extended before. It shows to process functions, and to generators that see every event.
+        It shows to process functions, to generators that see every event, and in some windows.
         """
-        windows = self.compute
-        return (
-            not any(one.reads_events for one in self.inputs)
-            and isinstance(windows, Windows)
-            and windows.assigner.is_event_time
-            and not isinstance(windows.assigner, MergingWindowAssigner)
-            and isinstance(windows.trigger, EventTimeTrigger | None)
-            and windows.evictor is None
-            and isinstance(windows.aggregate, Mapping | AggregateColumns)
-        )
+        if any(source.reads_events for source in self.inputs) or not isinstance(self.compute, Windows):
+            return False
+        return self.compute.may_split_commits
 
     @property
     def table_schemas(self) -> dict[str, pa.Schema]:
@@ -220,10 +210,10 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
         needed = {column for aggregate in windows.aggregate.values() for column in aggregate.columns}
         for column in needed:
             require(pipeline, derived, column, "compute.aggregate", pipeline.source)
-        gap = getattr(windows.assigner, "gap_of", None)
-        if isinstance(gap, GapColumn):
-            require(pipeline, derived, gap.column, "compute.assigner.gap_of", pipeline.source)
-            needed.add(gap.column)
+        gap = windows.assigner.column_of_gaps
+        if gap is not None:
+            require(pipeline, derived, gap, "compute.assigner.gap_of", pipeline.source)
+            needed.add(gap)
         schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
         bound = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
         return bound, tuple(name for name in derived.names if name in needed)

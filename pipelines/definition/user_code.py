@@ -27,6 +27,8 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from tidegate.windowing.facts import is_fact
+
 _LIBRARIES = frozenset({"tidegate", "pyarrow", "numpy", "pandas", "pyspark", "airflow"})
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = PurePath(os.__file__).parts[:-1]
@@ -159,7 +161,8 @@ def _names(slots: Any) -> tuple[str, ...]:
 def members_of(kind: type) -> Iterator[tuple[str, Any]]:
     """What a class says itself, by name: methods, properties and constants, without what Python adds."""
     for name, member in sorted(vars(kind).items()):
-        if name in _NO_BEHAVIOUR:
+        # A fact that the class does not answer itself: a base class put its safe answer there.
+        if name in _NO_BEHAVIOUR or is_fact(member):
             continue
         if name in _MADE_BY_DATACLASS and dataclasses.is_dataclass(kind) and _is_generated(member):
             continue

@@ -1,4 +1,4 @@
-"""What holds of every window of a pipeline by its assigner alone: size, alignment, gap. Costs no Spark."""
+"""Facts of all windows of a pipeline, by its assigner alone: size, alignment, gap. Costs no Spark."""
 
 from __future__ import annotations
 
@@ -7,19 +7,9 @@ from dataclasses import dataclass
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.windowing import Count
-from tidegate.windowing.assigners import (
-    EventTimeSessionWindows,
-    MergingWindowAssigner,
-    ProcessingTimeSessionWindows,
-    SlidingEventTimeWindows,
-    SlidingProcessingTimeWindows,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
-)
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers import CountTrigger, EventTimeTrigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +57,27 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
     windows: object = pipeline.compute
     if not isinstance(windows, Windows):
         return None
-    assigner = windows.assigner
-    size = slide = gap = None
-    offset = 0
-    if isinstance(assigner, TumblingEventTimeWindows | TumblingProcessingTimeWindows):
-        size = slide = assigner.size
-        offset = assigner.offset + (stagger_offset or 0)
-    elif isinstance(assigner, SlidingEventTimeWindows | SlidingProcessingTimeWindows):
-        size, slide, offset = assigner.size, assigner.slide, assigner.offset
-    elif isinstance(assigner, EventTimeSessionWindows | ProcessingTimeSessionWindows):
-        gap = assigner.gap
+    assigner = windows.assigner if stagger_offset is None else windows.assigner.with_stagger(stagger_offset)
+    grid = assigner.window_grid
     return WindowShape(
-        size,
-        slide,
-        offset,
-        gap,
-        isinstance(assigner, MergingWindowAssigner),
-        assigner.is_event_time,
-        windows.lateness,
-        _count_of_all_elements(windows),
-        windows.may_lose_data,
+        size=None if grid is None else grid.size,
+        slide=None if grid is None else grid.slide,
+        offset=0 if grid is None else grid.offset,
+        gap=assigner.gap_of_every_element,
+        is_merging=assigner.merges,
+        is_event_time=assigner.is_event_time,
+        lateness=windows.lateness,
+        count=_count_of_all_elements(windows),
+        may_lose_data=windows.may_lose_data,
     )
 
 
 def _count_of_all_elements(windows: Windows) -> str | None:
     """A column that counts every element: only where nothing is purged or evicted before the end."""
-    is_plain = windows.trigger is None or isinstance(windows.trigger, EventTimeTrigger)
-    # A session that grew takes back the pane that showed its elements: then nothing tells how many are shown.
-    is_plain |= type(windows.trigger) is CountTrigger and not isinstance(windows.assigner, MergingWindowAssigner)
+    assigner = windows.assigner
+    counts_all = windows.effective_trigger.counts_all(event_time=assigner.is_event_time, merging=assigner.merges)
     accumulates = windows.accumulation is not Accumulation.DISCARDING
-    if not (is_plain and accumulates and windows.evictor is None and isinstance(windows.aggregate, Mapping)):
+    if not (counts_all and accumulates and windows.evictor is None and isinstance(windows.aggregate, Mapping)):
         return None
     counts = (name for name, aggregate in windows.aggregate.items() if aggregate == Count())
     return None if windows.process is not None else next(counts, None)

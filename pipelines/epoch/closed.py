@@ -7,7 +7,6 @@ window whole.
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.binding import BoundPipeline
@@ -19,6 +18,7 @@ from tidegate.pipelines.tables import results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 
 def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> Millis:
@@ -78,9 +78,7 @@ def _published_lateness(tables: PipelineTables, manifest: Manifest) -> Millis | 
         except Refused:
             return 0
         rows = rows.filter(pc.equal(rows["epoch"], pc.max(rows["epoch"])))
-        ends, finals = (
-            rows[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()) for name in ("window_end", "final_at")
-        )
+        ends, finals = (epoch_millis(rows[name]) for name in ("window_end", "final_at"))
         longest = pc.max(pc.add(pc.subtract(finals, ends), 1)).as_py()
         if longest is not None:
             return max(0, int(longest))

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME
-from tidegate.pipelines.tables.columns import TIMESTAMP
 from tidegate.windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.timestamps import timestamps_of
 
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -17,4 +17,4 @@ def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         times: int64 epoch milliseconds.
     """
     fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less(times, LAST_TIME))
-    return pc.if_else(fits, times, None).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+    return timestamps_of(pc.if_else(fits, times, None))

@@ -154,12 +154,9 @@ class EpochPlan:
         windows = self.bound.compute
         if not isinstance(windows, Windows):
             return windows
-        draw = getattr(windows.assigner, "staggered", None)
-        if draw is None:
-            return windows
-        known = None if self.parent is None else self.parent.manifest.stagger_offset
-        drawn = draw(self.steps[0].clock) if known is None else replace(windows.assigner, stagger_offset=known)  # type: ignore[type-var]
-        return replace(windows, assigner=drawn)
+        assigner, drawn = windows.assigner, None if self.parent is None else self.parent.manifest.stagger_offset
+        assigner = assigner.staggered(self.steps[0].clock) if drawn is None else assigner.with_stagger(drawn)
+        return windows if assigner is windows.assigner else replace(windows, assigner=assigner)
 
     @cached_property
     def closed_through(self) -> Millis:
@@ -169,7 +166,7 @@ class EpochPlan:
     @property
     def stagger_offset(self) -> Millis | None:
         """By how much the windows are staggered; None where they are aligned."""
-        return getattr(getattr(self.compute, "assigner", None), "stagger_offset", None)
+        return self.compute.assigner.stagger_offset if isinstance(self.compute, Windows) else None
 
 
 def clock_of(snapshot: Snapshot | None) -> Millis:

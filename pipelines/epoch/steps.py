@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.windowing.assigners import MergingWindowAssigner
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.time import Millis
 
@@ -37,5 +36,5 @@ class EventOrder:
     @classmethod
     def of(cls, compute: Compute) -> EventOrder:
         """The order that a computation needs."""
-        merges = isinstance(compute, Windows) and isinstance(compute.assigner, MergingWindowAssigner)
+        merges = isinstance(compute, Windows) and compute.assigner.merges
         return cls(2 if merges else 1)

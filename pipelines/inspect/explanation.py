@@ -10,12 +10,10 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.sources.plain import asks_for_spark
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.assigners import MergingWindowAssigner
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
+from tidegate.windowing.columnar.plan import early_interval
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
-from tidegate.windowing.evictors import TimeEvictor
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +174,13 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
     if not choice.columnar:
         return ["sort by commit and time; each element through assigner, trigger and contents, then due timers"]
     functions = ", ".join(_names(windows))
-    if isinstance(windows.assigner, MergingWindowAssigner):
+    if windows.assigner.merges:
         return [
             "sort by key and time; cut into clusters of elements and open sessions that touch",
             f"reduce each cluster: {functions}",
             "clusters in which a late element meets a session, or may: row by row",
         ]
-    if isinstance(windows.trigger, ContinuousEventTimeTrigger):
+    if early_interval(windows) is not None:
         return [
             "sort by key and window; one group for each commit, on time or late",
             f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
@@ -212,7 +210,7 @@ def _used(pipeline: Pipeline, one: Input) -> str:
     if not isinstance(compute, Windows) or compute.process is not None or not isinstance(compute.aggregate, Mapping):
         return "all columns" if one.uses is None else f"columns {', '.join(one.uses)}"
     columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
-    gap = getattr(getattr(compute.assigner, "gap_of", None), "column", None)
+    gap = compute.assigner.column_of_gaps
     return f"columns {', '.join(sorted(columns | ({gap} if gap else set()))) or 'none'}"
 
 
@@ -225,21 +223,7 @@ def _order(compute: Compute) -> str:
             "elements wait for the watermark and come by event time: a backfill gives the stream's results, but for "
             "late rows"
         )
-    reason = sees_order(compute) if isinstance(compute, Windows) else "a process function with time_sorted=False"
+    reason = compute.order_shown_by if isinstance(compute, Windows) else "a process function with time_sorted=False"
     if reason is None:
         return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"
     return f"the order of arrival shows ({reason}): runs agree that read the source's commits in order"
-
-
-def sees_order(windows: Windows) -> str | None:
-    """What of windows lets the order of arrival show in their results; None where nothing does."""
-    trigger = windows.trigger.nested if isinstance(windows.trigger, PurgingTrigger) else windows.trigger
-    if not windows.assigner.is_event_time:
-        return "windows that do not end by event time"
-    if trigger is not None and type(trigger) is not EventTimeTrigger:
-        return f"trigger {type(trigger).__name__}"
-    if windows.evictor is not None and type(windows.evictor) is not TimeEvictor:
-        return f"evictor {type(windows.evictor).__name__}"
-    if windows.process is not None or windows.reduce is not None:
-        return "a function of your own"
-    return None

@@ -20,12 +20,13 @@ from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.reopen.stretches import END, START, millis_of
+from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.tables import results, state
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.state.rows import StateRow
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, show_millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
 from tidegate.windowing.windows import TimeWindow
 
 Row = dict[str, Any]
@@ -149,7 +150,7 @@ class _Stretches:
 
     def may_hold(self, rows: pa.Table) -> bool:
         """Whether a window among state rows may lie in a stretch; of windows that don't merge hardly any does."""
-        starts, ends = millis_of(rows["window_start"]), millis_of(rows["window_end"])
+        starts, ends = epoch_millis(rows["window_start"]), epoch_millis(rows["window_end"])
         first = min((own.start for own in self), default=0)
         last = max((own.end for own in self), default=0)
         return self.merging or bool(

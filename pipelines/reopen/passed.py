@@ -129,8 +129,9 @@ class Passed:
     def windows(self, windows: Windows, within: Interval) -> pa.Table:
         """The windows that rows with event times within an interval have, each once, with the key columns."""
         key, lateness = self._source.bound.key, windows.lateness
-        slide, offset = getattr(windows.assigner, "slide", 1), getattr(windows.assigner, "offset", 0)
-        slot = gcd(slide, getattr(windows.assigner, "size", slide))
+        grid = windows.assigner.window_grid
+        assert grid is not None, windows.assigner
+        slot, offset = gcd(grid.slide, grid.size), grid.offset
         behind = self._rows(within).where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
         # All times between two bounds of windows lie in the same windows.
         number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")

@@ -17,14 +17,13 @@ from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Reopening, Shard
-from tidegate.pipelines.reopen.selection import SESSIONS, Selection, check_reopenable
+from tidegate.pipelines.reopen.selection import Selection, check_reopenable
 from tidegate.pipelines.reopen.shape import check_shape
 from tidegate.pipelines.reopen.stretches import (
     END,
     START,
     Stretches,
     islands,
-    millis_of,
     session_stretches,
     spans_of,
     windows_at,
@@ -42,6 +41,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 _OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """What tells which panes stand, and where."""
@@ -71,6 +71,13 @@ class ReopenPlan:
     def key(self) -> tuple[str, ...]:
         """The key columns."""
         return self.epoch.bound.key.names
+
+    @property
+    def windows(self) -> Windows:
+        """The windows that are computed again."""
+        windows = self.epoch.compute
+        assert isinstance(windows, Windows), windows
+        return windows
 
     @property
     def spans(self) -> pa.Table:
@@ -133,7 +140,7 @@ def plan_reopen(
     if hash_ is not None:
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
     published = _standing(published, key.names, windows)
-    if isinstance(windows.assigner, SESSIONS):
+    if windows.assigner.forms_sessions:
         stretches = _stretches(tables, bound, head, reopening, found, meant, published, margin)
         wanted = stretches.wanted
         reopening = reopening.model_copy(update={"also": _beside(key, found, meant, stretches)})
@@ -211,7 +218,7 @@ def _windows(
     windows: Windows, bound: BoundPipeline, reopening: Reopening, meant: pa.Table, rows: ReadRows, published: pa.Table
 ) -> pa.Table:
     """The windows of late rows, and of sliding ones those that a row missed that others took."""
-    judged_at = pc.fill_null(millis_of(meant["watermark"]), MAX_TIMESTAMP)
+    judged_at = pc.fill_null(epoch_millis(meant["watermark"]), MAX_TIMESTAMP)
     times = pc.subtract(judged_at, meant["lateness_ms"]).to_numpy()
     wanted = windows_at(windows, bound.key, meant, times)
     if overlap(windows):
@@ -239,15 +246,15 @@ def _times_of(windows: Windows, reopening: Reopening) -> Interval:
 
 def _least_lateness(published: pa.Table) -> Millis:
     """The least lateness that a published window was given: the code may have allowed less than today."""
-    given = pc.subtract(millis_of(published["final_at"]), pc.subtract(millis_of(published["window_end"]), 1))
+    given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
     least = pc.min(given).as_py()
     return MAX_TIMESTAMP if least is None else max(0, least)
 
 
 def overlap(windows: Windows) -> bool:
     """Whether an element has several windows, of which it may miss some."""
-    size, slide = getattr(windows.assigner, "size", 0), getattr(windows.assigner, "slide", None)
-    return slide is not None and slide < size
+    grid = windows.assigner.window_grid
+    return grid is not None and grid.slide < grid.size
 
 
 def _stretches(

@@ -91,7 +91,7 @@ def corrected(
         if not beyond:
             tell("operated")
             return plan, outcomes
-        margin = max(2 * margin, beyond, getattr(getattr(plan.epoch.compute, "assigner", None), "gap", 0))
+        margin = max(2 * margin, beyond, plan.windows.assigner.gap_of_every_element or 0)
     raise TidegateError(
         f"late rows of pipeline {bound.pipeline.name!r}: a session reaches {beyond} ms beyond all windows and late "
         f"rows that are known, with those up to {margin} ms apart taken for one. Nothing was committed"

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.inspect.explanation import sees_order
-from tidegate.windowing.assigners import DynamicEventTimeSessionWindows, EventTimeSessionWindows
-from tidegate.windowing.columnar.assignment import assignment_of
 from tidegate.windowing.compute import CoProcess, KeyedProcess, Windows
 from tidegate.windowing.time import Millis
-
-SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +50,11 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
             f"late rows of pipeline {pipeline.name!r} can't be reopened: it is a join, and what they would have met is "
             "gone. Give its watermark strategy a larger bound, or backfill it under another name"
         )
-    reason = sees_order(windows)
+    reason, assigner = windows.order_shown_by, windows.assigner
     if reason is None:
-        if isinstance(windows.assigner, SESSIONS) or assignment_of(windows.assigner) is not None:
+        if assigner.forms_sessions or assigner.array_assignment is not None:
             return windows
-        reason = f"assigner {type(windows.assigner).__name__}, whose windows may depend on more than a time"
+        reason = f"assigner {type(assigner).__name__}, whose windows may depend on more than a time"
     raise Refused(
         f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so a window's elements alone "
         "do not tell its result. Give its windows a longer allowed_lateness, or backfill it under another name"

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.stretches import END, START, islands
 from tidegate.windowing.aggregates.vectorised import Bools
-from tidegate.windowing.columnar.assignment import assignment_of, windows_of_an_element
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import from_millis, show_millis
@@ -38,9 +37,9 @@ def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Tabl
         return
     (first,) = overlapping.sort_by([(START, "ascending")]).slice(0, 1).to_pylist()
     told = ", ".join(repr(first[name]) for name in key.names)
-    size = getattr(windows.assigner, "size", 0)
+    grid = windows.assigner.window_grid
     # Of overlapping windows a late row names the newest; its others begin up to a size before.
-    since = pc.max(foreign[END]).as_py() + (size if windows_of_an_element(windows.assigner) > 1 else 0)
+    since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
     moment = from_millis(since).isoformat().removesuffix("+00:00")
     raise Refused(
         f"late rows of pipeline {pipeline!r} belong to windows of today's size, and the window of {told or 'all'} from "
@@ -52,7 +51,7 @@ def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Tabl
 
 def _fit(windows: Windows, spans: pa.Table) -> Bools:
     """Which spans are windows of today's assigner."""
-    assign = assignment_of(windows.assigner)
+    assign = windows.assigner.array_assignment
     assert assign is not None
     starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
     assigned = assign(starts)

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
-from tidegate.windowing.columnar.assignment import assignment_of
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.timestamps import epoch_millis
 
 START, END = "__start", "__end"
 """Columns of a span of a key beside the key columns: int64 epoch milliseconds, the end not included."""
@@ -26,13 +26,8 @@ START, END = "__start", "__end"
 
 def spans_of(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """The windows of rows: key columns, start and end. Rows without bounds have none."""
-    bounds = {START: millis_of(rows["window_start"]), END: millis_of(rows["window_end"])}
+    bounds = {START: epoch_millis(rows["window_start"]), END: epoch_millis(rows["window_end"])}
     return pa.table({**{name: rows[name] for name in key}, **bounds}).filter(bounds[START].is_valid())
-
-
-def millis_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A TIMESTAMP as int64 epoch milliseconds."""
-    return column.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
 
 
 def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, also: tuple[str, ...] = ()) -> pa.Table:
@@ -45,7 +40,7 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
         times: of the rows, int64 epoch milliseconds.
         also: further columns to tell windows apart by.
     """
-    assign = assignment_of(windows.assigner)
+    assign = windows.assigner.array_assignment
     if assign is None:
         raise IllegalArgument("compute.assigner", windows.assigner, "give one that assigns by event time alone")
     assigned = assign(times)

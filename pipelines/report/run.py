@@ -15,6 +15,7 @@ from tidegate.pipelines.snapshots.pinned import PinnedTables, pin_tables
 from tidegate.pipelines.tables import quality, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,7 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
 def _bounds(rows: pa.Table, key: tuple[str, ...], is_open: bool) -> list[tuple[str, Session]]:
     bounded = rows.filter(pc.is_valid(rows["window_end"]))
     names = ["/".join(map(str, values)) for values in _tuples(bounded, key)]
-    starts, ends = (
-        pc.divide(bounded[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1000).to_pylist()
-        for name in ("window_start", "window_end")
-    )
+    starts, ends = (epoch_millis(bounded[name]).to_pylist() for name in ("window_start", "window_end"))
     return [(name, Session(start, end, is_open)) for name, start, end in zip(names, starts, ends, strict=True)]
 
 

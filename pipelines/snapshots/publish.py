@@ -26,6 +26,7 @@ from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.set_back import check_not_set_back
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.timestamps import timestamps_of
 
 _ATTEMPTS = 10
 
@@ -253,7 +254,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
     for field in schema:
         if field.type == TIMESTAMP:
             millis = pa.array([values.get(field.name)], pa.int64())
-            columns.append(millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP))
+            columns.append(timestamps_of(millis))
         else:
             columns.append(pa.array([values.get(field.name)], field.type))
     return pa.table(columns, schema=schema)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.windowing.assigners import GapColumn
 from tidegate.windowing.compute import Windows
 
 LONGEST_GAP = 2**60
@@ -19,8 +18,7 @@ LONGEST_GAP = 2**60
 def gap_column(pipeline: Pipeline) -> str | None:
     """The column that the gaps of sessions are in, if any."""
     windows: object = pipeline.compute
-    gap = getattr(windows.assigner, "gap_of", None) if isinstance(windows, Windows) else None
-    return gap.column if isinstance(gap, GapColumn) else None
+    return windows.assigner.column_of_gaps if isinstance(windows, Windows) else None
 
 
 def columns_read(pipeline: Pipeline, one: Input, derived: Sequence[str]) -> list[str]:

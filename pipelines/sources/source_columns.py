@@ -12,6 +12,7 @@ from tidegate.pipelines.definition.event_columns import LAST_TIME, key_type
 from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
 from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import floored_millis
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ class SourceColumns:
         """Event times as int64 epoch milliseconds, and which are there (None: all)."""
         valid = None if column.null_count == 0 else _flags(column.is_valid())
         if self.unit is None:
-            micros = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-            return np.floor_divide(_numbers(micros), 1000), valid
+            return floored_millis(column), valid
         numbers = _numbers(column.cast(pa.int64()))
         if self.unit == "ms":
             return numbers, valid

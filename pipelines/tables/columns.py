@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
+from tidegate.windowing.timestamps import TIMESTAMP as TIMESTAMP
 
 
 def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) -> pa.Field:

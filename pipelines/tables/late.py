@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.manifest import Publish, Reopening
 from tidegate.pipelines.tables.columns import TIMESTAMP, column, input_fields
 from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.windowing.timestamps import epoch_millis
 
 NAME = "late"
 REOPENED = "reopened"
@@ -46,7 +47,7 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
         reopening: which rows are meant.
     """
     open_before = pc.and_(is_open(rows), pc.less(rows["epoch"], reopening.epoch))
-    begins = rows["window_start"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    begins = epoch_millis(rows["window_start"])
     hashes = key_hashes(rows, key) if reopening.key is not None or reopening.also else None
     chosen = _lies_in(begins, reopening.start, reopening.end)
     if reopening.key is not None:

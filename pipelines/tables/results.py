@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.tables.columns import TIMESTAMP, column
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 NAME = "results"
 
@@ -97,5 +98,5 @@ def final(rows: pa.Table, watermark: Millis) -> pa.Table:
     """Of rows that are the latest, those that nothing can change any more at a watermark."""
     if watermark == MAX_TIMESTAMP or not has_panes(rows.schema):
         return rows
-    final_at = rows["final_at"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    final_at = epoch_millis(rows["final_at"])
     return rows.filter(pc.less_equal(final_at, watermark))

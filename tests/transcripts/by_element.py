@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.columnar import ColumnarOperator
+from tidegate.windowing.columnar.plan import early_interval
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.errors import MissingTimestamp
@@ -145,7 +146,7 @@ class ColumnarByElement:
         self._state = outcome.state
         self.counters.late_dropped += outcome.counters.late_dropped
         results = [self._result(row) for row in outcome.panes.to_pylist()]
-        interval = getattr(self._windows.trigger, "interval", 0)
+        interval = early_interval(self._windows) or 0
         for i, result in enumerate(results):
             if result.timing is Timing.EARLY:
                 # The first of a window is the timer that it had, each other lies an interval later.

@@ -55,8 +55,8 @@ class AggregateColumns(TimedAggregateFunction):
     def __init__(self, functions: Mapping[str, AggregateFunction]) -> None:
         self.names = tuple(functions)
         self.functions = tuple(functions.values())
-        self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not isinstance(f, TimedAggregateFunction)]
-        self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if isinstance(f, TimedAggregateFunction)]
+        self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not f.takes_time]
+        self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if f.takes_time]
         self._merges = [f.merge for f in self.functions]
         self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(functions.items())]
         empty = [f.create_accumulator() for f in self.functions]
@@ -70,6 +70,14 @@ class AggregateColumns(TimedAggregateFunction):
             self.result_type = pa.struct(
                 [(name, f.result_type) for name, f in zip(self.names, self.functions, strict=True)]
             )
+
+    @property
+    def sees_order(self) -> bool:
+        return any(function.sees_order for function in self.functions)
+
+    @property
+    def has_array_form(self) -> bool:
+        return all(function.has_array_form for function in self.functions)
 
     @classmethod
     def of(cls, aggregates: Mapping[str, Aggregate], schema: pa.Schema | None = None) -> AggregateColumns:

@@ -136,6 +136,15 @@ class VectorisedAggregate(AggregateFunction):
         """Accumulators of what is stored and its rest, each null where there is none."""
         return pa.StructArray.from_arrays([stored, rest], fields=list(self.array_type))
 
+    @property
+    def sees_order(self) -> bool:
+        # The elements of a group come in no order.
+        return False
+
+    @property
+    def has_array_form(self) -> bool:
+        return True
+
     @abstractmethod
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         """The accumulator of each group of elements.

@@ -20,18 +20,24 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+import numpy as np
+
+from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.assigners.arrays import Assigned, Assignment
+from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.time import Millis, from_millis, to_millis
-from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow
+
+_DAY = 86_400_000
 
 
 class CalendarUnit(Enum):
-    """What a calendar window is a number of."""
+    """The unit of which a calendar window holds a number."""
 
     DAY = "day"
     WEEK = "week"
@@ -78,6 +84,24 @@ class Calendar:
         except (OverflowError, ValueError) as error:
             raise IllegalArgument("timestamp", timestamp, "calendar windows need a time in years 1 to 9999") from error
 
+    def assign(self, timestamps: Int64s) -> Assigned:
+        """The periods of many instants, int64 epoch milliseconds.
+
+        Raises:
+            IllegalArgument: as `window_at`.
+        """
+        # A period is at least a local day, so the windows of an UTC day are few, and one after the other.
+        windows = set()
+        for day in np.unique(timestamps // _DAY).tolist():
+            window = self.window_at(day * _DAY)
+            windows.add(window)
+            while window.end < (day + 1) * _DAY:
+                window = self.window_at(window.end)
+                windows.add(window)
+        bounds = np.array(sorted(windows), np.int64).reshape(-1, 2)
+        places = np.searchsorted(bounds[:, 0], timestamps, side="right") - 1
+        return Assigned(rows=np.arange(len(timestamps)), starts=bounds[places, 0], ends=bounds[places, 1])
+
 
 @lru_cache(maxsize=4096)
 def _period(calendar: Calendar, day: date) -> TimeWindow:
@@ -98,8 +122,8 @@ def _period(calendar: Calendar, day: date) -> TimeWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class CalendarEventTimeWindows(WindowAssigner):
-    """Days, weeks or months of event time.
+class CalendarWindows(InTimeDomain, WindowAssigner):
+    """Days, weeks or months of a time domain.
 
     Raises:
         IllegalArgument: see `Calendar`.
@@ -108,75 +132,50 @@ class CalendarEventTimeWindows(WindowAssigner):
     calendar: Calendar
 
     def __post_init__(self) -> None:
-        _check(self.calendar)
+        if not isinstance(self.calendar, Calendar):
+            raise IllegalArgument("calendar", self.calendar, "use days(zone), weeks(zone) or months(zone)")
 
     @classmethod
-    def days(cls, zone: str, count: int = 1) -> CalendarEventTimeWindows:
+    def days(cls, zone: str, count: int = 1) -> Self:
         """From midnight to midnight."""
         return cls(Calendar(CalendarUnit.DAY, zone, count))
 
     @classmethod
-    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> CalendarEventTimeWindows:
+    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> Self:
         """From the midnight that begins `first_day` (0 is Monday)."""
         return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
 
     @classmethod
-    def months(cls, zone: str, count: int = 1) -> CalendarEventTimeWindows:
+    def months(cls, zone: str, count: int = 1) -> Self:
         """From the midnight that begins the first; 3 are quarters, 12 are years."""
         return cls(Calendar(CalendarUnit.MONTH, zone, count))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        if timestamp is None:
+        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
+        if time is None:
             raise MissingTimestamp
-        return (self.calendar.window_at(timestamp),)
-
-    def get_default_trigger(self) -> Trigger:
-        return EventTimeTrigger()
+        return (self.calendar.window_at(time),)
 
     @property
-    def is_event_time(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class CalendarProcessingTimeWindows(WindowAssigner):
-    """Days, weeks or months of processing time.
-
-    Raises:
-        IllegalArgument: see `Calendar`.
-    """
-
-    calendar: Calendar
-
-    def __post_init__(self) -> None:
-        _check(self.calendar)
-
-    @classmethod
-    def days(cls, zone: str, count: int = 1) -> CalendarProcessingTimeWindows:
-        """From midnight to midnight."""
-        return cls(Calendar(CalendarUnit.DAY, zone, count))
-
-    @classmethod
-    def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> CalendarProcessingTimeWindows:
-        """From the midnight that begins `first_day` (0 is Monday)."""
-        return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
-
-    @classmethod
-    def months(cls, zone: str, count: int = 1) -> CalendarProcessingTimeWindows:
-        """From the midnight that begins the first; 3 are quarters, 12 are years."""
-        return cls(Calendar(CalendarUnit.MONTH, zone, count))
-
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        return (self.calendar.window_at(ctx.current_processing_time),)
-
-    def get_default_trigger(self) -> Trigger:
-        return ProcessingTimeTrigger()
+    def needs_rows(self) -> None:
+        return None
 
     @property
-    def is_event_time(self) -> bool:
-        return False
+    def array_assignment(self) -> Assignment | None:
+        return self.calendar.assign if self.domain is EVENT_TIME else None
 
 
-def _check(calendar: Calendar) -> None:
-    if not isinstance(calendar, Calendar):
-        raise IllegalArgument("calendar", calendar, "use days(zone), weeks(zone) or months(zone)")
+class CalendarEventTimeWindows(CalendarWindows):
+    """`CalendarWindows` of event time."""
+
+    __slots__ = ()
+
+    domain = EVENT_TIME
+
+
+class CalendarProcessingTimeWindows(CalendarWindows):
+    """`CalendarWindows` of processing time."""
+
+    __slots__ = ()
+
+    domain = PROCESSING_TIME

@@ -43,3 +43,7 @@ class GlobalWindows(WindowAssigner):
     @property
     def is_event_time(self) -> bool:
         return False
+
+    @property
+    def is_global(self) -> bool:
+        return True

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from tidegate.windowing.assigners.base import AssignerContext, MergingWindowAssigner
+from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, MergingWindowAssigner
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.time import Duration, Millis, positive_millis
-from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow
 
 GapExtractor = Callable[[Any], Millis]
 
 
 @dataclass(frozen=True, slots=True)
-class EventTimeSessionWindows(MergingWindowAssigner):
-    """Sessions of event time: an element opens `[t, t + gap)`, and windows that touch are one.
+class SessionWindows(InTimeDomain, MergingWindowAssigner):
+    """Sessions of a time domain: an element opens `[t, t + gap)`, and windows that touch become one.
 
     Args:
         gap: milliseconds (`with_gap` takes a timedelta).
 
     Raises:
         IllegalArgument: the gap is not greater than zero.
-
-    Source: Flink's `EventTimeSessionWindows`.
     """
 
     gap: Millis
@@ -34,117 +32,98 @@ class EventTimeSessionWindows(MergingWindowAssigner):
         object.__setattr__(self, "gap", positive_millis(self.gap, "gap"))
 
     @classmethod
-    def with_gap(cls, gap: Duration) -> EventTimeSessionWindows:
+    def with_gap(cls, gap: Duration) -> Self:
         """The assigner; Flink's spelling."""
         return cls(positive_millis(gap, "gap"))
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
+        if time is None:
+            raise MissingTimestamp
+        return (TimeWindow(time, time + self.gap),)
+
+    @property
+    def needs_rows(self) -> None:
+        return None
+
+    @property
+    def forms_sessions(self) -> bool:
+        return self.domain is EVENT_TIME
+
+    @property
+    def gap_of_every_element(self) -> Millis:
+        return self.gap
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
+    """Sessions of a time domain in which each element brings its own gap.
+
+    Args:
+        gap_of: the gap of an element, int milliseconds above zero.
+    """
+
+    gap_of: GapExtractor
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
+        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
+        if time is None:
+            raise MissingTimestamp
+        gap = self.gap_of(element)
+        if isinstance(gap, bool) or not isinstance(gap, int) or gap <= 0:
+            raise IllegalArgument(
+                "gap", gap, f"the dynamic gap of {element!r} must be an int of milliseconds above zero"
+            )
+        return (TimeWindow(time, time + gap),)
+
+    @property
+    def needs_rows(self) -> str | None:
+        if self.column_of_gaps is not None:
+            return None
+        return f"gap function {self.gap_of!r} takes elements one by one: a GapColumn has an array form"
+
+    @property
+    def forms_sessions(self) -> bool:
+        return self.domain is EVENT_TIME
+
+
+class DynamicEventTimeSessionWindows(DynamicSessionWindows):
+    """`DynamicSessionWindows` of event time. Source: Flink's `DynamicEventTimeSessionWindows`."""
+
+    __slots__ = ()
+
+    domain = EVENT_TIME
+
+
+class DynamicProcessingTimeSessionWindows(DynamicSessionWindows):
+    """`DynamicSessionWindows` of processing time. Source: Flink's `DynamicProcessingTimeSessionWindows`."""
+
+    __slots__ = ()
+
+    domain = PROCESSING_TIME
+
+
+class EventTimeSessionWindows(SessionWindows):
+    """`SessionWindows` of event time. Source: Flink's `EventTimeSessionWindows`."""
+
+    __slots__ = ()
+
+    domain = EVENT_TIME
 
     @staticmethod
     def with_dynamic_gap(gap_of: GapExtractor) -> DynamicEventTimeSessionWindows:
         """Sessions whose gap each element brings along."""
         return DynamicEventTimeSessionWindows(gap_of)
 
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        if timestamp is None:
-            raise MissingTimestamp
-        return (TimeWindow(timestamp, timestamp + self.gap),)
 
-    def get_default_trigger(self) -> Trigger:
-        return EventTimeTrigger()
+class ProcessingTimeSessionWindows(SessionWindows):
+    """`SessionWindows` of processing time. Source: Flink's `ProcessingTimeSessionWindows`."""
 
-    @property
-    def is_event_time(self) -> bool:
-        return True
+    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessingTimeSessionWindows(MergingWindowAssigner):
-    """Sessions of processing time. Source: Flink's `ProcessingTimeSessionWindows`.
-
-    Args:
-        gap: milliseconds (`with_gap` takes a timedelta).
-
-    Raises:
-        IllegalArgument: the gap is not greater than zero.
-    """
-
-    gap: Millis
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gap", positive_millis(self.gap, "gap"))
-
-    @classmethod
-    def with_gap(cls, gap: Duration) -> ProcessingTimeSessionWindows:
-        """The assigner; Flink's spelling."""
-        return cls(positive_millis(gap, "gap"))
+    domain = PROCESSING_TIME
 
     @staticmethod
     def with_dynamic_gap(gap_of: GapExtractor) -> DynamicProcessingTimeSessionWindows:
         """Sessions whose gap each element brings along."""
         return DynamicProcessingTimeSessionWindows(gap_of)
-
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        now = ctx.current_processing_time
-        return (TimeWindow(now, now + self.gap),)
-
-    def get_default_trigger(self) -> Trigger:
-        return ProcessingTimeTrigger()
-
-    @property
-    def is_event_time(self) -> bool:
-        return False
-
-
-def _gap(gap_of: GapExtractor, element: Any) -> Millis:
-    gap = gap_of(element)
-    if isinstance(gap, bool) or not isinstance(gap, int) or gap <= 0:
-        raise IllegalArgument("gap", gap, f"the dynamic gap of {element!r} must be an int of milliseconds above zero")
-    return gap
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicEventTimeSessionWindows(MergingWindowAssigner):
-    """Sessions of event time in which each element brings its own gap.
-
-    Args:
-        gap_of: the gap of an element, int milliseconds above zero.
-
-    Source: Flink's `DynamicEventTimeSessionWindows`.
-    """
-
-    gap_of: GapExtractor
-
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        if timestamp is None:
-            raise MissingTimestamp
-        return (TimeWindow(timestamp, timestamp + _gap(self.gap_of, element)),)
-
-    def get_default_trigger(self) -> Trigger:
-        return EventTimeTrigger()
-
-    @property
-    def is_event_time(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicProcessingTimeSessionWindows(MergingWindowAssigner):
-    """Sessions of processing time in which each element brings its own gap.
-
-    Args:
-        gap_of: the gap of an element, int milliseconds above zero.
-
-    Source: Flink's `DynamicProcessingTimeSessionWindows`.
-    """
-
-    gap_of: GapExtractor
-
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        now = ctx.current_processing_time
-        return (TimeWindow(now, now + _gap(self.gap_of, element)),)
-
-    def get_default_trigger(self) -> Trigger:
-        return ProcessingTimeTrigger()
-
-    @property
-    def is_event_time(self) -> bool:
-        return False

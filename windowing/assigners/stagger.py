@@ -13,7 +13,7 @@ from tidegate.windowing.time import Millis, window_start
 
 
 class WindowStagger(Enum):
-    """How the offset of windows is chosen."""
+    """The way in which the offset of windows is chosen."""
 
     ALIGNED = "aligned"
     """All windows align to the epoch (and the declared offset)."""
@@ -22,7 +22,7 @@ class WindowStagger(Enum):
     """A random part of the window's size."""
 
     NATURAL = "natural"
-    """Where in its window the clock stands when the first element comes."""
+    """The distance of the clock from the start of its window when the first element comes."""
 
     def draw(self, clock: Millis, size: Millis, seed: int | None = None) -> Millis:
         """The offset, 0 to `size - 1` milliseconds.

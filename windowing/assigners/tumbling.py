@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
-from tidegate.windowing.assigners.base import AssignerContext, WindowAssigner
+from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
+from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
 from tidegate.windowing.assigners.stagger import WindowStagger
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.time import Duration, Millis, millis, positive_millis
-from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow, aligned_window
 
 
@@ -23,8 +24,8 @@ def checked_size_and_offset(size: Duration, offset: Duration, what: str = "size"
 
 
 @dataclass(frozen=True, slots=True)
-class TumblingEventTimeWindows(WindowAssigner):
-    """Windows `[n * size + offset, (n + 1) * size + offset)` of event time.
+class TumblingWindows(InTimeDomain, WindowAssigner):
+    """Windows `[n * size + offset, (n + 1) * size + offset)` of a time domain.
 
     Args:
         size: of a window, milliseconds (`of` takes a timedelta).
@@ -35,8 +36,6 @@ class TumblingEventTimeWindows(WindowAssigner):
 
     Raises:
         IllegalArgument: size <= 0 or |offset| >= size.
-
-    Source: Flink's `TumblingEventTimeWindows`.
     """
 
     size: Millis
@@ -57,73 +56,57 @@ class TumblingEventTimeWindows(WindowAssigner):
         offset: Duration = 0,
         stagger: WindowStagger = WindowStagger.ALIGNED,
         stagger_seed: int | None = None,
-    ) -> TumblingEventTimeWindows:
+    ) -> Self:
         """The assigner; Flink's spelling."""
         return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        if timestamp is None:
+        time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
+        if time is None:
             raise MissingTimestamp
-        start = timestamp - (timestamp - self.offset - (self.stagger_offset or 0)) % self.size
+        start = time - (time - self.offset - (self.stagger_offset or 0)) % self.size
         return (aligned_window(start, self.size),)
 
-    def get_default_trigger(self) -> Trigger:
-        return EventTimeTrigger()
+    @property
+    def needs_rows(self) -> str | None:
+        if self._is_undrawn:
+            return f"{type(self).__name__} has no array form until its stagger is drawn"
+        return None
 
     @property
-    def is_event_time(self) -> bool:
-        return True
-
-    def staggered(self, clock: Millis) -> TumblingEventTimeWindows:
-        """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
-        if self.stagger is WindowStagger.ALIGNED or self.stagger_offset is not None:
-            return self
-        return replace(self, stagger_offset=self.stagger.draw(clock, self.size, self.stagger_seed))
-
-
-@dataclass(frozen=True, slots=True)
-class TumblingProcessingTimeWindows(WindowAssigner):
-    """Windows `[n * size + offset, (n + 1) * size + offset)` of processing time.
-
-    Arguments and errors as `TumblingEventTimeWindows`. Source: Flink's `TumblingProcessingTimeWindows`.
-    """
-
-    size: Millis
-    offset: Millis = 0
-    stagger: WindowStagger = WindowStagger.ALIGNED
-    stagger_seed: int | None = None
-    stagger_offset: Millis | None = None
-
-    def __post_init__(self) -> None:
-        size, offset = checked_size_and_offset(self.size, self.offset)
-        object.__setattr__(self, "size", size)
-        object.__setattr__(self, "offset", offset)
-
-    @classmethod
-    def of(
-        cls,
-        size: Duration,
-        offset: Duration = 0,
-        stagger: WindowStagger = WindowStagger.ALIGNED,
-        stagger_seed: int | None = None,
-    ) -> TumblingProcessingTimeWindows:
-        """The assigner; Flink's spelling."""
-        return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
-
-    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        now = ctx.current_processing_time
-        start = now - (now - self.offset - (self.stagger_offset or 0)) % self.size
-        return (aligned_window(start, self.size),)
-
-    def get_default_trigger(self) -> Trigger:
-        return ProcessingTimeTrigger()
+    def array_assignment(self) -> Assignment | None:
+        return None if self._is_undrawn or self.domain is not EVENT_TIME else self.window_grid.assign
 
     @property
-    def is_event_time(self) -> bool:
-        return False
+    def window_grid(self) -> WindowGrid:
+        return WindowGrid(self.size, self.size, self.offset + (self.stagger_offset or 0))
 
-    def staggered(self, clock: Millis) -> TumblingProcessingTimeWindows:
+    @property
+    def _is_undrawn(self) -> bool:
+        return self.stagger is not WindowStagger.ALIGNED and self.stagger_offset is None
+
+    def staggered(self, clock: Millis) -> Self:
         """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
-        if self.stagger is WindowStagger.ALIGNED or self.stagger_offset is not None:
+        if not self._is_undrawn:
             return self
-        return replace(self, stagger_offset=self.stagger.draw(clock, self.size, self.stagger_seed))
+        return self.with_stagger(self.stagger.draw(clock, self.size, self.stagger_seed))
+
+    def with_stagger(self, offset: Millis) -> Self:
+        """This assigner with a stagger that was drawn before."""
+        return replace(self, stagger_offset=offset)
+
+
+class TumblingEventTimeWindows(TumblingWindows):
+    """`TumblingWindows` of event time. Source: Flink's `TumblingEventTimeWindows`."""
+
+    __slots__ = ()
+
+    domain = EVENT_TIME
+
+
+class TumblingProcessingTimeWindows(TumblingWindows):
+    """`TumblingWindows` of processing time. Source: Flink's `TumblingProcessingTimeWindows`."""
+
+    __slots__ = ()
+
+    domain = PROCESSING_TIME

@@ -10,9 +10,6 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Int64s, valid_of
 from tidegate.windowing.assigners import (
-    DynamicEventTimeSessionWindows,
-    EventTimeSessionWindows,
-    GapColumn,
     WindowAssigner,
 )
 from tidegate.windowing.epochs.elements import Elements
@@ -34,13 +31,12 @@ class Gaps:
 
 def gaps_of(assigner: WindowAssigner) -> Gaps | None:
     """How an assigner of sessions gives gaps, None where it can't be done on arrays."""
-    if type(assigner) is EventTimeSessionWindows:
-        gap = assigner.gap
+    if not assigner.forms_sessions or assigner.needs_rows is not None:
+        return None
+    gap, column = assigner.gap_of_every_element, assigner.column_of_gaps
+    if gap is not None:
         return Gaps(lambda elements: np.full(len(elements), gap), vary=False)
-    if type(assigner) is DynamicEventTimeSessionWindows and isinstance(assigner.gap_of, GapColumn):
-        column = assigner.gap_of.column
-        return Gaps(lambda elements: _of_column(elements, column), vary=True)
-    return None
+    return None if column is None else Gaps(lambda elements: _of_column(elements, column), vary=True)
 
 
 def _of_column(elements: Elements, column: str) -> Int64s:

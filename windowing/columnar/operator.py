@@ -19,7 +19,7 @@ from tidegate.windowing.columnar.gaps import gaps_of
 from tidegate.windowing.columnar.kernel import Made, Rules
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.columnar.panes import PaneRows
-from tidegate.windowing.columnar.plan import choose_operator, is_purging
+from tidegate.windowing.columnar.plan import choose_operator, early_interval, is_purging
 from tidegate.windowing.columnar.resting import resting_rows
 from tidegate.windowing.columnar.sessions import SessionKernel
 from tidegate.windowing.columnar.state import InFlight, StateArrays, where
@@ -33,7 +33,6 @@ from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import StateSchema
-from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
 _FURTHEST = 2**61
 """Epoch milliseconds up to which sums of times can't leave int64."""
@@ -92,7 +91,7 @@ class ColumnarOperator:
             panes.accumulation,
             is_purging(windows),
             panes.withdraw_merged,
-            windows.trigger.interval if isinstance(windows.trigger, ContinuousEventTimeTrigger) else None,
+            early_interval(windows),
             panes.closed_through,
         )
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.windowing.aggregates.bound import AggregateColumns
-from tidegate.windowing.aggregates.vectorised import VectorisedAggregate
-from tidegate.windowing.assigners import DynamicEventTimeSessionWindows
-from tidegate.windowing.columnar.assignment import assignment_of
 from tidegate.windowing.columnar.gaps import gaps_of
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.panes import Accumulation
-from tidegate.windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
+from tidegate.windowing.time import Millis
 
 _LONGEST = 2**60
 
@@ -37,40 +34,46 @@ def choose_operator(windows: Compute) -> OperatorChoice:
     if reason is not None:
         return OperatorChoice(False, reason)
     kind = type(windows.assigner).__name__
-    if assignment_of(windows.assigner) is None:
+    if windows.assigner.forms_sessions:
         return OperatorChoice(
             True, f"{kind} and every aggregate have array forms; sessions that a late element may meet go row by row"
         )
     early = (
         "; a backfill in event order goes row by row, since its watermark moves between any two elements"
-        if type(windows.trigger) is ContinuousEventTimeTrigger
+        if early_interval(windows) is not None
         else ""
     )
     return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms{early}")
 
 
 def is_purging(windows: Windows) -> bool:
-    """Whether the trigger empties a window when it fires."""
-    return isinstance(windows.trigger, PurgingTrigger)
+    """Return whether a window is empty after arrays fired it."""
+    firing = windows.effective_trigger.array_firing
+    return firing is not None and firing.purges
+
+
+def early_interval(windows: Windows) -> Millis | None:
+    """The interval at which arrays fire windows before their end, milliseconds; None where they don't."""
+    firing = windows.effective_trigger.array_firing
+    return None if firing is None else firing.interval
 
 
 def _needs_rows(windows: Windows) -> str | None:
     """Why arrays can't do it, None if they can."""
-    assigner = windows.assigner
-    name = type(assigner).__name__
+    assigner, trigger = windows.assigner, windows.effective_trigger
     if not assigner.is_event_time:
-        return f"windows of {name} do not end by event time"
-    if type(assigner) is DynamicEventTimeSessionWindows and gaps_of(assigner) is None:
-        return f"gap function {assigner.gap_of!r} takes elements one by one: a GapColumn has an array form"
-    if gaps_of(assigner) is None and assignment_of(assigner) is None:
-        return f"{name} has no array form" + (
-            "" if getattr(assigner, "stagger", None) is None else " until its stagger is drawn"
-        )
-    if windows.trigger is not None and not _fires_at_end(windows.trigger):
-        if type(windows.trigger) is not ContinuousEventTimeTrigger:
-            return f"trigger {windows.trigger!r} has no array form"
-        if gaps_of(assigner) is not None or windows.accumulation is Accumulation.DISCARDING:
-            return f"trigger {windows.trigger!r} has an array form only for windows that neither merge nor discard"
+        return f"windows of {type(assigner).__name__} do not end by event time"
+    if assigner.needs_rows is not None:
+        return assigner.needs_rows
+    if assigner.array_assignment is None and gaps_of(assigner) is None:
+        return f"{type(assigner).__name__} gives its windows one element at a time"
+    if trigger.array_firing is None:
+        return f"trigger {trigger!r} has no array form"
+    if windows.may_lose_data:
+        return f"trigger {trigger!r} may lose elements, and only the row operator counts those"
+    discards = windows.accumulation is Accumulation.DISCARDING
+    if trigger.array_firing.interval is not None and (assigner.merges or discards):
+        return f"trigger {trigger!r} has an array form only for windows that neither merge nor discard"
     if windows.evictor is not None:
         return f"evictor {windows.evictor!r} needs every element"
     if windows.process is not None:
@@ -82,19 +85,11 @@ def _needs_rows(windows: Windows) -> str | None:
     return _not_vectorised(windows)
 
 
-def _fires_at_end(trigger: Trigger) -> bool:
-    if type(trigger) is PurgingTrigger:
-        return type(trigger.nested) is EventTimeTrigger
-    return type(trigger) is EventTimeTrigger
-
-
 def _not_vectorised(windows: Windows) -> str | None:
     bound = windows.bound_aggregate
+    if bound.has_array_form:
+        return None
     if not isinstance(bound, AggregateColumns):
-        if isinstance(bound, VectorisedAggregate):
-            return None
         return f"aggregate function {type(bound).__name__} is not a VectorisedAggregate"
-    for name, function in zip(bound.names, bound.functions, strict=True):
-        if not isinstance(function, VectorisedAggregate):
-            return f"aggregate {name!r} is not a VectorisedAggregate"
-    return None
+    rows = (name for name, function in zip(bound.names, bound.functions, strict=True) if not function.has_array_form)
+    return f"aggregate {next(rows)!r} is not a VectorisedAggregate"

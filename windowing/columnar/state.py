@@ -16,6 +16,7 @@ from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes
 from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
+from tidegate.windowing.timestamps import epoch_millis
 
 Int32s = npt.NDArray[np.int32]
 
@@ -276,7 +277,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 def millis_of(table: pa.Table, name: str) -> Int64s:
     """A column of times as int64 epoch milliseconds; 0 for null."""
-    return np.asarray(_array(table, name).cast(TIME).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    return np.asarray(epoch_millis(_array(table, name)).fill_null(0).to_numpy(zero_copy_only=False))
 
 
 def _times(millis: Int64s) -> pa.Array:

@@ -30,6 +30,10 @@ class CountEvictor(Evictor):
         """The evictor; Flink's spelling."""
         return cls(max_count, do_evict_after)
 
+    @property
+    def bounds_state(self) -> bool:
+        return True
+
     def evict_before(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:

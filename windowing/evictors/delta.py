@@ -29,6 +29,10 @@ class DeltaEvictor(Evictor):
         """The evictor; Flink's spelling."""
         return cls(threshold, delta, do_evict_after)
 
+    @property
+    def bounds_state(self) -> bool:
+        return True
+
     def evict_before(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:

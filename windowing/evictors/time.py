@@ -32,6 +32,14 @@ class TimeEvictor(Evictor):
         """The evictor; Flink's spelling."""
         return cls(non_negative_millis(size, "size"), do_evict_after)
 
+    @property
+    def sees_order(self) -> bool:
+        return False
+
+    @property
+    def bounds_state(self) -> bool:
+        return True
+
     def evict_before(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:

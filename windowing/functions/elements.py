@@ -9,7 +9,6 @@ from typing import Any
 
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.functions.process_window import ProcessWindowContext, ProcessWindowFunction
-from tidegate.windowing.functions.timed import TimedAggregateFunction
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,5 @@ class AggregateElements(ProcessWindowFunction):
     def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
         accumulator = self.aggregate.create_accumulator()
         for element in elements:
-            if isinstance(self.aggregate, TimedAggregateFunction):
-                accumulator = self.aggregate.add_at(element, None, accumulator)
-            else:
-                accumulator = self.aggregate.add(element, accumulator)
+            accumulator = self.aggregate.add_at(element, None, accumulator)
         return (self.aggregate.get_result(accumulator),)

@@ -7,19 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from typing import Any, Protocol
 
 from tidegate.windowing.state.descriptors import StateDescriptor
 from tidegate.windowing.time import Millis
+from tidegate.windowing.time_domain import TimeDomain
 from tidegate.windowing.timers import TimerService
-
-
-class TimeDomain(Enum):
-    """Which clock a timer runs by."""
-
-    EVENT_TIME = "event"
-    PROCESSING_TIME = "processing"
 
 
 class ProcessContext(Protocol):

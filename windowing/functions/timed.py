@@ -13,6 +13,8 @@ from tidegate.windowing.time import Millis
 class TimedAggregateFunction(AggregateFunction):
     """An `AggregateFunction` whose `add_at` is called with the element's timestamp in place of `add`."""
 
+    takes_time = True
+
     @abstractmethod
     def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
         """The accumulator with one element more. `timestamp`: int64 epoch milliseconds, None without one."""

@@ -17,11 +17,12 @@ from tidegate.windowing.declared import declared_values
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import MILLISECONDS, epoch_millis
 from tidegate.windowing.windows import GLOBAL_WINDOW, TimeWindow, Window, start_and_end
 
 FORMAT_VERSION = 1
 
-TIME = pa.timestamp("ms", tz="UTC")
+TIME = MILLISECONDS
 
 WINDOW = "window"
 """Namespace of windows; null bounds are the global window."""
@@ -132,7 +133,7 @@ class StateSchema:
         for prefix in ("window", "state_window"):
             for bound in ("start", "end"):
                 index = table.schema.get_field_index(f"{prefix}_{bound}")
-                table = table.set_column(index, f"{prefix}_{bound}", table.column(index).cast(TIME).cast(pa.int64()))
+                table = table.set_column(index, f"{prefix}_{bound}", epoch_millis(table.column(index)))
         for batch in table.to_batches(max_chunksize=65536):
             for raw in batch.to_pylist(maps_as_pydicts="strict"):
                 yield StateRow(

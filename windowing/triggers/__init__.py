@@ -1,7 +1,7 @@
 """Triggers: when a window fires."""
 
 from tidegate.windowing.triggers.after import AfterCount, AfterProcessingTime, AfterWatermark
-from tidegate.windowing.triggers.base import OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.base import ArrayFiring, OnMergeContext, Trigger, TriggerContext, TriggerResult
 from tidegate.windowing.triggers.combinators import AfterAll, AfterAny, AfterEach, OrFinally, Repeatedly
 from tidegate.windowing.triggers.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
 from tidegate.windowing.triggers.count import CountTrigger
@@ -20,6 +20,7 @@ __all__ = [
     "AfterEach",
     "AfterProcessingTime",
     "AfterWatermark",
+    "ArrayFiring",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountTrigger",

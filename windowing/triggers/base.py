@@ -1,4 +1,4 @@
-"""When a window fires: the trigger's contract.
+"""The trigger's contract: it decides when a window fires.
 
 A trigger is a value without state of its own: what it must remember lives in the context, in one
 cell for each key and window, and in timers. The hooks return what to do with the window. Source:
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.state.descriptors import StateDescriptor
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import Window
 
 
 class TriggerResult(Enum):
-    """What a hook asks the operator to do."""
+    """The action that a hook asks the operator for."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -43,7 +45,7 @@ FIRE_AND_PURGE = TriggerResult.FIRE_AND_PURGE
 
 
 class TriggerContext(Protocol):
-    """What a hook may read and change, all of it for the current key and window."""
+    """The clocks, timers and state that a hook may read and change, for the current key and window."""
 
     current_watermark: Millis
     current_processing_time: Millis
@@ -71,8 +73,24 @@ class OnMergeContext(TriggerContext, Protocol):
         """Fold the state of the merged windows into the result's."""
 
 
-class Trigger(ABC):
-    """Decides when a window fires. Subclasses are frozen dataclasses: equal settings, equal triggers."""
+@dataclass(frozen=True, slots=True)
+class ArrayFiring:
+    """The way in which arrays fire windows: at their end, and after it once for each commit with late elements.
+
+    Args:
+        interval: milliseconds; windows also fire before their end, at each multiple of it. None if they do not.
+        purges: whether a window is emptied when it fires.
+    """
+
+    interval: Millis | None = None
+    purges: bool = False
+
+
+class Trigger(HasFacts, ABC):
+    """Decides when a window fires. Subclasses are frozen dataclasses: equal settings, equal triggers.
+
+    The facts at the end have safe answers (windowing/facts.py); a trigger that knows better overrides them.
+    """
 
     @abstractmethod
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -87,7 +105,7 @@ class Trigger(ABC):
         return CONTINUE
 
     def can_merge(self) -> bool:
-        """Whether the trigger works on windows that merge, such as sessions."""
+        """True if the trigger works on windows that merge, such as sessions."""
         return False
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
@@ -98,10 +116,15 @@ class Trigger(ABC):
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         """The window goes away: drop its state and timers."""
 
-    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        """Whether a window may take an element and go away before the trigger has shown it.
+    def states(self) -> Sequence[StateDescriptor]:
+        """The state this trigger keeps for a window, for the snapshot's schema."""
+        return ()
 
-        True unless a trigger says otherwise, since a pipeline warns where it is.
+    # --- facts -------------------------------------------------------------------------------
+
+    @fact
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        """Return whether a window may take an element and go away before the trigger has shown it.
 
         Args:
             event_time: whether the windows end by the watermark; else by the clock.
@@ -109,6 +132,42 @@ class Trigger(ABC):
         """
         return True
 
-    def states(self) -> Sequence[StateDescriptor]:
-        """The state this trigger keeps for a window, for the snapshot's schema."""
-        return ()
+    @property
+    @fact
+    def sees_order(self) -> bool:
+        """True if firings depend on the order in which the elements of a window arrive."""
+        return True
+
+    @property
+    @fact
+    def array_firing(self) -> ArrayFiring | None:
+        """The form in which the columnar operator fires windows; None if it can't."""
+        return None
+
+    @property
+    @fact
+    def allows_split_commits(self) -> bool:
+        """True if the same panes come out if an epoch ends inside a source commit."""
+        return False
+
+    @property
+    @fact
+    def bounds_state(self) -> bool:
+        """True if the trigger empties windows, or fires them no more, so that those without an end need no bound."""
+        return False
+
+    @fact
+    def counts_all(self, *, event_time: bool, merging: bool) -> bool:
+        """Return whether each element is in the newest pane of its window, or is counted as never emitted.
+
+        Args:
+            event_time: whether the windows end by the watermark; else by the clock.
+            merging: whether the windows may merge.
+        """
+        return False
+
+    @property
+    @fact
+    def waits_for_end_only(self) -> bool:
+        """True if the trigger keeps no state, and sets no timer but that at the end of the window."""
+        return False

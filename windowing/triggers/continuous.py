@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.state.descriptors import ReducingStateDescriptor, StateDescriptor
 from tidegate.windowing.time import Duration, Millis, aligned_before, positive_millis
-from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME, TimeDomain
+from tidegate.windowing.triggers.base import (
+    CONTINUE,
+    FIRE,
+    ArrayFiring,
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
 from tidegate.windowing.windows import Window
 
 # Windows that merge go on with the earliest of their next firings.
@@ -23,25 +32,93 @@ _NEXT_FIRING = ReducingStateDescriptor("next_firing", min, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousEventTimeTrigger(Trigger):
-    """Fires each time the watermark passes a multiple of `interval`. Source: Flink's `ContinuousEventTimeTrigger`.
+class ContinuousTrigger(Trigger):
+    """Fires each time the clock of a time domain passes a multiple of `interval`.
+
+    Raises:
+        IllegalArgument: the interval is not greater than zero.
+    """
+
+    interval: Millis
+
+    domain: ClassVar[TimeDomain]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "interval", positive_millis(self.interval, "interval"))
+
+    @classmethod
+    def of(cls, interval: Duration) -> Self:
+        """The trigger; Flink's spelling."""
+        return cls(positive_millis(interval, "interval"))
+
+    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
+        return event_time is not (self.domain is EVENT_TIME)
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_NEXT_FIRING)
+        firing = ctx.get_partitioned_state(_NEXT_FIRING).get()
+        if firing is not None:
+            self._register(firing, ctx)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        state = ctx.get_partitioned_state(_NEXT_FIRING)
+        firing = state.get()
+        if firing is None:
+            return
+        if self.domain is EVENT_TIME:
+            ctx.delete_event_time_timer(firing)
+        else:
+            ctx.delete_processing_time_timer(firing)
+        state.clear()
+
+    def states(self) -> Sequence[StateDescriptor]:
+        return (_NEXT_FIRING,)
+
+    def _is_due(self, time: Millis, window: Window, ctx: TriggerContext) -> bool:
+        """Return whether a timer is that of the next firing, and set the one after it."""
+        state = ctx.get_partitioned_state(_NEXT_FIRING)
+        if state.get() != time:
+            return False
+        state.clear()
+        # Processing time may pass the end of a window of event time, which stays: it has no next firing then.
+        if time < window.max_timestamp:
+            self._schedule(time, window, ctx)
+        return True
+
+    def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
+        firing = min(after + self.interval, window.max_timestamp)
+        ctx.get_partitioned_state(_NEXT_FIRING).add(firing)
+        self._register(firing, ctx)
+
+    def _register(self, firing: Millis, ctx: TriggerContext) -> None:
+        if self.domain is EVENT_TIME:
+            ctx.register_event_time_timer(firing)
+        else:
+            ctx.register_processing_time_timer(firing)
+
+
+class ContinuousEventTimeTrigger(ContinuousTrigger):
+    """`ContinuousTrigger` of event time; fires at the end of the window too, and for each element after it.
 
     Elements need timestamps, in windows of processing time too. Flink takes a missing one for the smallest number
     there is, and then fires once for each interval since.
 
     Raises:
         IllegalArgument: the interval is not greater than zero; MissingTimestamp: an element without one.
+
+    Source: Flink's `ContinuousEventTimeTrigger`.
     """
 
-    interval: Millis
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "interval", positive_millis(self.interval, "interval"))
+    domain = EVENT_TIME
 
-    @classmethod
-    def of(cls, interval: Duration) -> ContinuousEventTimeTrigger:
-        """The trigger; Flink's spelling."""
-        return cls(positive_millis(interval, "interval"))
+    @property
+    def array_firing(self) -> ArrayFiring:
+        return ArrayFiring(self.interval)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         if window.max_timestamp <= ctx.current_watermark:
@@ -54,60 +131,15 @@ class ContinuousEventTimeTrigger(Trigger):
         return CONTINUE
 
     def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        if time == window.max_timestamp:
-            return FIRE
-        state = ctx.get_partitioned_state(_NEXT_FIRING)
-        if state.get() != time:
-            return CONTINUE
-        state.clear()
-        self._schedule(time, window, ctx)
-        return FIRE
-
-    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        return not event_time
-
-    def can_merge(self) -> bool:
-        return True
-
-    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        ctx.merge_partitioned_state(_NEXT_FIRING)
-        firing = ctx.get_partitioned_state(_NEXT_FIRING).get()
-        if firing is not None:
-            ctx.register_event_time_timer(firing)
-
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
-        state = ctx.get_partitioned_state(_NEXT_FIRING)
-        firing = state.get()
-        if firing is not None:
-            ctx.delete_event_time_timer(firing)
-            state.clear()
-
-    def states(self) -> Sequence[StateDescriptor]:
-        return (_NEXT_FIRING,)
-
-    def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
-        firing = min(after + self.interval, window.max_timestamp)
-        ctx.get_partitioned_state(_NEXT_FIRING).add(firing)
-        ctx.register_event_time_timer(firing)
+        return FIRE if time == window.max_timestamp or self._is_due(time, window, ctx) else CONTINUE
 
 
-@dataclass(frozen=True, slots=True)
-class ContinuousProcessingTimeTrigger(Trigger):
-    """Fires each time the clock passes a multiple of `interval`. Source: Flink's `ContinuousProcessingTimeTrigger`.
+class ContinuousProcessingTimeTrigger(ContinuousTrigger):
+    """`ContinuousTrigger` of processing time. Source: Flink's `ContinuousProcessingTimeTrigger`."""
 
-    Raises:
-        IllegalArgument: the interval is not greater than zero.
-    """
+    __slots__ = ()
 
-    interval: Millis
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "interval", positive_millis(self.interval, "interval"))
-
-    @classmethod
-    def of(cls, interval: Duration) -> ContinuousProcessingTimeTrigger:
-        """The trigger; Flink's spelling."""
-        return cls(positive_millis(interval, "interval"))
+    domain = PROCESSING_TIME
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         if ctx.get_partitioned_state(_NEXT_FIRING).get() is None:
@@ -115,38 +147,4 @@ class ContinuousProcessingTimeTrigger(Trigger):
         return CONTINUE
 
     def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        state = ctx.get_partitioned_state(_NEXT_FIRING)
-        if state.get() != time:
-            return CONTINUE
-        state.clear()
-        # In event time the clock may pass the end while the window stays: there is no next firing then.
-        if time < window.max_timestamp:
-            self._schedule(time, window, ctx)
-        return FIRE
-
-    def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        return event_time
-
-    def can_merge(self) -> bool:
-        return True
-
-    def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        ctx.merge_partitioned_state(_NEXT_FIRING)
-        firing = ctx.get_partitioned_state(_NEXT_FIRING).get()
-        if firing is not None:
-            ctx.register_processing_time_timer(firing)
-
-    def clear(self, window: Window, ctx: TriggerContext) -> None:
-        state = ctx.get_partitioned_state(_NEXT_FIRING)
-        firing = state.get()
-        if firing is not None:
-            ctx.delete_processing_time_timer(firing)
-            state.clear()
-
-    def states(self) -> Sequence[StateDescriptor]:
-        return (_NEXT_FIRING,)
-
-    def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
-        firing = min(after + self.interval, window.max_timestamp)
-        ctx.get_partitioned_state(_NEXT_FIRING).add(firing)
-        ctx.register_processing_time_timer(firing)
+        return FIRE if self._is_due(time, window, ctx) else CONTINUE

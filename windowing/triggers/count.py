@@ -51,6 +51,10 @@ class CountTrigger(Trigger):
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
         return self.max_count > 1
 
+    def counts_all(self, *, event_time: bool, merging: bool) -> bool:
+        # A session that grew takes back the pane that showed its elements: then nothing says how many are shown.
+        return not merging
+
     def can_merge(self) -> bool:
         return True
 

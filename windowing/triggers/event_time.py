@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.base import (
+    CONTINUE,
+    FIRE,
+    ArrayFiring,
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
 from tidegate.windowing.windows import Window
 
 
@@ -31,6 +39,25 @@ class EventTimeTrigger(Trigger):
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
         return not event_time
+
+    @property
+    def sees_order(self) -> bool:
+        return False
+
+    @property
+    def array_firing(self) -> ArrayFiring:
+        return ArrayFiring()
+
+    @property
+    def allows_split_commits(self) -> bool:
+        return True
+
+    def counts_all(self, *, event_time: bool, merging: bool) -> bool:
+        return True
+
+    @property
+    def waits_for_end_only(self) -> bool:
+        return True
 
     def can_merge(self) -> bool:
         return True

@@ -17,6 +17,9 @@ class NeverTrigger(Trigger):
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
+    def counts_all(self, *, event_time: bool, merging: bool) -> bool:
+        return not event_time and not merging
+
     def can_merge(self) -> bool:
         return True
 
@@ -40,6 +43,13 @@ class EndOfStreamTrigger(Trigger):
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
         return not event_time
+
+    @property
+    def bounds_state(self) -> bool:
+        return True
+
+    def counts_all(self, *, event_time: bool, merging: bool) -> bool:
+        return not event_time and not merging
 
     def can_merge(self) -> bool:
         return True

@@ -29,6 +29,9 @@ class ProcessingTimeTrigger(Trigger):
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
         return event_time
 
+    def counts_all(self, *, event_time: bool, merging: bool) -> bool:
+        return not event_time
+
     def can_merge(self) -> bool:
         return True
 

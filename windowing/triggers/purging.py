@@ -8,7 +8,14 @@ from typing import Any
 
 from tidegate.windowing.state.descriptors import StateDescriptor
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers.base import FIRE_AND_PURGE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.base import (
+    FIRE_AND_PURGE,
+    ArrayFiring,
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
 from tidegate.windowing.windows import Window
 
 
@@ -37,6 +44,19 @@ class PurgingTrigger(Trigger):
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
         return self.nested.may_lose_data(event_time=event_time, lateness=lateness)
+
+    @property
+    def sees_order(self) -> bool:
+        return self.nested.sees_order
+
+    @property
+    def array_firing(self) -> ArrayFiring | None:
+        firing = self.nested.array_firing
+        return None if firing is None or firing.interval is not None else ArrayFiring(purges=True)
+
+    @property
+    def bounds_state(self) -> bool:
+        return True
 
     def can_merge(self) -> bool:
         return self.nested.can_merge()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.facts import fact
 from tidegate.windowing.state.descriptors import Cell, Clock, StateDescriptor, ValueState
 from tidegate.windowing.time import Millis
 from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
@@ -145,10 +146,12 @@ class Term(Trigger):
         for index, part in enumerate(self.parts()):
             part.reset(at.part(index))
 
+    @fact
     def finishes(self) -> bool:
         """Whether it may be finished while its window still takes elements; a late one comes after the end."""
         return True
 
+    @fact
     def shows_all(self, *, event_time: bool) -> bool:
         """Whether each element is in a firing before the window goes, as long as the term is not finished."""
         return False

@@ -25,6 +25,14 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
         self._delay = non_negative_millis(delay, "delay")
         self._largest: Millis | None = None
 
+    @property
+    def reads_events(self) -> bool:
+        return False
+
+    @property
+    def moves_by_clock(self) -> bool:
+        return False
+
     def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
         if self._largest is None or timestamp > self._largest:
             self._largest = timestamp
@@ -52,6 +60,14 @@ class AscendingTimestampsWatermarks(BoundedOutOfOrdernessWatermarks):
 
 class NoWatermarks(WatermarkGenerator):
     """Never emits: for pipelines in processing time. Source: Flink's `NoWatermarksGenerator`."""
+
+    @property
+    def reads_events(self) -> bool:
+        return False
+
+    @property
+    def moves_by_clock(self) -> bool:
+        return False
 
     def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
         """Nothing to learn."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
+from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.time import Millis
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
@@ -27,7 +28,7 @@ class WatermarkOutput(Protocol):
         """Events come again."""
 
 
-class WatermarkGenerator(ABC):
+class WatermarkGenerator(HasFacts, ABC):
     """Makes watermarks of the events of one stream or source partition."""
 
     @abstractmethod
@@ -65,12 +66,26 @@ class WatermarkGenerator(ABC):
         """What the generator remembers, as plain JSON values; nothing by default."""
         return {}
 
-    def restore(self, snapshot: WatermarkSnapshot) -> None:  # noqa: B027 - most own generators keep nothing
+    def restore(self, snapshot: WatermarkSnapshot) -> None:
         """Take in what `snapshot` gave; the generator must be new.
 
         Raises:
             IncompatibleSnapshot: it was taken of another kind of generator.
         """
+
+    # --- facts (windowing/facts.py) ----------------------------------------------------------
+
+    @property
+    @fact
+    def reads_events(self) -> bool:
+        """True if the generator must see every event; else the largest timestamp of many stands for them."""
+        return True
+
+    @property
+    @fact
+    def moves_by_clock(self) -> bool:
+        """True if watermarks may move while no event comes."""
+        return True
 
 
 class _Heard:

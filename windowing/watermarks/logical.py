@@ -51,6 +51,10 @@ class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
         self._last_event: Millis | None = None
         self._logical: Millis | None = None
 
+    @property
+    def reads_events(self) -> bool:
+        return False
+
     def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
         # An event behind the time that went on by itself starts a new wait there; time never goes back.
         self._largest = timestamp if self._largest is None else max(self._largest, timestamp)

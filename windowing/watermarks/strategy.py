@@ -156,14 +156,17 @@ class WatermarkStrategy:
     @property
     def reads_events(self) -> bool:
         """Whether its generators must see every event; of the built-in ones the largest timestamp tells all."""
-        return not isinstance(self.supplier, _BuiltIn)
+        return self._generator is None or self._generator.reads_events
 
     @property
     def moves_by_clock(self) -> bool:
         """Whether watermarks may move while no event comes: by idleness, or as generators advance by themselves."""
-        if self.idle_timeout is not None or not isinstance(self.supplier, _BuiltIn):
-            return True
-        return self.supplier.generator is BoundedOutOfOrdernessWithIdleAdvance
+        return self.idle_timeout is not None or self._generator is None or self._generator.moves_by_clock
+
+    @property
+    def _generator(self) -> WatermarkGenerator | None:
+        """A generator to ask; None if a user's supplier makes them, which may do more than that."""
+        return self.supplier() if isinstance(self.supplier, _BuiltIn) else None
 
     def create_generator(self, clock: Clock) -> WatermarkGenerator:
         """A new generator, with idleness if that was asked for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.windowing.operators.window.cells import WindowCell
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import InternalTimerService, Slot
-from tidegate.windowing.triggers import EventTimeTrigger, Trigger
+from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.windows import Window
 
 
@@ -25,7 +25,7 @@ class Cleanup:
         self._service = timers
         self._lateness = lateness
         self._event_time = event_time
-        self._ends_by_timer = type(trigger) is EventTimeTrigger
+        self._ends_by_timer = trigger.waits_for_end_only
         self.timers = timers.event_time if event_time else timers.processing_time
 
     def time(self, window: Window) -> Millis:

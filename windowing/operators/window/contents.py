@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import TimestampedValue
 from tidegate.windowing.functions.aggregate import AggregateFunction
-from tidegate.windowing.functions.timed import TimedAggregateFunction
 from tidegate.windowing.time import Millis
 
 
@@ -105,7 +104,7 @@ class TimedAggregatedContents:
 
     __slots__ = ("_add", "_aggregate", "_create", "merge")
 
-    def __init__(self, aggregate: TimedAggregateFunction) -> None:
+    def __init__(self, aggregate: AggregateFunction) -> None:
         self._aggregate = aggregate
         self._create, self._add, self.merge = aggregate.create_accumulator, aggregate.add_at, aggregate.merge
 
@@ -118,7 +117,7 @@ class TimedAggregatedContents:
 
 def aggregated(aggregate: AggregateFunction) -> Contents:
     """The contents that an aggregate function keeps."""
-    if isinstance(aggregate, TimedAggregateFunction):
+    if aggregate.takes_time:
         return TimedAggregatedContents(aggregate)
     return AggregatedContents(aggregate)
 

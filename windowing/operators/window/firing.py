@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.operators.counters import Counters
@@ -11,13 +11,11 @@ from tidegate.windowing.operators.records import WindowResult
 from tidegate.windowing.operators.window.cells import WindowCell
 from tidegate.windowing.operators.window.contents import Contents
 from tidegate.windowing.operators.window.contexts import WindowFunctionContext, WindowTriggerContext
+from tidegate.windowing.operators.window.state import WindowOperatorState
 from tidegate.windowing.panes import Accumulation, EmittedPane, Timing
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import Slot
 from tidegate.windowing.windows import Window
-
-if TYPE_CHECKING:
-    from tidegate.windowing.operators.window.operator import WindowOperator
 
 _new = tuple.__new__
 
@@ -45,7 +43,7 @@ class Firing:
 
     def __init__(
         self,
-        operator: WindowOperator,
+        operator: WindowOperatorState,
         context: WindowTriggerContext,
         counters: Counters,
         contents: Contents,

@@ -7,11 +7,10 @@ from `output`. Source: Flink's `WindowOperator` and `EvictingWindowOperator`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tidegate.windowing.assigners import MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
@@ -67,12 +66,12 @@ class WindowOperator:
         self.timers.start(self)
         self.assigner = windows.assigner
         self._assign = windows.assigner.assign_windows
-        self._undrawn_stagger = getattr(windows.assigner, "staggered", None)
-        self.merging = isinstance(windows.assigner, MergingWindowAssigner)
+        self._undrawn_stagger: Callable[[Millis], WindowAssigner] | None = windows.assigner.staggered
+        self.merging = windows.assigner.merges
         self._event_time = windows.assigner.is_event_time
         self._lateness = windows.lateness
         self._closed_through = self.panes.closed_through
-        self._trigger = windows.trigger or windows.assigner.get_default_trigger()
+        self._trigger = windows.effective_trigger
         self.cleanup = Cleanup(self._trigger, self.timers, self._lateness, self._event_time)
         self._account_for_all = account_for_all
         self._contents = contents_of(windows)
@@ -346,12 +345,12 @@ class WindowOperator:
     @property
     def stagger_offset(self) -> Millis | None:
         """By how much the windows are staggered, milliseconds; None while no element has drawn it."""
-        return getattr(self.assigner, "stagger_offset", None)
+        return self.assigner.stagger_offset
 
     def restore_stagger(self, offset: Millis | None) -> None:
         """Take over an offset that was drawn before: windows stay where they are. None changes nothing."""
         if offset is not None and self._undrawn_stagger is not None:
-            self._set_assigner(replace(self.assigner, stagger_offset=offset))  # type: ignore[type-var]
+            self._set_assigner(self.assigner.with_stagger(offset))
 
     def take_output(self) -> list[Record]:
         """What came out since the last call."""

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import AggregateColumns
-from tidegate.windowing.assigners import GlobalWindows, MergingWindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import TimestampedValue
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.merging import MergingWindowSet
 from tidegate.windowing.operators.window.cells import WindowCell
+from tidegate.windowing.operators.window.state import WindowOperatorState
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
 from tidegate.windowing.timers import NO_TIMERS, Slot, TimersSnapshot
 from tidegate.windowing.windows import TimeWindow, Window
-
-if TYPE_CHECKING:
-    from tidegate.windowing.operators.window.operator import WindowOperator
 
 _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
 
@@ -31,9 +28,7 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
     """The columns of the state rows of such windows."""
     of_trigger, of_windows, of_keys = declared_states(windows)
     result = None
-    if panes.accumulation is Accumulation.RETRACTING or (
-        panes.withdraw_merged and isinstance(windows.assigner, MergingWindowAssigner)
-    ):
+    if panes.accumulation is Accumulation.RETRACTING or (panes.withdraw_merged and windows.assigner.merges):
         result = windows.result_type
     return StateSchema(
         key,
@@ -41,17 +36,16 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
         result,
         tuple((state.name, state.arrow_type) for state in of_trigger),
         tuple((state.name, state.arrow_type) for state in (*of_windows, *of_keys)),
-        "global_window" if isinstance(windows.assigner, GlobalWindows) else "time_window",
+        "global_window" if windows.assigner.is_global else "time_window",
         windows.may_lose_data,
     )
 
 
 def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
     """What the trigger remembers of a window, what the function remembers of it, and of its key."""
-    trigger = windows.trigger or windows.assigner.get_default_trigger()
     function = windows.process
     of_function = ((), ()) if function is None else (function.states(), function.global_states())
-    return trigger.states(), *of_function
+    return windows.effective_trigger.states(), *of_function
 
 
 def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
@@ -99,7 +93,7 @@ def _codec_of(functions: Sequence[AggregateFunction]) -> tuple[Any, Any]:
     return encode, decode
 
 
-def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
+def to_rows(operator: WindowOperatorState) -> Iterator[StateRow]:
     """Everything the operator remembers, one row for each key and namespace."""
     encode = _codec(operator.windows)[0]
     of_trigger, of_windows, of_keys = declared_states(operator.windows)
@@ -135,7 +129,7 @@ def to_rows(operator: WindowOperator) -> Iterator[StateRow]:
             yield StateRow(key, KEY, user_state=kept)
 
 
-def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
+def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
     """Take in rows; the operator must be new."""
     decode, fresh = _codec(operator.windows)[1], _fresh_accumulators(operator.windows)
     in_flight: dict[Any, list[TimeWindow]] = {}
@@ -175,7 +169,7 @@ def from_rows(operator: WindowOperator, rows: Iterable[StateRow]) -> None:
         operator.merging_sets[key] = MergingWindowSet(operator.assigner, windows)  # type: ignore[arg-type]
 
 
-def _state_window(operator: WindowOperator, slot: Slot) -> Window | None:
+def _state_window(operator: WindowOperatorState, slot: Slot) -> Window | None:
     """What the window was when it first fired; before that the window itself.
 
     Not that of its first element: the rows must not depend on the order in which elements came.

@@ -1,0 +1,189 @@
+"""Code of a user's own in a pipeline: nothing is reopened, cut or counted on its word unless it gave it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from tests.lake import EVENTS, hourly_pipeline, session_pipeline
+from tests.windowing.contracts.test_facts import WITH_OWN, Counted, OwnGenerator, subclassed
+from tidegate.pipelines import Input, Pipeline
+from tidegate.pipelines.definition.binding import bind
+from tidegate.pipelines.definition.pipeline import DeltaSource
+from tidegate.pipelines.definition.user_code import members_of
+from tidegate.pipelines.definition.window_shape import window_shape
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.inspect.explanation import explain
+from tidegate.pipelines.reopen.selection import check_reopenable
+from tidegate.windowing import (
+    CoProcess,
+    Count,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    GapColumn,
+    KeyedCoProcessFunction,
+    KeyedProcess,
+    KeyedProcessFunction,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from tidegate.windowing.functions import AggregateFunction
+
+HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
+
+
+def of(compute: Any) -> Pipeline:
+    return hourly_pipeline(compute=compute, uses=("value",))
+
+
+class Own(KeyedProcessFunction):
+    """A process function."""
+
+    result_type = pa.struct([("n", pa.int64())])
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        """Nothing comes out."""
+
+
+class OwnOfTwo(KeyedCoProcessFunction):
+    """A process function over two inputs."""
+
+    result_type = pa.struct([("n", pa.int64())])
+
+    def process_element1(self, value: Any, ctx: Any) -> None:
+        """Nothing comes out."""
+
+    def process_element2(self, value: Any, ctx: Any) -> None:
+        """Nothing comes out."""
+
+
+COMPUTES: dict[str, Any] = WITH_OWN | {
+    "keyed process": KeyedProcess(Own()),
+    "keyed process in order of arrival": KeyedProcess(Own(), time_sorted=False),
+    "co-process": CoProcess(OwnOfTwo()),
+}
+
+
+@pytest.mark.parametrize("compute", COMPUTES.values(), ids=COMPUTES)
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.LostElementsWarning")
+def test_code_of_one_s_own_goes_by_row_and_its_late_rows_stay_late(compute: Any) -> None:
+    right = Input(source=DeltaSource("others", timestamp="at")) if isinstance(compute, CoProcess) else None
+    pipeline = hourly_pipeline(compute=compute, right=right)
+    assert explain(pipeline).operator.name == "row"
+    with pytest.raises(Refused, match="can't be reopened"):
+        check_reopenable(pipeline)
+
+
+@pytest.mark.parametrize("part", ["assigner", "subclass of a trigger", "aggregate"])
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.LostElementsWarning")
+def test_an_epoch_does_not_end_inside_a_commit_where_code_of_one_s_own_may_see_the_order(part: str) -> None:
+    windows = replace(WITH_OWN[part], aggregate={"n": Counts()} if part == "aggregate" else {"n": Count()})
+    assert not bind(of(windows), EVENTS, EVENTS).may_split_commits
+    assert bind(of(Windows(HOURS, aggregate={"n": Count()})), EVENTS, EVENTS).may_split_commits
+
+
+def test_it_does_not_where_a_generator_of_one_s_own_makes_the_watermarks() -> None:
+    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_generator(OwnGenerator))
+    assert not bind(pipeline, EVENTS, EVENTS).may_split_commits
+
+
+@pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.LostElementsWarning")
+@pytest.mark.parametrize(
+    "windows",
+    [
+        Windows(subclassed(HOURS, "assign_windows"), aggregate={"n": Count()}),
+        Windows(HOURS, subclassed(EventTimeTrigger(), "on_element"), aggregate={"n": Count()}),
+    ],
+    ids=["assigner", "trigger"],
+)
+def test_no_rule_of_an_audit_counts_on_code_of_one_s_own(windows: Windows) -> None:
+    changed, plain = window_shape(of(windows)), window_shape(of(Windows(HOURS, aggregate={"n": Count()})))
+    assert changed is not None
+    assert plain is not None
+    assert (plain.size, plain.count, plain.may_lose_data) == (3_600_000, "n", False)
+    assert changed.size is None or (changed.count is None and changed.may_lose_data)
+
+
+def test_the_gap_column_is_read_whatever_a_subclass_does_with_it() -> None:
+    assigner = subclassed(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")), "assign_windows")
+    pipeline = session_pipeline(compute=Windows(assigner, aggregate={"n": Count()}))
+    assert bind(pipeline, EVENTS, EVENTS).used == ("value",)
+
+
+class Noted(EventTimeTrigger):
+    """A trigger with a method of its own."""
+
+    def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
+        return EventTimeTrigger.on_element(self, element, timestamp, window, ctx)
+
+
+def test_a_fingerprint_tells_a_class_by_what_it_says_itself_and_not_by_the_safe_answers() -> None:
+    """Another fingerprint would have every interval of a backfill run again after an upgrade."""
+    assert Noted().sees_order
+    assert [name for name, _ in members_of(Noted)] == ["on_element"]
+
+
+def test_the_safe_answers_go_along_to_the_tasks() -> None:
+    def made_here() -> type[EventTimeTrigger]:
+        class Local(EventTimeTrigger):
+            def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
+                return EventTimeTrigger.on_element(self, element, timestamp, window, ctx)
+
+        return Local
+
+    local = pickle.loads(cloudpickle.dumps(made_here()))
+    assert (local().sees_order, local().array_firing) == (True, None)
+
+
+class Tally(AggregateFunction):
+    """Counts, and says nothing of the order."""
+
+    accumulator_type = result_type = pa.int64()
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, accumulator: int, other: int) -> int:
+        return accumulator + other
+
+
+class OrderFreeTally(Tally):
+    """Counts, and says that the order does not matter."""
+
+    sees_order = False
+
+
+class Counts(Counted):
+    """A column of `Tally`."""
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return Tally()
+
+
+class CountsInAnyOrder(Counted):
+    """A column of `OrderFreeTally`."""
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return OrderFreeTally()
+
+
+def test_an_aggregate_that_says_the_order_does_not_matter_may_be_reopened_and_cut() -> None:
+    """The way out that the refusal of the other one names."""
+    with pytest.raises(Refused, match="aggregate function Tally, which does not say sees_order = False"):
+        check_reopenable(of(Windows(HOURS, aggregate={"n": Counts()})))
+    pipeline = of(Windows(HOURS, aggregate={"n": CountsInAnyOrder()}))
+    assert check_reopenable(pipeline) == pipeline.compute
+    assert bind(pipeline, EVENTS, EVENTS).may_split_commits

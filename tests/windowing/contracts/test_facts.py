@@ -1,0 +1,389 @@
+"""Code that nobody knows gets the safe answer to every question about it, unless it answers itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.windowing.contracts.scripted import CountThem, Given, GivenMerging, KeepAll, Scripted
+from tests.windowing.naming import named
+from tidegate.windowing import (
+    Accumulation,
+    AfterAny,
+    AfterCount,
+    AfterEach,
+    AfterWatermark,
+    CalendarEventTimeWindows,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    Count,
+    CountEvictor,
+    CountTrigger,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    GapColumn,
+    GlobalWindows,
+    OrFinally,
+    ProcessingTimeoutTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Repeatedly,
+    SlidingEventTimeWindows,
+    Sum,
+    TimeEvictor,
+    TumblingEventTimeWindows,
+    VectorisedAggregate,
+    WatermarkStrategy,
+    Windows,
+)
+from tidegate.windowing.aggregates import Aggregate
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.columnar import choose_operator
+from tidegate.windowing.errors import UnboundedStateWarning
+from tidegate.windowing.evictors import Evictor
+from tidegate.windowing.facts import facts_of
+from tidegate.windowing.functions import AggregateElements, AggregateFunction
+from tidegate.windowing.triggers import EndOfStreamTrigger, NeverTrigger, Term, Trigger
+from tidegate.windowing.watermarks import WatermarkGenerator
+from tidegate.windowing.watermarks.bounded import AscendingTimestampsWatermarks, NoWatermarks
+from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
+
+OF_TRIGGERS = {
+    "may_lose_data": True,
+    "sees_order": True,
+    "array_firing": None,
+    "allows_split_commits": False,
+    "bounds_state": False,
+    "counts_all": False,
+    "waits_for_end_only": False,
+}
+SAFE: dict[type, dict[str, Any]] = {
+    WindowAssigner: {
+        "sees_order": True,
+        "needs_rows": "{name} has no array form",
+        "array_assignment": None,
+        "window_grid": None,
+        "forms_sessions": False,
+        "gap_of_every_element": None,
+    },
+    Trigger: OF_TRIGGERS,
+    Term: {**OF_TRIGGERS, "finishes": True, "shows_all": False},
+    Evictor: {"sees_order": True, "bounds_state": False},
+    AggregateFunction: {"sees_order": True, "has_array_form": False},
+    WatermarkGenerator: {"reads_events": True, "moves_by_clock": True},
+}
+"""Each fact of each base, and the answer that can do no harm."""
+
+CONTRACT: dict[type, set[str]] = {
+    WindowAssigner: {"assign_windows", "get_default_trigger", "is_event_time", "merges", "is_global", "column_of_gaps"}
+    | {"stagger_offset", "staggered", "with_stagger"},
+    Trigger: {"on_element", "on_event_time", "on_processing_time", "can_merge", "on_merge", "clear", "states"},
+    Term: {"element", "event_time", "processing_time", "wakeups", "own_states", "parts", "merged", "reset"}
+    # Hooks and the answer of a trigger, which follow from those of the term.
+    | {"on_element", "on_event_time", "on_processing_time", "can_merge", "on_merge", "clear", "states"}
+    | {"may_lose_data"},
+    Evictor: {"evict_before", "evict_after"},
+    AggregateFunction: {"accumulator_type", "result_type", "rest_type", "takes_time", "stored", "restored"}
+    | {"create_accumulator", "add", "add_at", "get_result", "merge"},
+    WatermarkGenerator: {"on_event", "on_periodic_emit", "on_periodic_emits", "snapshot", "restore"},
+}
+"""The members that say what a value does; others ask about facts alone."""
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "may_lose_data": {"event_time": True, "lateness": 0},
+    "counts_all": {"event_time": True, "merging": False},
+    "shows_all": {"event_time": True},
+    "finishes": {},
+}
+
+
+class OwnGenerator(WatermarkGenerator):
+    """Emits nothing."""
+
+    def on_event(self, event: Any, timestamp: int, output: Any) -> None:
+        """Nothing to learn."""
+
+    def on_periodic_emit(self, output: Any) -> None:
+        """Nothing to say."""
+
+
+class OwnTerm(Term):
+    """Fires with each element."""
+
+    def element(self, at: Any) -> bool:
+        return True
+
+    def event_time(self, time: int, at: Any) -> bool:
+        return False
+
+    def processing_time(self, time: int, at: Any) -> bool:
+        return False
+
+    def wakeups(self, at: Any) -> Iterator[Any]:
+        return iter(())
+
+    def own_states(self) -> tuple[str, ...]:
+        return ()
+
+
+OWN: dict[type, list[Any]] = {
+    WindowAssigner: [Given(True), GivenMerging(True)],
+    Trigger: [Scripted()],
+    Term: [OwnTerm()],
+    Evictor: [KeepAll()],
+    AggregateFunction: [CountThem()],
+    WatermarkGenerator: [OwnGenerator()],
+}
+"""Values of classes that a user writes on a base class alone."""
+
+SUM = Sum("x").bind(pa.schema([("x", pa.int64())]))
+BUILT_IN: dict[type, list[tuple[Any, str]]] = {
+    WindowAssigner: [
+        (TumblingEventTimeWindows.of(10), "assign_windows"),
+        (SlidingEventTimeWindows.of(10, 5), "assign_windows"),
+        (EventTimeSessionWindows.with_gap(5), "assign_windows"),
+        (EventTimeSessionWindows.with_gap(5), "merge_windows"),
+        (EventTimeSessionWindows.with_dynamic_gap(GapColumn("gap")), "assign_windows"),
+        (CalendarEventTimeWindows.days("UTC"), "assign_windows"),
+        (GlobalWindows(), "assign_windows"),
+        (TumblingEventTimeWindows.of(10), "get_default_trigger"),
+    ],
+    Trigger: [
+        (EventTimeTrigger(), "on_element"),
+        (EventTimeTrigger(), "on_processing_time"),
+        (ProcessingTimeTrigger(), "on_processing_time"),
+        (ContinuousEventTimeTrigger.of(5), "on_element"),
+        (ContinuousEventTimeTrigger.of(5), "on_processing_time"),
+        (ContinuousProcessingTimeTrigger.of(5), "on_element"),
+        (CountTrigger.of(1), "on_element"),
+        (PurgingTrigger.of(EventTimeTrigger()), "on_event_time"),
+        (ProcessingTimeoutTrigger.of(EventTimeTrigger(), 5), "on_element"),
+        (NeverTrigger(), "on_element"),
+        (EndOfStreamTrigger(), "on_event_time"),
+    ],
+    Term: [
+        (AfterCount(1), "element"),
+        (AfterWatermark(), "merged"),
+        (AfterAny.of(AfterCount(1)), "parts"),
+        (AfterEach.of(Repeatedly(AfterCount(1))), "element"),
+        (Repeatedly(AfterCount(1)), "element"),
+        (OrFinally(AfterCount(1), AfterWatermark()), "wakeups"),
+    ],
+    Evictor: [(TimeEvictor.of(5), "evict_before"), (CountEvictor.of(5), "evict_after")],
+    AggregateFunction: [(SUM, "add"), (SUM, "accumulate")],
+    WatermarkGenerator: [
+        (AscendingTimestampsWatermarks(), "on_event"),
+        (NoWatermarks(), "on_periodic_emit"),
+        (BoundedOutOfOrdernessWithIdleAdvance(1, 1), "on_periodic_emits"),
+    ],
+}
+"""Values of the library's classes, with a method that a user's subclass overrides."""
+
+CHANGED = [(base, value, method) for base, values in BUILT_IN.items() for value, method in values]
+
+
+def answer(value: Any, fact: str) -> Any:
+    asked = getattr(value, fact)
+    return asked(**ARGUMENTS[fact]) if fact in ARGUMENTS else asked
+
+
+def safe(base: type, value: Any) -> dict[str, Any]:
+    name = type(value).__name__
+    return {fact: given.format(name=name) if isinstance(given, str) else given for fact, given in SAFE[base].items()}
+
+
+def answers(base: type, value: Any) -> dict[str, Any]:
+    return {fact: answer(value, fact) for fact in SAFE[base]}
+
+
+def subclassed(value: Any, *methods: str, **members: Any) -> Any:
+    """The value as one of a user's subclass that overrides methods, with other members beside."""
+    overridden = {method: getattr(type(value), method) for method in methods}
+    body = {
+        name: property(lambda self, inner=inner: inner.fget(self))  # type: ignore[misc]
+        if isinstance(inner, property)
+        else (lambda self, *given, inner=inner, **named: inner(self, *given, **named))
+        for name, inner in overridden.items()
+    }
+    subclass = type("Own", (type(value),), {**body, **members, "__module__": __name__})
+    copy = object.__new__(subclass)
+    for name in {field.name for field in fields(value)} if is_dataclass(value) else vars(value):
+        object.__setattr__(copy, name, getattr(value, name))
+    return copy
+
+
+@pytest.mark.parametrize("base", SAFE)
+def test_every_fact_is_listed_here_with_an_answer_that_can_do_no_harm(base: type) -> None:
+    assert facts_of(base) == SAFE[base].keys()
+
+
+@pytest.mark.parametrize("base", SAFE)
+def test_a_member_of_a_base_is_part_of_its_contract_or_a_fact(base: type) -> None:
+    members = {name for name in vars(base) if not name.startswith("_")}
+    assert members - SAFE[base].keys() <= CONTRACT[base]
+    assert CONTRACT[base] - SAFE[base].keys() <= members
+
+
+@pytest.mark.parametrize(("base", "value"), [(base, value) for base, values in OWN.items() for value in values])
+def test_code_of_one_s_own_gets_every_safe_answer(base: type, value: Any) -> None:
+    assert answers(base, value) == safe(base, value)
+
+
+@pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
+def test_a_subclass_that_overrides_a_method_gets_every_safe_answer(base: type, value: Any, method: str) -> None:
+    changed = subclassed(value, method)
+    assert answers(base, changed) == safe(base, changed)
+
+
+@pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
+def test_a_subclass_of_such_a_subclass_gets_them_too(base: type, value: Any, method: str) -> None:
+    changed = subclassed(subclassed(value, method))
+    assert answers(base, changed) == safe(base, changed)
+
+
+@pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
+def test_a_subclass_that_overrides_nothing_keeps_the_answers(base: type, value: Any, method: str) -> None:
+    changed = subclassed(value, added=lambda self: None)
+    # As texts: a bound method equals one of the same object alone, and reasons name the class.
+    assert repr(answers(base, changed)).replace("Own", type(value).__name__) == repr(answers(base, value))
+
+
+@pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
+def test_a_subclass_that_answers_itself_is_believed(base: type, value: Any, method: str) -> None:
+    for fact in SAFE[base]:
+        changed = subclassed(value, method, **{fact: lambda self, **given: "said"})
+        assert getattr(changed, fact)() == "said"
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelled(EventTimeTrigger):
+    """A dataclass with slots, which Python makes twice, and which overrides a method."""
+
+    label: str = "x"
+
+    def on_event_time(self, time: Any, window: Any, ctx: Any) -> Any:
+        return EventTimeTrigger.on_event_time(self, time, window, ctx)
+
+
+def test_a_dataclass_with_slots_is_no_exception() -> None:
+    assert answers(Trigger, Relabelled()) == safe(Trigger, Relabelled())
+
+
+def test_an_aggregate_with_an_array_form_of_its_own_is_believed_to_have_one() -> None:
+    class Own(VectorisedAggregate):
+        accumulator_type = result_type = pa.int64()
+
+        def create_accumulator(self) -> int:
+            return 0
+
+        def add(self, value: Any, accumulator: int) -> int:
+            return accumulator + 1
+
+        def get_result(self, accumulator: int) -> int:
+            return accumulator
+
+        def merge(self, accumulator: int, other: int) -> int:
+            return accumulator + other
+
+        def accumulate(self, columns: Any, timestamps: Any, groups: Any) -> pa.Array:
+            return pa.array(groups.sizes)
+
+        def combine(self, accumulators: pa.Array, groups: Any) -> pa.Array:
+            return pa.array(groups.sum(accumulators.to_numpy()))
+
+        def finish(self, accumulators: pa.Array) -> pa.Array:
+            return accumulators
+
+    assert (Own().has_array_form, Own().sees_order) == (True, False)
+
+
+# --- what the answers lead to ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counted(Aggregate):
+    """An aggregate of one's own, which counts."""
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return CountThem()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ()
+
+
+TUMBLING, COUNT = TumblingEventTimeWindows.of(10), {"n": Count()}
+WITH_OWN = {
+    "assigner": Windows(Given(True), aggregate=COUNT),
+    "merging assigner": Windows(GivenMerging(True), aggregate=COUNT),
+    "subclass of an assigner": Windows(subclassed(TUMBLING, "assign_windows"), aggregate=COUNT),
+    "default trigger": Windows(
+        subclassed(TUMBLING, get_default_trigger=lambda self: Scripted()),
+        aggregate=COUNT,
+    ),
+    "trigger": Windows(TUMBLING, Scripted(), aggregate=COUNT),
+    "subclass of a trigger": Windows(TUMBLING, subclassed(EventTimeTrigger(), "on_element"), aggregate=COUNT),
+    "purging subclass": Windows(
+        TUMBLING, PurgingTrigger.of(subclassed(EventTimeTrigger(), "on_element")), aggregate=COUNT
+    ),
+    "evictor": Windows(TUMBLING, evictor=KeepAll(), process=AggregateElements(CountThem())),
+    "aggregate function": Windows(TUMBLING, aggregate=CountThem()),
+    "aggregate": Windows(TUMBLING, aggregate={"n": Counted()}),
+    "process function": Windows(TUMBLING, process=AggregateElements(CountThem())),
+    "reduce": Windows(TUMBLING, reduce=lambda a, b: a),
+}
+
+
+@pytest.mark.parametrize("windows", WITH_OWN.values(), ids=WITH_OWN)
+def test_windows_with_code_of_one_s_own_go_by_row_show_the_order_and_keep_commits_whole(windows: Windows) -> None:
+    assert not choose_operator(windows).columnar
+    assert windows.order_shown_by is not None
+    assert not windows.may_split_commits
+
+
+def test_windows_of_the_library_alone_do_none_of_that() -> None:
+    windows = Windows(TUMBLING, aggregate=COUNT)
+    assert (choose_operator(windows).columnar, windows.order_shown_by, windows.may_split_commits) == (True, None, True)
+
+
+@pytest.mark.parametrize("part", ["assigner", "default trigger", "trigger", "subclass of a trigger"])
+def test_elements_may_be_lost_to_a_trigger_of_one_s_own(part: str) -> None:
+    assert WITH_OWN[part].may_lose_data
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"trigger": Scripted(), "aggregate": COUNT},
+        {"trigger": subclassed(PurgingTrigger.of(CountTrigger.of(2)), "on_element"), "aggregate": COUNT},
+        {"evictor": KeepAll(), "process": AggregateElements(CountThem())},
+    ],
+    ids=["trigger", "subclass of a purging trigger", "evictor"],
+)
+def test_nobody_believes_that_code_of_one_s_own_cleans_the_global_window(parts: dict[str, Any]) -> None:
+    with pytest.warns(UnboundedStateWarning):
+        Windows(GlobalWindows(), **parts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Windows(GlobalWindows(), accumulation=Accumulation.DISCARDING, **parts)
+
+
+def test_an_evictor_that_says_it_bounds_the_state_is_believed() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        says = subclassed(KeepAll(), bounds_state=True)
+        Windows(GlobalWindows(), evictor=says, process=AggregateElements(CountThem()))
+
+
+def test_a_generator_of_one_s_own_sees_every_event_and_may_move_by_the_clock() -> None:
+    strategy = WatermarkStrategy.for_generator(OwnGenerator)
+    assert (strategy.reads_events, strategy.moves_by_clock) == (True, True)
+    built_in = WatermarkStrategy.for_bounded_out_of_orderness(5)
+    assert (built_in.reads_events, built_in.moves_by_clock) == (False, False)
+    advancing = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(5, 5)
+    assert (advancing.reads_events, advancing.moves_by_clock) == (False, True)
