@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from tidegate.pipelines.delta_log import Action, commit_info, files_in
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.checksum import add_up, checksum_of
@@ -66,7 +66,6 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
         handle: the table as it is looked at.
         since: a version whose files are right; None where there is none.
     """
-    folder = tables.warehouse.path(tables.pipeline, table, "_delta_log")
     # Older snapshots that were kept stand alone: between them the log has gaps.
     logged = TableLog(tables, table).recent
     oldest = logged[0] if logged else handle.version()
@@ -81,8 +80,9 @@ def follow(tables: PipelineTables, table: str, handle: DeltaTable, since: int | 
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
         trail.begun, trail.present = {*trail.expected}, {*trail.expected}
         first += 1
+    log = tables.warehouse.log(tables.path(table))
     for version in range(first, handle.version() + 1):
-        trail.take(version, list(_entry(tables, folder, version)))
+        trail.take(version, log.actions(version))
     return Followed(since, trail.takes_away, tuple(trail.compared_with(handle)))
 
 
@@ -103,12 +103,12 @@ class _Trail:
     lost_at: dict[int, set[str]] = field(default_factory=dict)
     """By epoch of each snapshot, the files that it should have had."""
 
-    def take(self, version: int, actions: list[dict[str, Any]]) -> None:
+    def take(self, version: int, actions: list[Action]) -> None:
         """Take over what a commit did."""
         self._take(version, actions)
-        self.present -= {unquote(action["remove"]["path"]) for action in actions if "remove" in action}
-        self.present |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
-        if isinstance(told := _told(actions).get("tidegate"), dict):
+        self.present -= files_in(actions, "remove").keys()
+        self.present |= files_in(actions, "add").keys()
+        if isinstance(told := commit_info(actions).get("tidegate"), dict):
             if self.table == state.NAME:
                 self._take_snapshot(told)
             else:
@@ -134,12 +134,11 @@ class _Trail:
             lost &= lost_then
         self.lost_at[snapshot["epoch"]] = lost
 
-    def _take(self, version: int, actions: list[dict[str, Any]]) -> None:
-        adds = {unquote(action["add"]["path"]): action["add"] for action in actions if "add" in action}
-        removes = {unquote(action["remove"]["path"]): action["remove"] for action in actions if "remove" in action}
+    def _take(self, version: int, actions: list[Action]) -> None:
+        adds, removes = files_in(actions, "add"), files_in(actions, "remove")
         if not adds and not removes:
             return
-        if PUT_BACK in _told(actions):
+        if PUT_BACK in commit_info(actions):
             self._put_back(adds, removes)
             return
         moves = not any(action.get("dataChange", True) for action in (*adds.values(), *removes.values()))
@@ -186,8 +185,8 @@ class _Trail:
                 yield FollowedFile(self.table, path, "" if is_right else CHANGED, "")
         yield from (file for file in self.rewritten if file.file in there)
 
-    def _is_ours(self, actions: list[dict[str, Any]], adds: dict[str, Any], moves: bool) -> bool:
-        told = _told(actions)
+    def _is_ours(self, actions: list[Action], adds: dict[str, Any], moves: bool) -> bool:
+        told = commit_info(actions)
         if any(mark in told for mark in _MARKS):
             return True
         if any(action["txn"]["appId"] == self.tables.application for action in actions if "txn" in action):
@@ -239,25 +238,10 @@ def _rows(actions: Iterable[dict[str, Any]]) -> int:
     return -1 if None in counts else sum(counts)
 
 
-def _told(actions: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a commit tells of itself."""
-    told: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    return told
-
-
-def _author(version: int, actions: list[dict[str, Any]]) -> str:
-    told = _told(actions)
+def _author(version: int, actions: list[Action]) -> str:
+    told = commit_info(actions)
     moment = datetime.fromtimestamp(int(told.get("timestamp", 0)) / 1000, UTC)
     return (
         f"{told.get('operation', 'a commit')} by {told.get('engineInfo', 'somebody')}, version {version}, "
         f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     )
-
-
-def _entry(tables: PipelineTables, folder: str, version: int) -> Iterator[dict[str, Any]]:
-    filesystem, root = tables.warehouse.filesystem(folder)
-    name = f"{version:020d}.json"
-    with filesystem.open_input_stream(f"{root}/{name}" if root else name) as stream:
-        for line in stream.read().splitlines():
-            if line:
-                yield json.loads(line)

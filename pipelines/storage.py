@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, DeltaLog, checkpoint_name, entry_name
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 
@@ -63,6 +64,10 @@ class Warehouse:
     def open(self, path: str, version: int | None = None) -> DeltaTable:
         """Open a Delta table, at its head or at a version."""
         return DeltaTable(path, version=version, storage_options=self.options or None)
+
+    def log(self, path: str) -> DeltaLog:
+        """The log of the Delta table at a path."""
+        return DeltaLog(*self.filesystem(f"{path}/{FOLDER}"))
 
     def filesystem(self, path: str) -> tuple[fs.FileSystem, str]:
         """The file system of a path, and the path's root within it."""
@@ -115,8 +120,8 @@ class Warehouse:
         """Let a commit to a table outlive a power loss: its log entry, and the checkpoint that came with it."""
         if not self.is_local:
             return
-        log = f"{path}/_delta_log"
-        names = (f"{version:020d}.json", f"{version:020d}.checkpoint.parquet", "_last_checkpoint")
+        log = f"{path}/{FOLDER}"
+        names = (entry_name(version), checkpoint_name(version), LAST_CHECKPOINT)
         self.make_durable(log, [name for name, size in self.sizes(log, names).items() if size is not None])
 
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
@@ -173,7 +178,7 @@ class Warehouse:
         filesystem, root = self.filesystem(path)
         infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
         # The log goes last: until then the folder is still known for what it is.
-        for info in sorted(infos, key=lambda info: "_delta_log" in info.path):
+        for info in sorted(infos, key=lambda info: FOLDER in info.path):
             if info.type == fs.FileType.File:
                 filesystem.delete_file(info.path)
         if infos and isinstance(filesystem, fs.LocalFileSystem):

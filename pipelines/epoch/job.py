@@ -1,4 +1,4 @@
-"""What the tasks of an epoch are told, and how a shard's events become the elements of an operator."""
+"""The job of an epoch's tasks, and a shard's events as the elements and the timeline of an operator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What every task of an epoch needs to know; it travels to the executors.
+    """Everything that each task of an epoch needs to know; it travels to the executors.
 
     `found` is the format of the state rows where they have to be migrated.
     """
@@ -55,7 +55,7 @@ class ShardJob:
 
     @property
     def placing(self) -> Placing:
-        """Which shard each key belongs to."""
+        """The shard of each key."""
         return Placing(self.key, self.shards, self.max_parallelism)
 
     def read(self, shards: Sequence[int]) -> dict[int, pa.Table]:
@@ -64,7 +64,7 @@ class ShardJob:
 
     @property
     def windows(self) -> Windows:
-        """What is computed, where that is windows."""
+        """The computation, where it is windows."""
         assert isinstance(self.compute, Windows)
         return self.compute
 

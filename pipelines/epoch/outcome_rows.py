@@ -75,16 +75,16 @@ class OutcomeRows:
 
     @property
     def next_event_time_timer(self) -> Millis | None:
-        """When event time has to reach for something to happen."""
+        """The watermark at which something happens next."""
         return self._outcome.next_timer
 
     @property
     def next_processing_time_timer(self) -> Millis | None:
-        """When the next processing-time timer is due."""
+        """The time at which the next processing-time timer is due."""
         return self._outcome.next_processing_time_timer
 
     def _final_at(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
-        """When nothing can change a window any more; null for the global one, which never ends."""
+        """Return when nothing can change each window any more; null for the global one, which never ends."""
         lateness = self._job.windows.lateness
         latest = pa.scalar(max(MAX_TIMESTAMP - lateness, 0), pa.int64())
         return pc.add(pc.min_element_wise(pc.subtract(ends, 1), latest, skip_nulls=False), lateness)

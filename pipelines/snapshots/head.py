@@ -95,8 +95,7 @@ def _published_by(commit: dict[str, Any]) -> PublishedBy | None:
 
 def is_newest(snapshot: Snapshot, tables: PipelineTables) -> bool:
     """Whether nobody has committed to table `state` since a snapshot was read from it."""
-    following = f"{snapshot.version + 1:020d}.json"
-    return tables.warehouse.sizes(f"{tables.path(state.NAME)}/_delta_log", [following])[following] is None
+    return tables.warehouse.log(tables.path(state.NAME)).info(snapshot.version + 1) is None
 
 
 def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot:

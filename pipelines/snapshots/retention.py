@@ -183,9 +183,7 @@ def _fence(tables: PipelineTables) -> int:
 
 def _check_head(tables: PipelineTables, fence: int) -> None:
     """Refuse to go on if somebody committed to table state since the fence: what they need is not what was decided."""
-    following = f"{fence + 1:020d}.json"
-    folder = TableLog(tables, state.NAME).folder
-    if tables.warehouse.sizes(folder, [following])[following] is not None:
+    if tables.warehouse.log(tables.path(state.NAME)).info(fence + 1) is not None:
         raise Refused(
             f"somebody committed to table state of {tables.pipeline} while this clean-up hung, and may need what it "
             "was about to remove: it ends here, and nothing is lost. Run `tidegate vacuum` again"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow.fs import FileType
 
+from tidegate.pipelines.delta_log import Action, commit_info
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
@@ -70,8 +70,7 @@ class SourceLog:
     def __init__(self, warehouse: Warehouse, path: str) -> None:
         self.warehouse = warehouse
         self.path = path
-        self._filesystem, root = warehouse.filesystem(path)
-        self._log = f"{root}/_delta_log" if root else "_delta_log"
+        self._log = warehouse.log(path)
         self._table: DeltaTable | None = None
         try:
             table = warehouse.open(path)
@@ -88,7 +87,7 @@ class SourceLog:
         self._table, self._metadata, self._protocol = table, table.metadata(), table.protocol()
         self.table_id = str(self._metadata.id)
         self.columns = table.schema().to_json()
-        self._newest_entry = self._entry_info(self.head)
+        self._newest_entry = self._log.info(self.head)
 
     def now(self) -> SourceLog:
         """The log as it is now.
@@ -102,15 +101,15 @@ class SourceLog:
         log = copy(self)
         log.head = head
         if head != self.head:
-            log._table, log._newest_entry = None, self._entry_info(head)
+            log._table, log._newest_entry = None, self._log.info(head)
         return log
 
     def _followed(self) -> int | None:
         """The newest version, read entry by entry; None where the table has to be opened to tell."""
-        if self._newest_entry is None or self._entry_info(self.head) != self._newest_entry:
+        if self._newest_entry is None or self._log.info(self.head) != self._newest_entry:
             return None
         version = self.head
-        while self._entry_info(version + 1) is not None:
+        while self._log.info(version + 1) is not None:
             version += 1
             try:
                 if any("metaData" in action or "protocol" in action for action in self._actions(version)):
@@ -118,11 +117,6 @@ class SourceLog:
             except (Refused, ValueError):
                 return None
         return version
-
-    def _entry_info(self, version: int) -> tuple[int, int] | None:
-        """Size of a version's entry and when it was written; None where there is none."""
-        info = self._filesystem.get_file_info(f"{self._log}/{version:020d}.json")
-        return (int(info.size), int(info.mtime_ns or 0)) if info.type == FileType.File else None
 
     def _at_head(self) -> DeltaTable:
         """The table with its files."""
@@ -197,7 +191,7 @@ class SourceLog:
         """
         commits = []
         for version in range(after + 1, (self.head if until is None else until) + 1):
-            actions = list(self._actions(version))
+            actions = self._actions(version)
             self._check_append_only(version, actions)
             files = tuple(
                 SourceFile(
@@ -250,7 +244,7 @@ class SourceLog:
         Raises:
             Refused: its log entry is gone.
         """
-        return _commit_time(list(self._actions(version)))
+        return _commit_time(self._actions(version))
 
     def active(self, timestamp: str, version: int | None = None) -> list[SourceFile]:
         """The files of a version (the newest), with the largest value of a timestamp column where it is known.
@@ -332,10 +326,10 @@ class SourceLog:
             )
         return unquote(path)
 
-    def _check_append_only(self, version: int, actions: list[dict[str, Any]]) -> None:
+    def _check_append_only(self, version: int, actions: list[Action]) -> None:
         if not any("remove" in action and action["remove"].get("dataChange", True) for action in actions):
             return
-        operation = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)
+        operation = commit_info(actions).get("operation")
         raise Refused(
             f"source table {self.path} is not append-only: version {version} ({operation or 'unknown operation'}) "
             "removed or changed rows that may have been read. Write corrections as new rows, or start a new pipeline "
@@ -349,12 +343,9 @@ class SourceLog:
                 f"source table {self.path}: {len(gone)} file(s) of version {version} are gone ({gone[0]}): {why}"
             )
 
-    def _actions(self, version: int) -> Iterator[dict[str, Any]]:
+    def _actions(self, version: int) -> list[Action]:
         try:
-            with self._filesystem.open_input_stream(f"{self._log}/{version:020d}.json") as stream:
-                for line in stream.read().splitlines():
-                    if line:
-                        yield json.loads(line)
+            return self._log.actions(version)
         except FileNotFoundError as error:
             raise Refused(
                 f"source table {self.path}: the log of version {version} is gone (cleaned up, or the table was "
@@ -363,11 +354,11 @@ class SourceLog:
             ) from error
 
 
-def _changes_data(action: dict[str, Any]) -> bool:
+def _changes_data(action: Action) -> bool:
     return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
 
 
-def _commit_time(actions: list[dict[str, Any]]) -> Millis:
+def _commit_time(actions: list[Action]) -> Millis:
     """The commit's own time; file times are the last resort, since copying a table changes them."""
     for action in actions:
         info = action.get("commitInfo", {})

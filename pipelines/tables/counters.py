@@ -77,7 +77,7 @@ CHANGES = tuple(counter.name for counter in COUNTERS if counter.changes_state)
 FATES = tuple(counter.name for counter in COUNTERS if counter.is_fate)
 
 FILTERED = tuple(name for name in FATES if name not in ("on_time", "late"))
-"""What became of rows that no window took and that are not late."""
+"""The fates of rows that no window took and that are not late."""
 FIRED = ("fired_early", "fired_on_time", "fired_late")
 """Panes by their timing."""
 RETRACTED = "withdrawn"

@@ -6,10 +6,10 @@ it held is not lost with it: manifests list it. It is kept in a folder of the lo
 
 from __future__ import annotations
 
-import json
-
 from deltalake.exceptions import DeltaError
 
+from tidegate.pipelines import delta_log
+from tidegate.pipelines.delta_log import LAST_CHECKPOINT, actions_in, checkpoint_versions, entry_name, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 
@@ -32,7 +32,7 @@ def set_aside_damaged(tables: PipelineTables) -> list[str]:
 
 def _set_aside(tables: PipelineTables, table: str) -> str | None:
     path = tables.path(table)
-    log, moved = f"{path}/_delta_log", list[str]()
+    log, moved = f"{path}/{delta_log.FOLDER}", list[str]()
     while tables.warehouse.exists(path) and not (_opens(tables, table) and cut_entry(tables, table) is None):
         damaged = _from_first_damaged(tables, table) or _newest_checkpoint(tables, table)
         if not damaged:
@@ -53,13 +53,11 @@ def _set_aside(tables: PipelineTables, table: str) -> str | None:
 
 def cut_entry(tables: PipelineTables, table: str) -> str | None:
     """The newest entry of a table's log, where it is cut so that others take it for whole; None where it is not."""
-    names = tables.warehouse.names(f"{tables.path(table)}/_delta_log")
-    newest = max((name for name in names if name[:20].isdigit() and name[20:] == ".json"), default=None)
-    if newest is None:
+    versions = entry_versions(_names(tables, table))
+    if not versions:
         return None
-    filesystem, root = tables.warehouse.filesystem(f"{tables.path(table)}/_delta_log")
-    with filesystem.open_input_stream(f"{root}/{newest}" if root else newest) as stream:
-        entry = stream.read()
+    newest = entry_name(versions[-1])
+    entry = tables.warehouse.log(tables.path(table)).read(newest)
     return newest if _are_actions(entry) and not _is_whole(entry) else None
 
 
@@ -73,46 +71,45 @@ def _opens(tables: PipelineTables, table: str) -> bool:
 
 def _newest_checkpoint(tables: PipelineTables, table: str) -> list[str]:
     """The newest checkpoint, where the entries since the one before it are all there; nothing elsewhere."""
-    names = tables.warehouse.names(f"{tables.path(table)}/_delta_log")
-    checkpoints = sorted({int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name})
+    names = _names(tables, table)
+    checkpoints = checkpoint_versions(names)
     if not checkpoints:
         return []
     before = checkpoints[-2] if len(checkpoints) > 1 else -1
-    if not all(f"{version:020d}.json" in names for version in range(before + 1, checkpoints[-1] + 1)):
+    if not all(entry_name(version) in names for version in range(before + 1, checkpoints[-1] + 1)):
         return []
-    newest = f"{checkpoints[-1]:020d}.checkpoint"
-    return [name for name in sorted(names) if name.startswith(newest) or name == "_last_checkpoint"]
+    newest = {name for name in names if checkpoint_versions([name]) == checkpoints[-1:]}
+    return sorted(newest | ({LAST_CHECKPOINT} & names))
 
 
 def _from_first_damaged(tables: PipelineTables, table: str) -> list[str]:
     """The entries from the first one that is empty or no JSON, in order; none where all can be read."""
-    filesystem, root = tables.warehouse.filesystem(f"{tables.path(table)}/_delta_log")
-    names = tables.warehouse.names(f"{tables.path(table)}/_delta_log")
-    entries = sorted(name for name in names if name[:20].isdigit() and name[20:] == ".json")
-    checkpoints = [int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name]
-    since = max(checkpoints, default=-1)
-    for number, name in enumerate(entries):
+    names = _names(tables, table)
+    log, versions = tables.warehouse.log(tables.path(table)), entry_versions(names)
+    since = max(checkpoint_versions(names), default=-1)
+    for number, version in enumerate(versions):
         # What a checkpoint holds is not read again.
-        if int(name[:20]) <= since:
-            continue
-        with filesystem.open_input_stream(f"{root}/{name}" if root else name) as stream:
-            if not _is_whole(stream.read()):
-                return entries[number:]
+        if version > since and not _is_whole(log.read(entry_name(version))):
+            return [entry_name(version) for version in versions[number:]]
     return []
+
+
+def _names(tables: PipelineTables, table: str) -> set[str]:
+    return {*tables.warehouse.names(f"{tables.path(table)}/{delta_log.FOLDER}")}
 
 
 def _is_whole(entry: bytes) -> bool:
     """Whether an entry is all that was written: that of an epoch ends with its transaction."""
     if not _are_actions(entry):
         return False
-    actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
+    actions = actions_in(entry)
     is_of_an_epoch = any("tidegate" in action.get("commitInfo", {}) for action in actions)
     return not is_of_an_epoch or any("txn" in action for action in actions)
 
 
 def _are_actions(entry: bytes) -> bool:
-    lines = [line for line in entry.splitlines() if line.strip()]
     try:
-        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
+        actions = actions_in(entry)
     except ValueError:
         return False
+    return bool(actions) and all(isinstance(action, dict) for action in actions)

@@ -15,16 +15,23 @@ from urllib.parse import unquote
 
 from pyarrow import fs
 
+from tidegate.pipelines.delta_log import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    Action,
+    DeltaLog,
+    checkpoint_name,
+    commit_info,
+    entry_name,
+    entry_versions,
+    files_in,
+    is_entry,
+    version_of,
+)
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
-
-FOLDER = "_delta_log"
-
-_ENTRY = ".json"
-_CHECKPOINT = ".checkpoint.parquet"
-_LAST_CHECKPOINT = "_last_checkpoint"
 
 _SPARSE = 1000
 """A checkpoint at every such version stays: opening a version between two of them reads so many entries at most."""
@@ -100,12 +107,12 @@ class TableLog:
     @cached_property
     def names(self) -> frozenset[str]:
         """Files of the log that are named for a version."""
-        return frozenset(name for name in self.tables.warehouse.names(self.folder) if name[:20].isdigit())
+        return frozenset(name for name in self.tables.warehouse.names(self.folder) if version_of(name) is not None)
 
     @cached_property
     def versions(self) -> list[int]:
         """Versions with an entry, ascending."""
-        return sorted(int(name[:20]) for name in self.names if name[20:] == _ENTRY)
+        return entry_versions(self.names)
 
     @property
     def recent(self) -> list[int]:
@@ -127,7 +134,8 @@ class TableLog:
             actions = self._actions(version)
             if actions is None:
                 return None
-            self.memory.entries[key] = _entry(version, actions)
+            added, removed = (frozenset(files_in(actions, kind)) for kind in ("add", "remove"))
+            self.memory.entries[key] = LogEntry(version, commit_info(actions), added, removed)
         return self.memory.entries[key]
 
     def version_at(self, moment: Millis) -> int:
@@ -166,7 +174,7 @@ class TableLog:
             since: the first version from which on all stay.
         """
         head, recent = self.versions[-1], set(self.recent)
-        if self.versions == [since] and _checkpoint(since) in self.names:
+        if self.versions == [since] and checkpoint_name(since) in self.names:
             return
         alone = {version for version in versions if version < since}
         # One that stands alone already has a checkpoint of ours. One that Delta wrote may hold tombstones.
@@ -176,12 +184,11 @@ class TableLog:
             self.tables.warehouse.make_commit_durable(self.tables.path(self.table), version)
         for version in reversed(self.versions):
             if version < since and version not in alone:
-                self.tables.warehouse.delete_file(self.folder, f"{version:020d}{_ENTRY}")
-        needed = {_checkpoint(version) for version in (*alone, since, head)}
-        for name in sorted(self.names):
-            version = int(name[:20])
-            is_step = version > since and version % _SPARSE == 0
-            if not (name.endswith(_ENTRY) or name in needed or version > head or is_step):
+                self.tables.warehouse.delete_file(self.folder, entry_name(version))
+        needed = {checkpoint_name(version) for version in (*alone, since, head)}
+        for name in sorted(self.names - needed):
+            is_step = (named := version_of(name) or 0) > since and named % _SPARSE == 0
+            if not (is_entry(name) or named > head or is_step):
                 self.tables.warehouse.delete_file(self.folder, name)
         self.memory.forget(self.table, {*alone, *range(since, head + 1)})
 
@@ -196,17 +203,17 @@ class TableLog:
         import pyarrow.parquet as pq
 
         self.tables.open(self.table, version).create_checkpoint()
-        name = _checkpoint(version)
+        name = checkpoint_name(version)
         if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
             # With Delta's second form of checkpoints it has another name, and stays as it is.
             return
-        rows = self._read(name)
+        log = self._log
+        rows = log.checkpoint(version)
         is_tombstone = pc.is_valid(pc.struct_field(rows["remove"].combine_chunks(), "path"))
         if not pc.any(is_tombstone).as_py():
             return
         kept = rows.filter(pc.invert(is_tombstone))
-        filesystem, root = self.tables.warehouse.filesystem(self.folder)
-        target = f"{root}/{name}" if root else name
+        filesystem, target = log.filesystem, log.path(name)
         if isinstance(filesystem, fs.LocalFileSystem):
             # Whoever opens the table meanwhile finds the one or the other.
             pq.write_table(kept, f"{target}.tmp", filesystem=filesystem)
@@ -220,59 +227,39 @@ class TableLog:
 
     def _describe(self, version: int, rows: int, size: int) -> None:
         """Put the size of the newest checkpoint where Delta notes it."""
-        filesystem, root = self.tables.warehouse.filesystem(self.folder)
-        target = f"{root}/{_LAST_CHECKPOINT}" if root else _LAST_CHECKPOINT
-        with filesystem.open_input_stream(target) as stream:
-            noted = json.loads(stream.read())
+        log = self._log
+        filesystem, target = log.filesystem, log.path(LAST_CHECKPOINT)
+        noted = json.loads(log.read(LAST_CHECKPOINT))
         if noted.get("version") != version:
             return
-        with filesystem.open_output_stream(f"{target}.tmp" if root else target) as out:
+        with filesystem.open_output_stream(f"{target}.tmp" if log.root else target) as out:
             out.write(json.dumps({**noted, "size": rows, "sizeInBytes": size}).encode())
-        if root:
+        if log.root:
             filesystem.move(f"{target}.tmp", target)
 
     def _files_at(self, version: int) -> Iterator[str]:
-        name = _checkpoint(version)
-        if name not in self.names:
+        if checkpoint_name(version) not in self.names:
             yield from (file["path"] for file in active_files(self.tables.open(self.table, version)))
             return
         import pyarrow.compute as pc
 
-        added = self._read(name, ["add"])["add"].combine_chunks()
+        added = self._log.checkpoint(version, ["add"])["add"].combine_chunks()
         yield from map(unquote, pc.struct_field(added, "path").drop_null().to_pylist())
 
-    def _read(self, name: str, columns: list[str] | None = None) -> Any:
-        import pyarrow.parquet as pq
+    @property
+    def _log(self) -> DeltaLog:
+        return self.tables.warehouse.log(self.tables.path(self.table))
 
-        filesystem, root = self.tables.warehouse.filesystem(self.folder)
-        with filesystem.open_input_file(f"{root}/{name}" if root else name) as file:
-            return pq.ParquetFile(file).read(columns)
-
-    def _actions(self, version: int) -> list[dict[str, Any]] | None:
-        filesystem, root = self.tables.warehouse.filesystem(self.folder)
-        name = f"{version:020d}{_ENTRY}"
+    def _actions(self, version: int) -> list[Action] | None:
         try:
-            with filesystem.open_input_stream(f"{root}/{name}" if root else name) as stream:
-                return [json.loads(line) for line in stream.read().splitlines() if line]
+            return self._log.actions(version)
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise Refused(
-                f"entry {name} in the log of table {self.tables.path(self.table)} is damaged ({error}). Only tidegate "
-                "may change it"
+                f"entry {entry_name(version)} in the log of table {self.tables.path(self.table)} is damaged ({error}). "
+                "Only tidegate may change it"
             ) from error
-
-
-def _entry(version: int, actions: list[dict[str, Any]]) -> LogEntry:
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    added, removed = (
-        frozenset(unquote(action[kind]["path"]) for action in actions if kind in action) for kind in ("add", "remove")
-    )
-    return LogEntry(version, info, added, removed)
-
-
-def _checkpoint(version: int) -> str:
-    return f"{version:020d}{_CHECKPOINT}"
 
 
 def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:

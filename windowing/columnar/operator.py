@@ -163,24 +163,24 @@ class ColumnarOperator:
         made, routed = kernel.run(codes, elements, in_flight, keys)
         return made, routed.elements, routed.windows
 
-    def _outcome(self, made: Made, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
+    def _outcome(self, by_arrays: Made, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
         """Put together what arrays made, what the row operator made, and what the epoch left as it is."""
         result = self._contents.result
-        panes = [part for part in made.panes if len(part)]
-        late = [part.table(LATE) for part in made.late]
+        panes = [part for part in by_arrays.panes if len(part)]
+        late = [part.table(LATE) for part in by_arrays.late]
         if not self._late_output:
-            made.counters.late_dropped += sum(map(len, late))
+            by_arrays.counters.late_dropped += sum(map(len, late))
             late = []
-        made.counters.open_windows += len(resting)
+        by_arrays.counters.open_windows += len(resting)
         tables = [PaneRows.concat(panes or [self._no_panes()]).table(keys, result)]
         others = [resting]
-        counters = made.counters
+        counters = by_arrays.counters
         if by_row is not None:
             tables.append(by_row.panes)
             late.append(by_row.late)
             others.append(by_row.state)
             counters = Counters.total([counters, by_row.counters])
-        state = self._state.table(made.state, keys, others)
+        state = self._state.table(by_arrays.state, keys, others)
         return Outcome(
             panes=pa.concat_tables(tables),
             outputs=nothing(),

@@ -57,13 +57,7 @@ class ParallelArrays:
         Args:
             others: the fields that are no NumPy arrays of integers or flags.
         """
-        kinds = _kinds(cls)
-        return cls(
-            **{
-                field.name: others[field.name] if field.name in others else np.empty(0, kinds[field.name])
-                for field in fields(cls)
-            }
-        )
+        return cls(**{name: np.empty(0, kind) for name, kind in _kinds(cls).items() if name not in others}, **others)
 
 
 def taken(arrays: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:

@@ -27,7 +27,7 @@ _RECORDS_AT_A_TIME = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a row operator put out in an epoch, in the order in which it happened.
+    """The records that a row operator put out in an epoch, in the order in which they happened.
 
     Args:
         panes: results of windows, and their retractions.

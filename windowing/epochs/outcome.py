@@ -1,4 +1,4 @@
-"""What comes out of an epoch, as tables; and the one interface that every operator has."""
+"""The outcome of an epoch, as tables; and the one interface that every operator has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an epoch made of some keys. Times are int64 epoch milliseconds.
+    """Everything that an epoch made of some keys. Times are int64 epoch milliseconds.
 
     Args:
         panes: a row for each pane and retraction of a window: the key columns as `key_<name>`, `window_id`,

@@ -130,7 +130,7 @@ class Timeline:
         return (timestamps - self.lag > self.initial).astype(np.int64)
 
     def reaches(self, times: Int64s) -> Bools:
-        """Whether a timer of each time, set before, has fired by the end; the end of time never comes."""
+        """Tell of each time whether a timer of it, set before, has fired by the end; the end of time never comes."""
         return (times <= self.final) & (times < MAX_TIMESTAMP)
 
     def firings(self, times: Int64s) -> Int64s:
@@ -146,7 +146,7 @@ class Timeline:
 
     @property
     def moved(self) -> int:
-        """How many commits are complete, and moved the watermark at their end."""
+        """The number of commits that are complete, and moved the watermark at their end."""
         return int(np.count_nonzero(self.complete))
 
     def moves_at(self, times: Int64s) -> Int64s:

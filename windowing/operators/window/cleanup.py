@@ -1,4 +1,4 @@
-"""When a window is cleaned: at its last millisecond and the allowed lateness, by a timer of its own domain."""
+"""The cleaning of windows: at the last millisecond and the allowed lateness, by a timer of the windows' domain."""
 
 from __future__ import annotations
 

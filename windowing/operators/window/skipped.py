@@ -18,7 +18,7 @@ WINDOWS_PASSED = "windows_passed"
 
 
 class SkippedElements:
-    """Where the elements go that no window of one operator takes.
+    """Counts the elements that no window of one operator takes, and puts out the late ones.
 
     Args:
         windows: what it computes.
