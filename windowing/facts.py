@@ -46,9 +46,10 @@ class HasFacts:
         super().__init_subclass__(**options)
         if _is_ours(cls) or not any(map(_is_finished, cls.__mro__[1:])):
             return
-        if not any(_is_behaviour(cls, name, member) for name, member in tuple(vars(cls).items())):
+        safe_answers = _safe_answers(cls)
+        if not _overridden(cls) - safe_answers.keys():
             return
-        for name, safe in _safe_answers(cls).items():
+        for name, safe in safe_answers.items():
             speaker = next(base for base in cls.__mro__ if name in vars(base))
             if _is_ours(speaker):
                 setattr(cls, name, safe)
@@ -68,13 +69,18 @@ def _is_finished(cls: type) -> bool:
     return _is_ours(cls) and issubclass(cls, HasFacts) and cls is not HasFacts and not inspect.isabstract(cls)
 
 
-def _is_behaviour(cls: type, name: str, member: object) -> bool:
-    """Return whether a member of a class replaces what a base does; facts and constructors are no behaviour."""
-    if name.startswith("__") or not isinstance(member, FunctionType | property | staticmethod):
-        return False
-    if name in _safe_answers(cls):
-        return False
-    return any(name in vars(base) for base in cls.__mro__[1:])
+def _overridden(cls: type) -> set[str]:
+    """The members of the library that a user's class overrides, itself or by a base of the user's; no constructors."""
+    names: set[str] = set()
+    for place, base in enumerate(cls.__mro__):
+        if not _is_ours(base):
+            ours = {name for later in cls.__mro__[place + 1 :] if _is_ours(later) for name in vars(later)}
+            names |= {name for name, member in vars(base).items() if name in ours and _is_behaviour(name, member)}
+    return names
+
+
+def _is_behaviour(name: str, member: object) -> bool:
+    return not name.startswith("__") and isinstance(member, FunctionType | property | staticmethod)
 
 
 def _function_of(member: Any) -> Any:

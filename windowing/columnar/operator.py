@@ -28,7 +28,7 @@ from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.outcome import Outcome, no_late, nothing
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.epochs.timeline import Timeline
-from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.panes import PanePolicy
@@ -99,7 +99,14 @@ class ColumnarOperator:
         """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
 
         Keys and clusters that arrays would not get exactly right go through the row operator.
+
+        Raises:
+            IllegalArgument: a commit that is not the last is not complete.
         """
+        if not timeline.complete[:-1].all():
+            raise IllegalArgument(
+                "complete", timeline.complete.tolist(), "only the last commit of an epoch may be incomplete"
+            )
         names = self._key.names
         resting, rests = state.slice(0, 0), resting_rows(state, self._key, elements, self._rules, timeline)
         if rests is not None:

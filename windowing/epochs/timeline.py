@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
-from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
@@ -18,7 +17,7 @@ class Timeline:
 
     Args:
         before: watermark that the elements of each commit are judged against; int64, never falling.
-        complete: whether each commit ends within the epoch; only the last may not.
+        complete: whether each commit ends within the epoch. Rows that follow one that does not are of it too.
         final: the watermark after the epoch.
         clocks: processing time before the elements of each commit, int64 epoch milliseconds.
         clock: processing time before the epoch.
@@ -49,15 +48,10 @@ class Timeline:
             commits: the watermark after each, and whether it is complete.
             clocks: processing time before each; None where the clock does not move.
             clock: processing time before the epoch.
-
-        Raises:
-            IllegalArgument: a commit that is not the last is not complete.
         """
         reached = [watermark]
         for after, complete in commits:
             reached.append(max(reached[-1], after) if complete else reached[-1])
-        if not all(complete for _, complete in commits[:-1]):
-            raise IllegalArgument("commits", commits, "only the last commit of an epoch may be incomplete")
         return cls(
             before=np.array(reached[:-1], np.int64),
             complete=np.array([complete for _, complete in commits], np.bool_),

@@ -25,7 +25,7 @@ from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInput
 from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.state.rows import BUCKET, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add
-from tidegate.windowing.timers import NO_TIMERS, InternalTimerService, KeyContext, Slot, TimersSnapshot
+from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot, TimersSnapshot
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 from tidegate.windowing.windows import TimeWindow
 
@@ -187,7 +187,7 @@ class IntervalJoinOperator:
                         BUCKET,
                         TimeWindow(time, saturating_add(time, 1)),
                         side=side,
-                        event_time_timers=timers.get((key, (side, time)), NO_TIMERS).event_time,
+                        event_time_timers=(timers.get((key, (side, time))) or ([], []))[0],
                         contents=contents,
                     )
 
@@ -200,7 +200,7 @@ class IntervalJoinOperator:
                     f"a state row of a join needs the time and elements of a bucket; it has {row.window!r}"
                 )
             self._buffer(side, row.key).add(row.window.start, row.contents[SIDES.index(side)])
-            self.timers.restore((row.key, (side, row.window.start)), TimersSnapshot(row.event_time_timers))
+            self.timers.restore((row.key, (side, row.window.start)), TimersSnapshot(row.event_time_timers, []))
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
         """Set both clocks without firing; both inputs are taken to be at the watermark."""

@@ -18,7 +18,6 @@ from tidegate.windowing.state.rows import KEY, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.time_domain import TimeDomain
 from tidegate.windowing.timers import (
-    NO_TIMERS,
     VOID_NAMESPACE,
     InternalTimerService,
     KeyContext,
@@ -213,7 +212,7 @@ class ProcessCore:
         held = {} if self._held is None else self._held.by_key()
         slots: dict[Slot, None] = dict.fromkeys((key, VOID_NAMESPACE) for key in (*cells, *held))
         for slot in slots | dict.fromkeys(timers):
-            event_time, processing_time = timers.get(slot, NO_TIMERS)
+            event_time, processing_time = timers.get(slot) or ([], [])
             yield StateRow(
                 slot[0],
                 KEY,

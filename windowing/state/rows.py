@@ -8,7 +8,7 @@ takes the rows of its key groups. Format version 1: columns may be added, never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -53,8 +53,8 @@ class StateRow:
     window: Window | None = None
     state_window: Window | None = None
     side: str | None = None
-    event_time_timers: Sequence[Millis] = ()
-    processing_time_timers: Sequence[Millis] = ()
+    event_time_timers: list[Millis] = field(default_factory=list)
+    processing_time_timers: list[Millis] = field(default_factory=list)
     contents: Sequence[Any] | None = None
     missing: list[str] | None = None
     pane: int = 0
@@ -205,7 +205,7 @@ def _window(raw: dict[str, Any], prefix: str) -> Window:
     return GLOBAL_WINDOW if start is None else TimeWindow(start, end)
 
 
-def _timers(timers: Iterable[Sequence[Millis]]) -> pa.Array:
+def _timers(timers: Iterable[list[Millis]]) -> pa.Array:
     return pa.array([sorted(times) or None for times in timers], pa.list_(pa.int64()))
 
 

@@ -2,7 +2,6 @@
 
 from tidegate.windowing.timers.queue import Slot, TimerQueue
 from tidegate.windowing.timers.service import (
-    NO_TIMERS,
     VOID_NAMESPACE,
     InternalTimerService,
     KeyContext,
@@ -12,7 +11,6 @@ from tidegate.windowing.timers.service import (
 )
 
 __all__ = [
-    "NO_TIMERS",
     "VOID_NAMESPACE",
     "InternalTimerService",
     "KeyContext",

@@ -7,7 +7,7 @@ that timer alone, because sessions rarely end together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -55,10 +55,12 @@ class TimerQueue:
         self.added += 1
         return True
 
-    def put_back(self, time: Millis, slot: Slot) -> None:
-        """Register a timer of a snapshot: it was counted when it was set."""
-        if self.add(time, slot):
-            self.added -= 1
+    def put_back(self, slot: Slot, times: Iterable[Millis]) -> None:
+        """Register timers of a snapshot: they were counted when they were set."""
+        counted = self.added
+        for time in times:
+            self.add(time, slot)
+        self.added = counted
 
     def remove(self, time: Millis, slot: Slot) -> bool:
         """Delete a timer; whether it was there."""

@@ -270,6 +270,36 @@ class Relabelled(EventTimeTrigger):
         return EventTimeTrigger.on_event_time(self, time, window, ctx)
 
 
+class OnElement:
+    """A mixin with a hook of a trigger."""
+
+    def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
+        return EventTimeTrigger.on_element(self, element, timestamp, window, ctx)  # type: ignore[arg-type]
+
+
+class Mixed(OnElement, EventTimeTrigger):
+    """A trigger whose hook comes from a mixin."""
+
+
+class Declared(Mixed):
+    """The same, with an answer."""
+
+    sees_order = False  # type: ignore[assignment]
+
+
+class FromDeclared(Declared):
+    """Overrides one more hook of a class of the user's own, whose answer stands."""
+
+    def on_processing_time(self, time: Any, window: Any, ctx: Any) -> Any:
+        return EventTimeTrigger.on_processing_time(self, time, window, ctx)
+
+
+def test_a_hook_from_a_mixin_counts_and_an_answer_is_inherited() -> None:
+    assert answers(Trigger, Mixed()) == safe(Trigger, Mixed())
+    expected = {**safe(Trigger, Declared()), "sees_order": False}
+    assert answers(Trigger, Declared()) == answers(Trigger, FromDeclared()) == expected
+
+
 def test_a_dataclass_with_slots_is_no_exception() -> None:
     assert answers(Trigger, Relabelled()) == safe(Trigger, Relabelled())
 

@@ -21,6 +21,8 @@ from tidegate.windowing import (
     TumblingEventTimeWindows,
     Windows,
 )
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.columnar import ColumnarOperator
 from tidegate.windowing.compute import Compute
 from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.epochs.row_operator import RowOperator
@@ -111,6 +113,28 @@ def test_what_waits_and_what_is_late_comes_back_as_state_and_rows() -> None:
     assert (first.outputs["timestamp"].to_pylist(), first.next_timer) == ([15], 30)
     after = operator_of(process, state).run(elements(), first.state, Timeline.of_commits(20, [(30, True)]))
     assert after.outputs["timestamp"].to_pylist() == [30]
+
+
+def test_a_commit_may_come_in_parts_and_ends_with_its_last() -> None:
+    windows = Windows(TumblingEventTimeWindows.of(10), aggregate={"n": Count()}, allowed_lateness=50)
+    state = state_schema(windows, KEY, None, PANES)
+    given = elements((1, "ann", 1), (2, "ann", 2), (15, "ann", 3), commits=[0, 1, 2])
+    timeline = Timeline.of_commits(20, [(25, False), (25, True), (30, True)])
+    row = RowOperator.of_windows(windows, state, PANES, GROUPS)
+    panes = row.run(given, state.to_table([], GROUPS), timeline).panes.to_pylist()
+    assert [(pane["window_start"], pane["value_n"], pane["watermark"]) for pane in panes] == [(0, 2, 20), (10, 1, 25)]
+
+
+def test_arrays_take_no_commit_in_parts() -> None:
+    aggregate = AggregateColumns.of({"n": Count()}, pa.schema([("n", pa.int64())]))
+    windows = Windows(TumblingEventTimeWindows.of(10), aggregate=aggregate)
+    state = state_schema(windows, KEY, None, PANES)
+    columnar, timeline = (
+        ColumnarOperator(windows, state, PANES, GROUPS),
+        Timeline.of_commits(0, [(5, False), (5, True)]),
+    )
+    with pytest.raises(IllegalArgument, match="only the last commit of an epoch may be incomplete"):
+        columnar.run(elements(), state.to_table([], GROUPS), timeline)
 
 
 def test_the_elements_of_two_inputs_have_the_columns_of_their_side() -> None:

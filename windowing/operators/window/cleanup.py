@@ -52,10 +52,10 @@ class Cleanup:
         if not self._event_time or cleanup == MAX_TIMESTAMP:
             return
         if cleanup > self._service.current_watermark:
-            self.timers.put_back(cleanup, slot)
+            self.timers.put_back(slot, (cleanup,))
         elif self.is_due(cell):
             # At its own time the trigger would fire again.
-            self.timers.put_back(cleanup + 1, slot)
+            self.timers.put_back(slot, (cleanup + 1,))
 
     def is_left_over(self, time: Millis, slot: Slot) -> bool:
         """Tell whether an event-time timer of a snapshot is the cleanup of a longer lateness than today's."""

@@ -18,7 +18,7 @@ from tidegate.windowing.operators.window.state import WindowOperatorState
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import DISCARDED, KEY, REST, WINDOW, StateRow, StateSchema
-from tidegate.windowing.timers import NO_TIMERS, Slot, TimersSnapshot
+from tidegate.windowing.timers import Slot, TimersSnapshot
 from tidegate.windowing.windows import TimeWindow, Window
 
 _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
@@ -105,7 +105,7 @@ def to_rows(operator: WindowOperatorState) -> Iterator[StateRow]:
     for slot in {**operator.cells, **timers}:
         key, window = slot
         cell = operator.cells.get(slot) or WindowCell()
-        event_time, processing_time = timers.get(slot, NO_TIMERS)
+        event_time, processing_time = timers.get(slot) or ([], [])
         yield StateRow(
             key,
             WINDOW,
