@@ -93,17 +93,23 @@ def partition_of(row: Mapping[str, Any], column: str | None) -> str:
 
 
 def live(inputs: int, steps: Sequence[tuple[Any, ...]]) -> None:
-    """Hold event time against what the columns of the rows since each change say."""
+    """Hold event time against what the columns of the rows since each change say.
+
+    A column that was changed and changed back between two epochs was never another one: no snapshot knows of it.
+    """
     columns: list[str | None] = [None] * inputs
+    used: list[str | None] = [None] * inputs
     since: list[dict[str, int]] = [{} for _ in range(inputs)]
     own, expected = [MIN_TIMESTAMP] * inputs, MIN_TIMESTAMP
     manifest: Manifest | None = None
     for epoch, (what, place, value) in enumerate(steps, start=1):
         number = place % inputs
         if what == "change":
-            if columns[number] != value:
-                columns[number], since[number] = value, {}
+            columns[number] = value
             continue
+        for changed in range(inputs):
+            if columns[changed] != used[changed]:
+                used[changed], since[changed] = columns[changed], {}
         pipeline = pipeline_of(columns)
         times = EventTimes.of(pipeline, manifest)
         largest: dict[str, int] = {}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from tests.lake import Row
 from tests.pipelines.reopen import lake_rows
 from tests.pipelines.reopen.lake_rows import reopen
-from tests.pipelines.reopen.test_drawn import ASSIGNERS, DAY0, MINUTE, Drawn, found_by_a_draw
+from tests.pipelines.reopen.test_drawn import ASSIGNERS, DAY, END, MINUTE, USERS, Drawn, found_by_a_draw
 from tests.recovery.without_spark import CONDITIONS, is_kept
-from tidegate.pipelines.testing.rows import event_millis
-from tidegate.windowing import WatermarkStrategy
-from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing import WatermarkStrategy, Windows
+from tidegate.windowing.time import to_millis
 
 WHERE = (None, *CONDITIONS)
 FIXED = ("tumbling", "calendar")
@@ -50,55 +51,70 @@ def the_law_holds(folder: Path, kind: str, seed: int) -> bool:
     return drawn.final() == drawn.from_scratch() and drawn.late() == 0
 
 
-class Told(Drawn):
-    """A stream whose rows are told apart by their values, and the windows that its changes of `where` mean."""
+Window = tuple[str, int, int]
+"""Key and bounds, int64 epoch milliseconds."""
 
-    rows: dict[int, tuple[Any, ...]]
-    contents: dict[tuple[Any, ...], set[int]]
+
+@dataclass
+class Told(Drawn):
+    """A stream whose rows are told apart by their values, and the windows that its changes of `where` mean.
+
+    Args:
+        windows: of each row, by its value.
+        seen: the values of the rows that were read.
+        contents: the values in each window.
+    """
+
+    windows: dict[int, Window] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    contents: dict[Window, set[int]] = field(default_factory=dict)
+    number: int = 0
 
     def gap(self) -> int:
         """A value that no other row has."""
-        self.values = getattr(self, "values", 0) + 1
-        return self.values
+        self.number += 1
+        return self.number
 
-    def append(self, rows: list[Any]) -> None:
-        """Note the rows with their windows; the epochs that read them say what becomes of them."""
-        assigner: WindowAssigner = self.pipeline.compute.assigner  # type: ignore[union-attr]
+    def append(self, rows: list[Row]) -> None:
+        """Note the window of each row."""
+        assigner = cast("Windows", self.pipeline.compute).assigner
         for user, time, value in rows:
-            millis = event_millis(self.pipeline.source, time)
-            (window,) = assigner.assign_windows({}, millis, None)  # type: ignore[arg-type]
-            self.__dict__.setdefault("unread", {})[value] = (user, window.start, window.end)
+            (window,) = assigner.assign_windows({}, to_millis(time), None)  # type: ignore[arg-type]
+            self.windows[value] = (user, window.start, window.end)
         super().append(rows)
 
     def stream(self) -> None:
         """Of what is read, `where` of today keeps some; of those, table late has some."""
         super().stream()
-        self.__dict__.setdefault("rows", {}).update(self.__dict__.pop("unread", {}))
         late = set(self.lake.rows(self.pipeline, "late")["value"].to_pylist())
-        for value, window in self.rows.items():
-            if value not in self.seen and is_kept(self.pipeline.where, {"value": value}) and value not in late:
-                self.__dict__.setdefault("contents", {}).setdefault(window, set()).add(value)
-            self.seen.add(value)
+        for value in self.windows.keys() - self.seen - late:
+            if self.keeps(value):
+                self.contents.setdefault(self.windows[value], set()).add(value)
+        self.seen |= self.windows.keys()
 
-    @property
-    def seen(self) -> set[int]:
-        """The values of the rows that were read."""
-        return self.__dict__.setdefault("_seen", set())  # type: ignore[no-any-return]
+    def end(self) -> None:
+        """Events long after all others, which every condition keeps."""
+        self.lake.clock.now = to_millis(END + 2 * DAY)
+        self.append([(user, END + 2 * DAY, 1_000_000 + 6 * number) for number, user in enumerate(USERS)])
+        self.stream()
+
+    def keeps(self, value: int) -> bool:
+        """Whether `where` of today keeps a row."""
+        return is_kept(self.pipeline.where, {"value": value})
 
     def reopened(self) -> None:
         """Windows of late rows that waited hold all that was read of them and `where` of today keeps."""
         rows = self.lake.rows(self.pipeline, "late").to_pylist()
-        waited = {self.rows[row["value"]] for row in rows if row["reopened"] is None}
+        waited = {self.windows[row["value"]] for row in rows if row["reopened"] is None}
         reopen(self.lake, self.pipeline)
-        for window in waited:
-            kept = {value for value, own in self.rows.items() if own == window}
-            self.__dict__.setdefault("contents", {})[window] = {
-                value for value in kept if is_kept(self.pipeline.where, {"value": value})
-            }
+        for waiting in waited:
+            held = {value for value, window in self.windows.items() if window == waiting and self.keeps(value)}
+            self.contents[waiting] = held
 
     def expected(self) -> set[tuple[Any, ...]]:
-        """Key, bounds, number and sum of each window that holds anything."""
-        return {(*window, len(held), sum(held)) for window, held in self.contents.items() if held}
+        """Key, bounds, number and sum of each window that holds anything; those of the end are open."""
+        last = max(end for _, _, end in self.windows.values())
+        return {(*window, len(held), sum(held)) for window, held in self.contents.items() if held and window[2] < last}
 
 
 def where_is_held(folder: Path, kind: str, seed: int) -> bool:
@@ -114,20 +130,10 @@ def where_is_held(folder: Path, kind: str, seed: int) -> bool:
     told.end()
     told.reopened()
     found = {
-        (row["user"], event_of(row["window_start"]), event_of(row["window_end"]), row["events"], row["total"])
+        (row["user"], to_millis(row["window_start"]), to_millis(row["window_end"]), row["events"], row["total"])
         for row in told.lake.latest(told.pipeline).to_pylist()
-        if row["op"] == "+"
     }
-    last = max(end for _, _, end in told.contents)
-    return found == {window for window in told.expected() if window[2] != last}
-
-
-def event_of(time: Any) -> int:
-    return round((time - DAY0).total_seconds() * 1000) + event_millis_of_day0()
-
-
-def event_millis_of_day0() -> int:
-    return round(DAY0.timestamp() * 1000)
+    return found == told.expected()
 
 
 @pytest.mark.parametrize("seed", range(1))
