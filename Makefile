@@ -8,7 +8,7 @@ UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 TWO := --numprocesses=2 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-long checked lint bench bench-full env lock clean
+.PHONY: run test test-long checked lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: .venv/ready
@@ -27,7 +27,17 @@ checked: .venv/made
 lint: .venv/made
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
 	$(BIN)/mypy
+
+# A warning is an error: a link that leads nowhere, a docstring that can't be read.
+docs: .venv/made
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --jobs=2 docs .work/site
+	@echo "tidegate: the site is .work/site/index.html"
+
+# The picture of the README: two minutes with Spark, then Chromium looks at the report.
+picture: .venv/ready
+	$(BIN)/python -m tests.browser.picture
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks

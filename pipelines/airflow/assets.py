@@ -40,7 +40,7 @@ def final_windows_asset(pipeline: str) -> Asset:
 
     Example:
         >>> from airflow.sdk import DAG
-        >>> DAG("billing", schedule=[final_windows_asset("aircraft_duty")])
+        >>> billing = DAG("billing", schedule=[final_windows_asset("aircraft_duty")])
     """
     return Asset(name=f"{pipeline}__final_windows", uri=f"tidegate://{pipeline}/results", group="tidegate")
 

@@ -30,7 +30,7 @@ class SnapshotSensor(BaseSensorOperator):
         driver: task of the same run that drives the pipeline: after its end no further snapshot will come.
 
     Example:
-        >>> SnapshotSensor(
+        >>> yesterday = SnapshotSensor(
         ...     task_id="yesterday_is_final",
         ...     pipeline="aircraft_duty",
         ...     config="tidegate.toml",

@@ -6,8 +6,7 @@ so every epoch is a restart.
 
 >>> from datetime import timedelta
 >>> import pyarrow as pa
->>> from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
->>> from tidegate.windowing import Count, EventTimeSessionWindows, WatermarkStrategy, Windows
+>>> from tidegate import Count, DeltaSource, EventTimeSessionWindows, Pipeline, WatermarkStrategy, Windows
 >>> visits = Pipeline(
 ...     name="visits",
 ...     source=DeltaSource("clicks", timestamp="at", unit="ms"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser.picture import SIZE, take
 from tests.expectations.quality_lake import session_lake
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.storage import read_table, warehouse_of
@@ -84,3 +86,13 @@ def test_a_report_is_dark_where_the_reader_wants_it_and_its_legend_stands_beside
     timeline = page.locator("figure").filter(has_text="Windows of")
     assert "watermark" in timeline.locator("figcaption").inner_text()
     keep(page, "run-report-dark")
+
+
+def test_the_picture_of_the_readme_can_be_taken_of_a_report(
+    project: tuple[Path, PipelineTables], page: Page, tmp_path: Path
+) -> None:
+    report, _ = project
+    take(page, report, tmp_path / "picture.png")
+    picture = (tmp_path / "picture.png").read_bytes()
+    assert struct.unpack(">II", picture[16:24]) == (SIZE["width"], SIZE["height"])
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 247)"

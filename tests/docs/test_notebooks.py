@@ -1,0 +1,77 @@
+"""The notebooks of the guide run, show what comes out, and say of reopening what reopening does."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.notebooks import code_cells, executed
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.reopen.arrivals import Arrivals
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.testing import PipelineHarness
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+NOTEBOOKS = sorted(GUIDE.glob("*.ipynb"))
+SESSION = GUIDE / "a-session-window.ipynb"
+
+
+def read(path: Path) -> dict[str, Any]:
+    notebook: dict[str, Any] = json.loads(path.read_text())
+    return notebook
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_cells_of_a_notebook_give_what_it_was_saved_with(path: Path) -> None:
+    notebook = read(path)
+    _, outputs = executed(notebook)
+    assert [cell["outputs"] for cell in code_cells(notebook)] == outputs
+    assert sum(map(len, outputs)) >= 5, "a notebook that shows nothing explains nothing"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_links_of_a_notebook_lead_to_files(path: Path) -> None:
+    text = "".join("".join(cell["source"]) for cell in read(path)["cells"] if cell["cell_type"] == "markdown")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_a_cell_that_gives_something_else_is_found() -> None:
+    notebook = read(SESSION)
+    cell = code_cells(notebook)[-1]
+    cell["source"] = ["'something else'"]
+    _, outputs = executed(notebook)
+    assert cell["outputs"] != outputs[-1]
+
+
+def test_a_reopening_puts_out_what_the_notebook_says(tmp_path: Path) -> None:
+    scope, _ = executed(read(SESSION))
+    arrivals = Arrivals(ByHand(tmp_path, scope["visits"]))
+    stream = PipelineHarness(scope["visits"], scope["source"])
+    for number, rows in enumerate(scope["arrived"]):
+        stream.commit(rows, at=10**12 * 2 + number)
+        stream.run()
+        watermark = datetime.fromtimestamp(stream.watermark / 1000, UTC)
+        arrivals.commit(*(tuple(row.values()) for row in rows), watermark=watermark)
+
+    assert totals(arrivals) == [(row["user"], row["events"], row["total"]) for row in scope["before"]]
+    manifest = arrivals.reopen()
+    assert manifest is not None
+    assert totals(arrivals) == [(row["user"], row["events"], row["total"]) for row in scope["reopened"]]
+    panes = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["epoch"] == manifest.epoch]
+    corrections = sorted((row["op"], row["pane"], row["timing"], row["total"]) for row in panes)
+    assert corrections == [("+", 2, "late", 23), ("-", 1, "on_time", 7)]
+    assert arrivals.by_hand.rows("late")["reopened"].to_pylist() == [manifest.epoch]
+
+
+def totals(arrivals: Arrivals) -> list[tuple[str, int, int]]:
+    """User, events and total of each final window."""
+    latest = results.latest(arrivals.by_hand.rows(results.NAME), ("user",))
+    final = results.final(latest, arrivals.by_hand.head().manifest.watermark).to_pylist()
+    return [(row["user"], row["events"], row["total"]) for row in final]

@@ -1,0 +1,122 @@
+"""The pictures of docs/architecture.md are true: arrows between rooms are imports, and steps name what does them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.test_contributing import defined, faults, named
+from tests.test_import_rules import imports
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+ROOMS, EPOCH = re.findall(r"^```mermaid\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+NODE = r"(\w+)(?:\[[^\]]*\])?"
+ARROW = re.compile(rf"^\s*{NODE} (-->|---)(?:\|([^|]*)\|)? {NODE}\s*$", re.MULTILINE)
+
+Graph = dict[str, set[str]]
+
+
+def drawn(picture: str) -> list[tuple[str, str, str]]:
+    """The arrows of a picture: from, name, to."""
+    return [(start, label, end) for start, _, label, end in ARROW.findall(picture)]
+
+
+def room_of(module: Path) -> str:
+    """The room of a file below a package: its folder, and `ground` for the loose files of `pipelines`."""
+    package, *folders, _ = module.relative_to(ROOT).parts
+    return (
+        "checks" if package == "expectations" else folders[0] if folders else "ground" if package == "pipelines" else ""
+    )
+
+
+def imported() -> Graph:
+    """The rooms that each room imports. A package's own `__init__` only hands on names."""
+    graph: Graph = {}
+    for package in ("windowing", "pipelines", "expectations"):
+        for file in (ROOT / package).rglob("*.py"):
+            if (file.parent == ROOT / package and file.name == "__init__.py") or not (room := room_of(file)):
+                continue
+            for _, name in imports(file):
+                path = ROOT.joinpath(*name.split(".")[1:])
+                target = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+                if name.startswith("tidegate.") and target.parent != ROOT and len(name.split(".")) > 2:
+                    graph.setdefault(room, set()).add(room_of(target))
+    return {room: others - {room, ""} for room, others in graph.items()}
+
+
+def reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """Every room that arrows lead to from one."""
+    seen, left = set[str](), [start]
+    while left:
+        new = graph.get(left.pop(), set()) - seen
+        seen |= new
+        left += new
+    return seen
+
+
+def missing(arrows: list[tuple[str, str, str]], graph: Graph) -> list[str]:
+    """Arrows that no import stands for."""
+    return [f"{start} --> {end}" for start, _, end in arrows if end not in graph.get(start, set())]
+
+
+IMPORTED = imported()
+
+
+def test_every_arrow_between_rooms_is_an_import_and_has_a_name() -> None:
+    arrows = drawn(ROOMS)
+    assert len(arrows) == ROOMS.count("-->"), "each arrow stands as the test reads it"
+    assert [(start, end) for start, label, end in arrows if not label] == []
+    assert missing(arrows, IMPORTED) == []
+
+
+def test_an_arrow_without_an_import_is_found() -> None:
+    assert missing([("tables", "ask", "cli")], IMPORTED) == ["tables --> cli"]
+
+
+def test_every_import_between_rooms_of_pipelines_goes_along_the_arrows() -> None:
+    graph: Graph = {}
+    for start, _, end in drawn(ROOMS):
+        graph.setdefault(start, set()).add(end)
+    rooms = {room_of(file) for file in (ROOT / "pipelines").rglob("*.py")}
+    astray = {
+        f"{room} --> {other}"
+        for room in rooms
+        for other in IMPORTED.get(room, set()) & rooms
+        if other not in reached(graph, room)
+    }
+    assert astray == set()
+
+
+def test_the_picture_and_the_table_have_every_room_of_pipelines() -> None:
+    folders = {path.name for path in (ROOT / "pipelines").iterdir() if (path / "__init__.py").is_file()}
+    nodes = set(re.findall(r"^    (\w+)", ROOMS, re.MULTILINE))
+    assert folders - nodes == set()
+    rows = set(re.findall(r"^\| `(\w+/\w+)` \|", PAGE, re.MULTILINE))
+    assert {f"pipelines/{folder}" for folder in folders} - rows == set()
+    assert [row for row in rows if not (ROOT / row).is_dir()] == []
+
+
+def test_every_arrow_of_an_epoch_has_a_row_with_the_file_that_does_it() -> None:
+    arrows = drawn(EPOCH)
+    assert len(arrows) == EPOCH.count("-->"), "each arrow stands as the test reads it"
+    rows = dict(re.findall(r"^\| (\d+ [^|]*) \|(.*)\|$", PAGE, re.MULTILINE))
+    assert {label for _, label, _ in arrows} == set(rows)
+    assert [step for step, row in rows.items() if not any(names for _, names in named(row))] == []
+    assert {step: wrong for step, row in rows.items() if (wrong := faults(row))} == {}
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:pipelines|windowing|tests)/[\w/]+\.py)`", PAGE))))
+def test_every_file_that_the_page_names_exists(name: str) -> None:
+    assert (ROOT / name).is_file()
+
+
+def test_the_driver_takes_the_steps_in_the_order_of_the_picture() -> None:
+    text = (ROOT / "pipelines" / "run" / "driver.py").read_text()
+    assert "Driver.run" in defined(ROOT / "pipelines" / "run" / "driver.py")
+    calls = [text.index(call) for call in ("outcomes = operate(", "manifest = commit(", "publish_table(")]
+    assert calls == sorted(calls)
