@@ -315,5 +315,5 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
         return False
     if handle.version() % _COMMITS_PER_CLEANING == 0:
         # A stream renews its lease for months: without this its folder would grow by a file each time.
-        handle.vacuum(retention_hours=1, dry_run=False, enforce_retention_duration=False)
+        tables.clear_lease()
     return True

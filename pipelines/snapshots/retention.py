@@ -22,7 +22,7 @@ from tidegate.pipelines.snapshots.retained import Retention, retained
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.compaction import drop_old_epochs
 from tidegate.pipelines.tables.files import epoch_of
-from tidegate.pipelines.tables.pipeline_tables import ALL, LEASE, PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.tables.table_log import LogMemory, TableLog
 from tidegate.windowing.time import Millis, non_negative_millis
 
@@ -123,7 +123,7 @@ def vacuum(
             tables.warehouse.delete_file(tables.path(table), name)
     if retention.epochs is not None:
         drop_old_epochs(tables, now - non_negative_millis(retention.epochs, "epochs"), decision.oldest_epoch)
-    _clear_lease(tables)
+    tables.clear_lease()
     return decision.clearing
 
 
@@ -205,7 +205,3 @@ def _superfluous(files: dict[str, int], needed: set[str], epochs: Collection[int
         for name, size in files.items()
         if name.endswith(".parquet") and name not in needed and epoch_of(name) not in epochs
     }
-
-
-def _clear_lease(tables: PipelineTables) -> None:
-    tables.warehouse.open(tables.path(LEASE)).vacuum(retention_hours=1, dry_run=False, enforce_retention_duration=False)

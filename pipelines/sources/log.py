@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from tidegate.pipelines.delta_log import Action, commit_info
+from tidegate.pipelines.delta_log import FOLDER, Action, commit_info, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
@@ -309,8 +309,7 @@ class SourceLog:
 
     def _logged(self) -> list[int]:
         """Return the versions with an entry in the log, ascending."""
-        names = self.warehouse.names(f"{self.path}/_delta_log")
-        return sorted(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
+        return sorted(entry_versions(self.warehouse.names(f"{self.path}/{FOLDER}")))
 
     def _path_of(self, path: str) -> str:
         """Return the path of a file in the file system, relative to the table. The log has it as a URI.

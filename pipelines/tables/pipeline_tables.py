@@ -6,12 +6,13 @@ these commits silently wrong (column mapping, deletion vectors).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, PostCommitHookProperties, Schema
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from tidegate.pipelines.errors import Refused
@@ -127,6 +128,16 @@ class PipelineTables:
                     configuration=_PROPERTIES,
                     storage_options=self.warehouse.options or None,
                 )
+
+    def clear_lease(self) -> None:
+        """Delete files that the lease's table replaced more than an hour ago.
+
+        A clean-up that meets a renewal of the lease is left to the next one: no driver may end because of it.
+        """
+        with suppress(CommitFailedError):
+            self.warehouse.open(self.path(LEASE)).vacuum(
+                retention_hours=1, dry_run=False, enforce_retention_duration=False
+            )
 
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
         """Add missing columns to the tables; return True if any were missing.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from tests.lake import Clock
 from tidegate.pipelines.errors import LeaseHeld, Refused
@@ -197,6 +199,23 @@ def test_the_lease_table_stays_one_row_and_its_folder_small(tables: PipelineTabl
         for _ in range(3):
             lease.renew()
     assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1
+
+
+def test_a_clean_up_that_meets_a_renewal_ends_no_driver(
+    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[int] = []
+
+    def meet_a_renewal(handle: DeltaTable, **options: object) -> list[str]:
+        met.append(handle.version())
+        raise CommitFailedError("a concurrent transaction deleted data this operation read")
+
+    monkeypatch.setattr(DeltaTable, "vacuum", meet_a_renewal)
+    monkeypatch.setattr("tidegate.pipelines.run.lease._COMMITS_PER_CLEANING", 1)
+    with Lease(tables, "stream", Clock()) as lease:
+        lease.renew()
+        assert read_lease(tables) is not None
+    assert met
 
 
 def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: PipelineTables) -> None:
