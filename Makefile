@@ -8,7 +8,7 @@ UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 TWO := --numprocesses=2 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-long checked lint docs picture bench bench-full env lock clean
+.PHONY: run test test-fast test-long checked lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: .venv/ready
@@ -19,6 +19,10 @@ test: checked
 
 test-long: checked
 	$(BIN)/pytest $(TWO)
+
+# Lint, types, and what needs neither a JVM nor Airflow nor minutes of drawing: for every change, in three minutes.
+test-fast: lint
+	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)"
 
 # Each takes one core a minute.
 checked: .venv/made

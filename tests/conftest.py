@@ -34,6 +34,9 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 AIRFLOW = {"airflow", "browser"}
 """Marks of what looks at the one Airflow of a run."""
 
+SLOW = {"benchmarks", "deployment", "expectations", "recovery"}
+"""Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """A run has one Airflow, in one worker, and one Spark session, in another."""
@@ -42,6 +45,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("airflow"))
     elif "spark" in marks or is_measured(item):
         item.add_marker(pytest.mark.xdist_group("spark"))
+    if SLOW & set(item.path.relative_to(Path(__file__).parent).parts):
+        item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,6 +22,8 @@ from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables.pipeline_tables import ALL, PUBLISHED
 
+pytestmark = pytest.mark.slow
+
 EVERY_THIRD = Upkeep(Retention(2, timedelta(0)), epochs=3)
 
 

@@ -66,6 +66,8 @@ from tidegate.windowing.state.rows import REST
 from tidegate.windowing.time import MIN_TIMESTAMP
 from tidegate.windowing.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, PurgingTrigger, Trigger
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "1000"))
 MAX_PARALLELISM = 16
 

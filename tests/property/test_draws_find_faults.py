@@ -22,6 +22,8 @@ from tidegate.windowing.aggregates.ranks import ranks
 from tidegate.windowing.keys import SPARK_SEED, KeySchema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
+pytestmark = pytest.mark.slow
+
 quickly = settings(
     max_examples=1500,
     deadline=None,

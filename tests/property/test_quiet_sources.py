@@ -16,6 +16,8 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.log import SourceLog
 
+pytestmark = pytest.mark.slow
+
 DAY = 86_400_000
 
 STEPS = st.lists(st.sampled_from(["data", "vacuum", "optimize", "alter", "run", "clean"]), min_size=3, max_size=9)

@@ -18,6 +18,8 @@ from tidegate.pipelines.manifest import Manifest, Schemas
 from tidegate.windowing import Count, IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import MIN_TIMESTAMP
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = (None, "user", "place")
 
 ROWS = st.lists(

@@ -34,6 +34,8 @@ from tidegate.windowing.columnar.plan import OperatorChoice
 from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 from tidegate.windowing.triggers import EventTimeTrigger
 
+pytestmark = pytest.mark.slow
+
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 

@@ -18,6 +18,8 @@ from tests.recovery.without_spark import CONDITIONS, is_kept
 from tidegate.windowing import WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 
+pytestmark = pytest.mark.slow
+
 WHERE = (None, *CONDITIONS)
 FIXED = ("tumbling", "calendar")
 """Windows whose bounds no element moves, and of which each element has one."""

@@ -25,6 +25,8 @@ from tidegate.windowing import (
     Windows,
 )
 
+pytestmark = pytest.mark.slow
+
 MINUTE = timedelta(minutes=1)
 SUMS: dict[str, Any] = {"aggregate": {"events": Count(), "total": Sum("value"), "largest": Max("value")}}
 TUMBLING = TumblingEventTimeWindows.of(60 * MINUTE)

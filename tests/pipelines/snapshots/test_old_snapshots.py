@@ -34,6 +34,8 @@ from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.tables.table_log import TableLog
 from tidegate.windowing.time import to_millis
 
+pytestmark = pytest.mark.slow
+
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 AN_HOUR_EACH = Retention(2, timedelta(days=7))
 """The two newest, and of a week one an hour."""
