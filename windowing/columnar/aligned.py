@@ -102,10 +102,9 @@ class AlignedKernel:
             windows_in_flight = set(
                 zip(in_flight.codes.tolist(), in_flight.starts.tolist(), in_flight.ends.tolist(), strict=True)
             )
-            closed_windows = (codes[assigned.rows[closed]], assigned.starts[closed], assigned.ends[closed])
-            accepted[closed] = [
-                window in windows_in_flight for window in zip(*(part.tolist() for part in closed_windows), strict=True)
-            ]
+            closed_codes = codes[assigned.rows[closed]].tolist()
+            bounds = assigned.starts[closed].tolist(), assigned.ends[closed].tolist()
+            accepted[closed] = [window in windows_in_flight for window in zip(closed_codes, *bounds, strict=True)]
         return accepted
 
     def _skip(

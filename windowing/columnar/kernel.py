@@ -100,7 +100,7 @@ class LateRows(ParallelArrays):
     with_window: Bools
 
     def table(self, reason: str) -> pa.Table:
-        """Return the rows as `Outcome.late` has them."""
+        """Return the rows in the form of `Outcome.late`."""
         return late_table(
             row=pa.array(self.rows, pa.int64()),
             reason=pa.repeat(pa.scalar(reason, pa.string()), len(self)),

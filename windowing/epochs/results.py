@@ -66,7 +66,7 @@ class ResultColumns:
         """Return the columns of the results of windows.
 
         Raises:
-            IllegalArgument: a result is not what was declared.
+            IllegalArgument: a result does not fit the declared columns.
         """
         if self.are_ours:
             return {field.name: pa.array([value[field.name] for value in values], field.type) for field in self.fields}
@@ -79,7 +79,7 @@ class ResultColumns:
         """Return the columns of the output of process functions and joins.
 
         Raises:
-            IllegalArgument: a result is no mapping of the declared columns, or a side output was not declared.
+            IllegalArgument: a result does not fit the declared columns, or a side output was not declared.
         """
         main = {field.name for field in self.fields} - set(self.side_outputs)
         return self._columns([self._row(record, main) for record in records])

@@ -69,7 +69,7 @@ class RowOperator:
         """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
 
         Raises:
-            IllegalArgument: a result is not what was declared.
+            IllegalArgument: a result does not fit the declared columns.
             UnsupportedOperation: a window's function sent something to a side output.
         """
         operator = self._make(elements.types)
