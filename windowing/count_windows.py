@@ -1,4 +1,4 @@
-"""Count windows, which hold a number of elements of a key at any time. Source: Flink's `KeyedStream.countWindow`.
+"""Count windows, which hold a fixed number of elements of a key. Source: Flink's `KeyedStream.countWindow`.
 
 >>> from tidegate.windowing import Count, count_windows
 >>> from tidegate.windowing.testing import window_harness

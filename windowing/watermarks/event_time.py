@@ -103,8 +103,9 @@ class EventTime:
 
     def observe(self, partition: str, largest: Millis) -> None:
         """Take the largest timestamp of rows of a commit. It has an effect when the commit is complete."""
-        status = self._partition(partition)
-        status.pending = largest if status.pending is None else max(status.pending, largest)
+        source_partition = self._partition(partition)
+        pending = source_partition.pending
+        source_partition.pending = largest if pending is None else max(pending, largest)
 
     def wait_for(self, partition: str) -> None:
         """Wait for a partition without rows so far. It becomes idle if it has none for longer than the timeout."""

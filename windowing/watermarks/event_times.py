@@ -87,7 +87,7 @@ class EventTimes:
     def read_together(
         self, largest: Sequence[Mapping[str, Millis]], clock: Millis, events: Sequence[Iterable[SeenEvent]]
     ) -> Millis:
-        """Read a commit of every input at once, as at a handoff. Return the combined watermark."""
+        """Read a commit of every input at once, as at a hand-over. Return the combined watermark."""
         for each, times, seen in zip(self.inputs, largest, events, strict=True):
             each.read(times, clock, True, seen)
         return self.advance(clock)

@@ -92,7 +92,7 @@ class WatermarkStrategy:
     def for_bounded_out_of_orderness_with_idle_advance(
         cls, delay: Duration, wait: Duration, interval: Duration = DEFAULT_INTERVAL
     ) -> WatermarkStrategy:
-        """Make the same strategy, whose event time also advances after `wait` without events.
+        """Make a strategy with bounded disorder, whose event time also advances after `wait` without events.
 
         Raises:
             IllegalArgument: the delay or the wait is negative, or the interval is not greater than zero.
