@@ -1,8 +1,8 @@
-"""Windows that were closed: they stay so when the code that goes on from a snapshot allows more lateness.
+"""Closed windows: they stay closed when newer code continues from a snapshot with more allowed lateness.
 
-A window that was cleaned has left nothing in the state. An element for it would begin it again with that element
-alone, and its pane would replace the published one. Such an element is late, and `tidegate late reopen` computes its
-window whole.
+A cleaned window has no state. An element for it would start the window again with that element alone, and the new pane
+would replace the published one. Therefore such an element is late, and `tidegate late reopen` computes its whole window
+again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tidegate.windowing.timestamps import epoch_millis
 
 
 def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> Millis:
-    """The last millisecond of the windows that a snapshot has closed, int64 epoch milliseconds.
+    """Return the end of the closed windows of a snapshot: their last millisecond, int64 epoch milliseconds.
 
     Args:
-        tables: the pipeline's.
-        bound: the code that goes on from the snapshot.
-        manifest: of the snapshot.
+        tables: the pipeline's tables.
+        bound: the pipeline whose code continues from the snapshot.
+        manifest: manifest of the snapshot.
     """
     windows = bound.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time or manifest.watermark == MIN_TIMESTAMP:
@@ -38,17 +38,18 @@ def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) 
     return MIN_TIMESTAMP if lateness is None else max(MIN_TIMESTAMP, manifest.watermark - lateness)
 
 
-def told(
+def closed_through_of(
     bound: BoundPipeline, parent: Snapshot | None, closed: Millis, watermark: Millis, passed: bool = True
 ) -> Millis | None:
-    """What the manifest of an epoch says of closed windows; None where the watermark says it all.
+    """Return `closed_through` for the manifest of an epoch; None if the watermark alone shows it.
 
     Args:
         bound: the pipeline.
-        parent: the snapshot that the epoch goes on from.
-        closed: what that has closed.
-        watermark: after the epoch.
-        passed: whether the epoch closes what its watermark has passed; one that reopens late rows closes nothing.
+        parent: the snapshot that the epoch continues from.
+        closed: end of the windows that the parent has closed, int64 epoch milliseconds.
+        watermark: watermark after the epoch.
+        passed: True if the epoch closes the windows that its watermark has passed; an epoch that reopens late rows
+            closes no window.
     """
     windows = bound.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time:
@@ -59,10 +60,10 @@ def told(
 
 
 def _published_lateness(tables: PipelineTables, manifest: Manifest) -> Millis | None:
-    """The lateness of the newest windows that were published up to a snapshot; None where there is none to replace.
+    """Return the lateness of the newest windows that were published up to a snapshot; None if there are no windows.
 
-    A manifest without `closed_through` is of code without any, or of an older tidegate. A file that can't be read says
-    nothing: then no lateness counts, for late rows can be reopened and a window that was replaced is lost.
+    A manifest without `closed_through` comes from code without allowed lateness, or from an older tidegate. If a file
+    can't be read, the lateness is taken as 0: a late row can be reopened, but a replaced window is lost.
     """
     handle = tables.open(results.NAME)
     schema = arrow_schema(handle)

@@ -1,4 +1,4 @@
-"""Step 3 of an epoch: replace the state of the changed shards, and the manifest with it. The commit point."""
+"""Step 3 of an epoch, its commit point: replace the state of the changed shards together with the manifest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from deltalake import DeltaTable
 
-from tidegate.pipelines.epoch.closed import told
+from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.event_times import sides_of
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
@@ -20,14 +20,14 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
 def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float]) -> Manifest:
-    """Commit the epoch's state and manifest; the manifest.
+    """Commit the state and the manifest of the epoch, and return the manifest.
 
     Raises:
         Refused: another driver committed since the plan was made, or a file is not where it was written.
     """
     tables = plan.tables
     if plan.head is None:
-        # Later a table that is missing was lost, with all that it held.
+        # From now on, a missing table means that it was lost together with its rows.
         tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:
@@ -43,7 +43,7 @@ def commit(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, 
 def _of_parent(
     plan: EpochPlan, outcomes: Sequence[ShardOutcome], handle: DeltaTable
 ) -> tuple[set[str], list[DataFile]]:
-    """Which files of the parent snapshot stay at the head of the table, and which come back to it."""
+    """Return the state files of unchanged shards: paths that stay at the head of the table, and files to add again."""
     changed = [plan.shards[outcome.shard] for outcome in outcomes if outcome.shard >= 0 and outcome.changed]
     unchanged = [
         file
@@ -85,9 +85,9 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         partitions=plan.partitions,
         inputs=plan.input_watermarks,
         watermark_by={
-            side: one.watermark_by
-            for one, side in zip(bound.pipeline.inputs, sides_of(bound.pipeline), strict=True)
-            if one.watermark_by is not None
+            side: part.watermark_by
+            for part, side in zip(bound.pipeline.inputs, sides_of(bound.pipeline), strict=True)
+            if part.watermark_by is not None
         },
         processing_time=plan.clock,
         stagger_offset=plan.stagger_offset,
@@ -107,7 +107,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         schemas=bound.schemas,
         counters=counters,
         stale=plan.stale,
-        closed_through=told(bound, plan.parent, plan.closed_through, plan.watermark),
+        closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
         publish={
             table: Publish(
                 files=files.get(table, ()),

@@ -1,4 +1,4 @@
-"""Event time of a pipeline, from the manifest and back to it."""
+"""Event time of a pipeline: read from a manifest, moved by source commits, written to the next manifest."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ from tidegate.windowing.watermarks import InputTime, SeenEvent, WatermarkSnapsho
 
 
 def sides_of(pipeline: Pipeline) -> tuple[str, ...]:
-    """How manifests name the inputs of a pipeline."""
+    """Return the names of a pipeline's inputs in manifests: "" for a single input."""
     return ("",) if pipeline.right is None else SIDES
 
 
 def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
-    """The source partitions of a manifest, by their names in it, that are of another column than the code's."""
-    found = set()
-    for one, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
-        if not manifest.are_partitioned_by(side, one.watermark_by):
-            found |= {(f"{side}:{name}" if name else side) if side else name for name in manifest.partitions_of(side)}
-    return found
+    """Return the source partitions of a manifest that come from another column than the code's `watermark_by`.
+
+    The names are those of the manifest.
+    """
+    replaced = set()
+    for part, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
+        if not manifest.are_partitioned_by(side, part.watermark_by):
+            names = manifest.partitions_of(side)
+            replaced |= {(f"{side}:{name}" if name else side) if side else name for name in names}
+    return replaced
 
 
 class EventTimes:
     """The event time of a pipeline's inputs, in the steps that its shards see.
 
     Args:
-        times: of the inputs, in order.
+        times: event times of the inputs, in order.
     """
 
     def __init__(self, times: watermarks.EventTimes) -> None:
@@ -47,14 +51,15 @@ class EventTimes:
         partitions: Mapping[str, PartitionWatermark],
         inputs: Mapping[str, Millis],
     ) -> EventTimes:
-        """Event time as a manifest has it.
+        """Return event time with the values of a manifest.
 
         Args:
-            pipeline: whose strategies make the generators.
-            watermark: of the pipeline.
-            clock: processing time.
-            partitions: of all inputs; where there are two, a name is its side, or begins with it and a colon.
-            inputs: watermark of each of two inputs; of one that is not there it is the pipeline's.
+            pipeline: the pipeline; its strategies make the watermark generators.
+            watermark: watermark of the pipeline.
+            clock: processing time, int64 epoch milliseconds.
+            partitions: partitions of all inputs by name. With two inputs, a name is the side, or starts with the side
+                and a colon.
+            inputs: watermark of each of two inputs by side. A missing side has the watermark of the pipeline.
         """
         restored = []
         for each, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
@@ -71,10 +76,11 @@ class EventTimes:
 
     @classmethod
     def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
-        """Event time of a snapshot; before everything where there is none.
+        """Return the event time of a snapshot; without a snapshot, the minimum.
 
-        The partitions of an input that has another `watermark_by` since start anew at its watermark, as they do at a
-        hand-over: nothing would come of those of the old column any more, and they would hold event time for ever.
+        If the code names another `watermark_by` than the snapshot, the partitions of that input start from scratch at
+        the input's watermark, as at a hand-over. Partitions of the old column would get no more rows, and would hold
+        event time back for ever.
         """
         if manifest is None:
             return cls.restored(pipeline, MIN_TIMESTAMP, 0, {}, {})
@@ -84,16 +90,16 @@ class EventTimes:
 
     @property
     def watermark(self) -> Millis:
-        """The watermark of the pipeline; it never goes back."""
+        """Watermark of the pipeline; it never moves backwards."""
         return self._times.watermark
 
     @property
     def move_by_clock(self) -> bool:
-        """Whether event time may go on between two commits, by the clock alone."""
+        """True if event time may advance between two commits, only because the clock advances."""
         return self._times.move_by_clock
 
     def until(self, committed: Millis) -> CommitStep:
-        """Time passes up to a commit, before its rows."""
+        """Advance clock and event time to a commit, before its rows are read; return the step."""
         clock = max(committed, self._times.clock)
         return CommitStep(clock, self.advance(clock))
 
@@ -105,14 +111,14 @@ class EventTimes:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> CommitStep:
-        """Clock and watermark of a source commit; a part of one moves neither watermark nor late panes.
+        """Read a source commit, and return its step. A part of a commit moves neither watermark nor late panes.
 
         Args:
-            number: of the input.
-            largest: event time of the latest usable row of each source partition in it.
-            committed: commit time.
-            complete: whether nothing of it is left to read.
-            events: of the commit by time, for a strategy that reads them; it is read whole then.
+            number: number of the input.
+            largest: event time of the latest usable row of each source partition in the commit.
+            committed: commit time, int64 epoch milliseconds.
+            complete: True if no rows of the commit are left to read.
+            events: events of the commit, ordered by time, for a strategy that reads them; such a commit is read whole.
         """
         watermark = self._times.read(number, largest, committed, complete, events)
         return CommitStep(self._times.inputs[number].clock, watermark, complete)
@@ -120,16 +126,16 @@ class EventTimes:
     def end_together(
         self, largest: Sequence[Mapping[str, Millis]], clock: Millis, events: Sequence[Iterable[SeenEvent]]
     ) -> CommitStep:
-        """One step in which every input moves at once, as at a hand-over."""
+        """Move all inputs together, as at a hand-over, and return this one step."""
         return CommitStep(clock, self._times.read_together(largest, clock, events))
 
     def advance(self, clock: Millis) -> Millis:
-        """The clock goes on without data; the combined watermark."""
+        """Advance the clock without data, and return the combined watermark."""
         return self._times.advance(clock)
 
     @property
     def partitions(self) -> dict[str, PartitionWatermark]:
-        """Every source partition, for the manifest."""
+        """All source partitions, for the manifest."""
         sides = ("",) if len(self._times.inputs) == 1 else SIDES
         return {
             (f"{side}:{name}" if name else side) if side else name: PartitionWatermark(**snapshot)
@@ -139,12 +145,12 @@ class EventTimes:
 
     @property
     def watermarks(self) -> dict[str, Millis]:
-        """The watermark of each of two inputs, for the manifest; nothing where there is one."""
+        """Watermark of each of two inputs, for the manifest; empty for a single input."""
         if len(self._times.inputs) == 1:
             return {}
         return {side: each.watermark for side, each in zip(SIDES, self._times.inputs, strict=True)}
 
 
 def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnapshot:
-    """Return a partition of a manifest as event time takes it, at the watermark of its input."""
+    """Return a partition of a manifest in the form that event time restores, at the watermark of its input."""
     return {**partition.model_dump(), "aligned": partition.is_aligned(watermark)}

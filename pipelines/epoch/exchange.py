@@ -1,6 +1,6 @@
-"""Moving events to their shards in few large pieces: a task packs what it read by shard, and Spark moves the packs.
+"""Exchange of events between tasks: a task packs its events by shard, and Spark moves the packs to the shards.
 
-A pack is an Arrow stream, so a row is never turned into one of Spark's; text of keys stays in dictionaries.
+A pack is an Arrow stream, so events never become rows of Spark, and text keys stay in dictionaries.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PACKED = f"{SHARD} int, {PACK} binary"
 """Spark's schema of packs."""
 
 _ROWS_AT_A_TIME = 1_000_000
-"""How many rows a task looks at together; keys that come again within them are written once."""
+"""Rows that a task packs together; a key that is repeated among them is written once."""
 _BYTES_AT_A_TIME = 2**28
-"""And how many bytes: the packs of them have to fit one array, which ends at 2 GiB."""
+"""Bytes that a task packs together: their packs must fit in one array, whose limit is 2 GiB."""
 
 
 @dataclass(frozen=True)
 class Placing:
-    """Which shard each key belongs to; it travels to the tasks.
+    """Assignment of keys to shards; this value travels to the tasks.
 
     Args:
         key: names and types of the key columns.
@@ -41,16 +41,16 @@ class Placing:
     max_parallelism: int
 
     def keys_of(self, events: pa.Table) -> KeyCodes:
-        """The distinct keys of events."""
+        """Return the distinct keys of events."""
         return encode_keys(self.key, ({name: events[f"{KEY_PREFIX}{name}"] for name in self.key.names}, len(events)))
 
     def shards_of(self, keys: KeyCodes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The shard of each distinct key."""
+        """Return the shard number of each distinct key."""
         firsts = np.array([shard.first for shard in self.shards])
         return np.searchsorted(firsts, key_groups(keys.hashes, self.max_parallelism), side="right") - 1
 
-    def own(self, tables: Iterable[pa.Table], shards: Sequence[int]) -> dict[int, pa.Table]:
-        """Of all events those of each of some shards; one without any is not in it."""
+    def select(self, tables: Iterable[pa.Table], shards: Sequence[int]) -> dict[int, pa.Table]:
+        """Return the events of each of the given shards; a shard without events has no entry."""
         parts: dict[int, list[pa.Table]] = {}
         for table in gathered(tables):
             keys = self.keys_of(table)
@@ -63,7 +63,7 @@ class Placing:
         return {shard: pa.concat_tables(tables, promote_options="default") for shard, tables in parts.items()}
 
     def packs(self, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Events packed by shard."""
+        """Yield the events, packed by shard."""
         for table in gathered(tables):
             keys = self.keys_of(table)
             (codes,) = keys.codes
@@ -85,34 +85,41 @@ class Placing:
         events: pa.Table,
         rows: np.ndarray[tuple[int], np.dtype[np.int64]],
         keys: KeyCodes,
-        of: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        present: np.ndarray[tuple[int], np.dtype[np.bool_]],
     ) -> pa.Table:
-        """Some rows, which have all their keys among `of`; a key of one text column as a dictionary of just those."""
+        """Return rows of events; a key of one text column becomes a dictionary without the keys of other rows.
+
+        Args:
+            events: the events.
+            rows: numbers of the rows.
+            keys: the distinct keys of the events.
+            present: for each distinct key, True if the rows have it.
+        """
         whole = len(rows) == len(events)
         if len(self.key.names) != 1 or key_type(self.key.types[0]) == self.key.types[0]:
             return events if whole else events.take(pa.array(rows))
-        # To take rows of dictionaries Arrow first makes one of them, and the codes are that already.
+        # Before Arrow takes rows of a dictionary column, it unifies the dictionaries; the codes already are unified.
         name = f"{KEY_PREFIX}{self.key.names[0]}"
         rest = events.drop_columns(name)
         kept = rest if whole else rest.take(pa.array(rows))
         (codes,), (values,) = keys.codes, keys.columns
-        own = codes if whole else codes[rows]
+        taken = codes if whole else codes[rows]
         missing = None
         if values.null_count:
             null = values.is_null().to_numpy(zero_copy_only=False)
-            of, missing = of & ~null, null[own]
-        numbers = (np.cumsum(of) - 1)[own].astype(np.int32)
-        column = pa.DictionaryArray.from_arrays(pa.array(numbers, mask=missing), values.filter(pa.array(of)))
+            present, missing = present & ~null, null[taken]
+        numbers = (np.cumsum(present) - 1)[taken].astype(np.int32)
+        column = pa.DictionaryArray.from_arrays(pa.array(numbers, mask=missing), values.filter(pa.array(present)))
         return kept.add_column(events.schema.get_field_index(name), name, column)
 
 
 def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
-    """The events of packs, None where there are no packs."""
+    """Return the events of packs; None if there are no packs."""
     return joined([pa.ipc.open_stream(pack).read_all() for pack in packs])
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
-    """Tables one after the other; a column that one lacks is null there."""
+    """Return tables concatenated, None without tables; a column that a table lacks is null in its rows."""
     return pa.concat_tables(tables, promote_options="default") if tables else None
 
 
@@ -126,12 +133,12 @@ def _packed(events: pa.Table) -> bytes:
 def gathered(
     tables: Iterable[pa.Table], rows: int = _ROWS_AT_A_TIME, size: int = _BYTES_AT_A_TIME
 ) -> Iterator[pa.Table]:
-    """Tables one after the other until there are enough rows or bytes, a large one in pieces.
+    """Yield the rows of tables in larger tables of about equal size; a large table is split first.
 
     Args:
-        tables: of the same columns.
-        rows: that are enough.
-        size: bytes that are about enough.
+        tables: tables with the same columns.
+        rows: number of rows at which a table is yielded.
+        size: approximate number of bytes at which a table is yielded.
     """
     waiting: list[pa.Table] = []
     held_rows = held_bytes = 0
@@ -150,7 +157,7 @@ def gathered(
 
 
 def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
-    """A table in pieces of about `size` bytes."""
+    """Yield a table in pieces of about `size` bytes."""
     rows = len(table) if table.nbytes <= size else max(1, len(table) * size // table.nbytes)
     for begin in range(0, len(table), max(1, rows)):
         yield table.slice(begin, rows)

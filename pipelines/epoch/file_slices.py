@@ -1,4 +1,4 @@
-"""The slices of plans where the tasks read the source's files themselves: which files, which rows of them, how many."""
+"""Slices of plans whose tasks read the source's files themselves: the files, the rows to read, and their number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
-    """What a stream's epoch reads."""
+    """Return the slice of a stream's epoch."""
     return replace(
         files,
         parts=tuple(
@@ -31,7 +31,7 @@ def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
 
 
 def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
-    """What a hand-over reads: of the version that a backfill read, the rows from its frontier on."""
+    """Return the slice of a hand-over: the rows of the backfill's source version from the frontier on."""
     assert position.frontier is not None
     active = source.log.active(files.columns.timestamp, position.version)
     return replace(
@@ -42,13 +42,13 @@ def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
 def of_interval(
     source: Source, files: FileSlice, interval: Interval, recent: Sequence[SourceCommit] | None
 ) -> tuple[SliceFrames, SliceCounts]:
-    """The rows of an interval, and of the recent versions the stragglers and what can't be used.
+    """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 
     Args:
         source: the source.
-        files: its slice.
+        files: slice of the source without files.
         interval: the span of event time.
-        recent: versions since the parent; None of a first run, which sees them all.
+        recent: versions since the parent; None for a first run, which reads all versions.
     """
     active = source.log.active(files.columns.timestamp)
     inside = replace(
@@ -56,7 +56,7 @@ def of_interval(
     )
     within = measure_files(inside, with_rejects=False)
     if recent is None:
-        # Of a first run the unusable rows of every file are the business, wherever its times lie.
+        # A first run reports the unusable rows of all files, whatever their times are.
         before = replace(files, parts=())
         stragglers, late = 0, 0
         seen = measure_files(replace(files, parts=_parts(active, FIRST_TIME, LAST_TIME)))
@@ -76,29 +76,29 @@ def of_interval(
 
 
 def unusable_rows(judged: DataFrame) -> DataFrame:
-    """Of judged rows those for the rejects table."""
+    """Return those judged rows that go to table rejects."""
     return judged.where(~F.col(STATUS).isin(OK, DROPPED))
 
 
 def may_be_late(
-    found: Measures, watermarks: Sequence[Millis], lateness: Millis | None, closed_through: Millis = MIN_TIMESTAMP
+    measures: Measures, watermarks: Sequence[Millis], lateness: Millis | None, closed_through: Millis = MIN_TIMESTAMP
 ) -> dict[int, Millis]:
-    """By commit the time up to which its rows may be late; commits without such rows are not in it.
+    """Return, for each commit, the time up to which its rows may be late; a commit without such rows has no entry.
 
     Args:
-        found: of the slice.
-        watermarks: before each commit.
-        lateness: that the computation allows; None where nothing ever is late.
-        closed_through: windows that end by then were closed before, under whatever lateness.
+        measures: measures of the slice.
+        watermarks: watermark before each commit.
+        lateness: allowed lateness of the computation; None if nothing is ever late.
+        closed_through: end of the windows that were closed before the epoch, with any lateness.
     """
     if lateness is None:
         return {}
-    bounds = {index: max(watermarks[index] - lateness, closed_through) for index in found.smallest}
-    return {index: bounds[index] for index, smallest in found.smallest.items() if smallest <= bounds[index]}
+    bounds = {index: max(watermarks[index] - lateness, closed_through) for index in measures.smallest}
+    return {index: bounds[index] for index, smallest in measures.smallest.items() if smallest <= bounds[index]}
 
 
 def _of_interval(files: Sequence[SourceFile], since: Millis, until: Millis) -> list[SourceFile]:
-    """The files that may hold rows of an interval; a largest time in the log is cut to its millisecond."""
+    """Return the files that may have rows of an interval. The log truncates the largest time to milliseconds."""
     return [
         file
         for file in files

@@ -1,4 +1,4 @@
-"""The job of an epoch's tasks, and a shard's events as the elements and the timeline of an operator."""
+"""The job of an epoch's tasks, and the conversion of a shard's events to elements and timeline of an operator."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True)
 class ShardJob:
-    """Everything that each task of an epoch needs to know; it travels to the executors.
+    """Everything that each task of an epoch needs; this value travels to the executors.
 
-    `found` is the format of the state rows where they have to be migrated.
+    `old_format` is the format of the state rows if they must be migrated, else None.
     """
 
     warehouse: Warehouse
@@ -49,22 +49,22 @@ class ShardJob:
     epoch: int
     timeline: int
     now: Millis
-    found: StateFormat | None = None
+    old_format: StateFormat | None = None
     dropped: frozenset[str] = frozenset()
     files: FileSlice | None = None
 
     @property
     def placing(self) -> Placing:
-        """The shard of each key."""
+        """Assignment of keys to the shards of the job."""
         return Placing(self.key, self.shards, self.max_parallelism)
 
     def read(self, shards: Sequence[int]) -> dict[int, pa.Table]:
-        """The events of some shards out of the files of the slice; a shard without any is not in it."""
-        return {} if self.files is None else self.placing.own(self.files.events(), shards)
+        """Read the events of the given shards from the files of the slice; a shard without events has no entry."""
+        return {} if self.files is None else self.placing.select(self.files.events(), shards)
 
     @property
     def windows(self) -> Windows:
-        """The computation, where it is windows."""
+        """The computation, which must be windows."""
         assert isinstance(self.compute, Windows)
         return self.compute
 
@@ -83,7 +83,7 @@ def elements_of(job: ShardJob, events: pa.Table) -> Elements:
 
 
 def timeline_of(job: ShardJob) -> Timeline:
-    """Return how time moves in the epoch."""
+    """Return the movement of time in the epoch."""
     first, last = job.watermark_before, job.steps[-1]
     if job.order is not None:
         return Timeline.in_event_order(first, last.watermark, job.order.lag, now=last.clock, clock=job.clock_before)
@@ -96,7 +96,7 @@ def timeline_of(job: ShardJob) -> Timeline:
 
 
 def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    """A column in one piece; of nothing, where a slice has no events and no columns."""
+    """Return a column as one array; an empty array if the slice has no events and therefore lacks the column."""
     if name not in events.column_names:
         return pa.array([], kind)
     column = events[name].combine_chunks()
@@ -104,7 +104,7 @@ def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _key(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """A key column; dictionaries stay what they are, since keys are put into one anyway."""
+    """Return a key column. Dictionaries stay as they are, because the operator makes a dictionary of keys anyway."""
     if name in events.column_names and pa.types.is_dictionary(events.schema.field(name).type):
         return events[name]
     return _column(events, name, kind)

@@ -1,4 +1,4 @@
-"""The rows of two inputs as one frame, in the columns that their events have together (`definition.joint`)."""
+"""One frame of the rows of two inputs, with the columns that the events of both share (`definition.joint`)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from tidegate.pipelines.tables.columns import quoted
 from tidegate.windowing.operators.two_inputs import value_column
 
 
-def joint_frame(bound: BoundPipeline, one: BoundInput, frame: DataFrame) -> DataFrame:
-    """Judged rows of one input in the columns of both; as they are where there is only one.
+def joint_frame(bound: BoundPipeline, input_: BoundInput, frame: DataFrame) -> DataFrame:
+    """Return the judged rows of one input in the columns of both inputs; unchanged if the pipeline has one input.
 
     Args:
         bound: the pipeline.
-        one: the input.
-        frame: as `SourceFrames.judged` gives it.
+        input_: the input.
+        frame: rows that `SourceFrames.judged` returned.
     """
-    if one.side is None:
+    if input_.side is None:
         return frame
-    keys = [F.col(quoted(own)).alias(name) for own, name in zip(one.input.key, bound.key.names, strict=True)]
+    keys = [F.col(quoted(column)).alias(name) for column, name in zip(input_.input.key, bound.key.names, strict=True)]
     rows = [
-        F.col(ROW).alias(str(other.side)) if other is one else _nothing(pa.struct(list(other.source)), str(other.side))
+        F.col(ROW).alias(str(other.side))
+        if other is input_
+        else _nothing(pa.struct(list(other.source)), str(other.side))
         for other in bound.inputs
     ]
     values = [
         F.col(quoted(name)).alias(value_column(str(other.side), name))
-        if other is one
+        if other is input_
         else _nothing(other.derived.field(name).type, value_column(str(other.side), name))
         for other in bound.inputs
         for name in other.used
@@ -44,16 +46,16 @@ def joint_frame(bound: BoundPipeline, one: BoundInput, frame: DataFrame) -> Data
         TIME,
         COMMIT,
         STATUS,
-        F.struct(*keys, F.lit(one.side).alias("side"), *rows).alias(ROW),
-        F.lit(one.side).alias(SIDE),
+        F.struct(*keys, F.lit(input_.side).alias("side"), *rows).alias(ROW),
+        F.lit(input_.side).alias(SIDE),
         *values,
     )
 
 
 def together(frames: Iterable[DataFrame | None]) -> DataFrame | None:
-    """All rows of frames with the same columns; None where there are no frames."""
-    found = [frame for frame in frames if frame is not None]
-    return reduce(DataFrame.unionByName, found) if found else None
+    """Return all rows of frames with the same columns; None if there are no frames."""
+    present = [frame for frame in frames if frame is not None]
+    return reduce(DataFrame.unionByName, present) if present else None
 
 
 def _nothing(kind: pa.DataType, name: str) -> Column:

@@ -1,4 +1,4 @@
-"""Times of an epoch as its tables keep them."""
+"""Conversion of times to the type that the tables of an epoch have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.windowing.timestamps import timestamps_of
 
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Times as TIMESTAMPs; null stands for what is before and after everything, which don't fit.
+    """Return times as TIMESTAMPs. The minimum and maximum of event time don't fit the type and become null.
 
     Args:
         times: int64 epoch milliseconds.

@@ -1,9 +1,9 @@
 """Step 2 of an epoch: one Spark job moves the events to their shards, where the operator runs.
 
-Events come to a shard in one of two ways. Few enough files are read by every shard, which keeps its
-own rows: one stage, and nothing moves. Else they are packed by shard where they are read, and the packs
-are shuffled. The shards to be run are in the data, one marker row each: a slice that the optimiser
-proves empty would otherwise run no task, and no timer would fire.
+Events reach a shard in one of two ways. If the files are small, each task reads all of them and keeps the events
+of its shards: one stage, without a shuffle. Otherwise tasks read the files, pack the events by shard, and Spark
+shuffles the packs. One marker row for each shard is part of the data. Without markers, Spark's optimiser would run no
+task for an empty slice, and no timer would fire.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
 
 _SHARDS_THAT_READ = 3
-"""Reading a row three times costs about what reading and moving it once does (docs/decisions/0019)."""
+"""Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/0019)."""
 _ROWS_READ_AGAIN = 2_000_000
-"""How many rows a core may read in vain before that costs more than the further stage of an exchange."""
+"""Rows that a core may read and discard before the extra stage of an exchange is cheaper."""
 _TASKS_PER_CORE = 4
 
 
 def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
-    """Run the epoch's tasks; what each shard did, and (shard -1) what was rejected.
+    """Run the epoch's tasks, and return the outcome of each shard; shard -1 stands for the rejected rows.
 
     Raises:
         TidegateError: a shard did not report, or reported twice.
@@ -70,7 +70,7 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
 
 
 def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
-    """Whether moving the events costs less than having every shard read all of them."""
+    """Return True if the events must be shuffled: Spark reads them, or else all shards together would read too much."""
     frames = plan.frames
     if frames.safe is not None or frames.candidates is not None:
         return True
@@ -79,9 +79,9 @@ def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
 
 
 def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
-    """Each task reads the files of the slice, if there are any, and keeps the events of its shards.
+    """Let each task read all files of the slice, and keep the events of its shards.
 
-    A task costs more than a shard without events, so many shards share few tasks, one after the other.
+    A task costs more than a shard without events, so each task runs several shards, one after the other.
     """
     markers = markers_of(plan)
     tasks = min(len(markers), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
@@ -89,7 +89,7 @@ def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             shards = batch.column(0).to_pylist()
-            # Within the first shard, so that it is counted as receiving.
+            # The first shard of the task reads, so that its time to receive includes the reading.
             events = cache(partial(job.read, shards))
             for shard in shards:
                 yield run_shard(job, markers[shard], lambda: events().pop(shard, None))  # noqa: B023 - called at once
@@ -98,7 +98,7 @@ def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
 
 
 def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
-    """The events are packed where they are read, and the packs moved to their shards."""
+    """Let tasks pack the events that they read, and shuffle the packs to the shards."""
     markers = [(marker.shard, marker.to_json()) for marker in markers_of(plan)]
     frame = spark.createDataFrame(markers, f"{SHARD} int, {MARKER} string")
     for packs in _packs(spark, plan, job):
@@ -114,7 +114,7 @@ def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame
 
 
 def _packs(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> list[DataFrame]:
-    """The events by shard: of files as the tasks read them, else of Spark's frames."""
+    """Return the packs of events, read from files by the tasks, or else from frames of Spark."""
     placing = job.placing
     files = job.files
     if files is not None:
@@ -134,7 +134,7 @@ def _packs(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> list[DataFram
 
 
 def _tasks(files: FileSlice, most: int) -> list[list[int]]:
-    """The parts of a slice in at most so many heaps of about the same number of rows."""
+    """Return the numbers of a slice's parts in at most `most` heaps, each with about the same number of rows."""
     heaps: list[list[int]] = [[] for _ in range(min(most, len(files.parts)))]
     heights = [0] * len(heaps)
     for number, part in sorted(enumerate(files.parts), key=lambda item: -(item[1].rows or 0)):
@@ -145,7 +145,7 @@ def _tasks(files: FileSlice, most: int) -> list[list[int]]:
 
 
 def _collected(batches: Iterator[pa.RecordBatch]) -> tuple[Marker | None, list[pa.Buffer]]:
-    """The marker and the packs of one shard."""
+    """Return the marker and the packs of one shard."""
     marker: Marker | None = None
     packs: list[pa.Buffer] = []
     for batch in batches:
@@ -157,7 +157,7 @@ def _collected(batches: Iterator[pa.RecordBatch]) -> tuple[Marker | None, list[p
 
 
 def job_of(plan: EpochPlan) -> ShardJob:
-    """What the epoch's tasks need to know of its plan."""
+    """Return the job of an epoch: those values of its plan that the tasks need."""
     bound, tables = plan.bound, plan.tables
     schemas = bound.table_schemas
     return ShardJob(
@@ -180,19 +180,19 @@ def job_of(plan: EpochPlan) -> ShardJob:
         epoch=plan.epoch,
         timeline=plan.timeline,
         now=plan.started_at,
-        found=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
+        old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         dropped=left_behind(bound.pipeline),
     )
 
 
 def _panes(plan: EpochPlan) -> PanePolicy:
-    """Panes as pipelines have them; what was closed stays closed, unless late rows are reopened."""
+    """Return the pane policy of the pipeline. Closed windows stay closed, unless the epoch reopens late rows."""
     closed = MIN_TIMESTAMP if plan.kind == "reopen" else plan.closed_through
     return replace(plan.bound.panes, closed_through=closed)
 
 
 def _events(plan: EpochPlan) -> list[DataFrame]:
-    """The usable rows with the columns that tasks need; only those that may be late carry all columns."""
+    """Return the usable rows with the columns that tasks need; rows that may be late carry all columns."""
     bound = plan.bound
     columns = [
         F.col(TIME),
@@ -206,7 +206,7 @@ def _events(plan: EpochPlan) -> list[DataFrame]:
 
 
 def markers_of(plan: EpochPlan) -> list[Marker]:
-    """What each task learns of its shard."""
+    """Return a marker for each shard."""
     parent = plan.parent
     files = () if parent is None else parent.files
     rewrite = must_rewrite(plan, files)
@@ -229,7 +229,7 @@ def markers_of(plan: EpochPlan) -> list[Marker]:
 
 
 def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:
-    """Whether every shard must write its state anew: rows are migrated, or a file holds those of several shards."""
+    """Return True if all shards must rewrite their state: rows are migrated, or a file has rows of several shards."""
     if plan.parent is not None and migration_of(plan.bound, plan.parent.manifest) is not None:
         return True
     return any(

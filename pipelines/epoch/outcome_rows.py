@@ -30,9 +30,9 @@ class OutcomeRows:
     """The rows of one shard in one epoch.
 
     Args:
-        job: what every task of the epoch knows.
-        events: the events that the outcome's elements were made of, row by row.
-        outcome: what their operator made.
+        job: job of the epoch's tasks.
+        events: events of the shard; each row is one element of the outcome.
+        outcome: outcome of the shard's operator.
     """
 
     def __init__(self, job: ShardJob, events: pa.Table, outcome: Outcome) -> None:
@@ -70,21 +70,21 @@ class OutcomeRows:
         return state.to_delta_rows(self._outcome.state, self._job.schemas[state.NAME])
 
     def counters(self) -> dict[str, int]:
-        """Return what was counted, by name."""
+        """Return the counters by name."""
         return self._outcome.counters.by_name() | {"elements": len(self._events)}
 
     @property
     def next_event_time_timer(self) -> Millis | None:
-        """The watermark at which something happens next."""
+        """Lowest watermark at which the shard has work to do; None if it waits for none."""
         return self._outcome.next_timer
 
     @property
     def next_processing_time_timer(self) -> Millis | None:
-        """The time at which the next processing-time timer is due."""
+        """Processing time at which the next processing-time timer is due."""
         return self._outcome.next_processing_time_timer
 
     def _final_at(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return when nothing can change each window any more; null for the global one, which never ends."""
+        """Return the watermark at which each window becomes final; null for the global window, which never ends."""
         lateness = self._job.windows.lateness
         latest = pa.scalar(max(MAX_TIMESTAMP - lateness, 0), pa.int64())
         return pc.add(pc.min_element_wise(pc.subtract(ends, 1), latest, skip_nulls=False), lateness)
@@ -96,7 +96,7 @@ class OutcomeRows:
         }
 
     def _table(self, schema: pa.Schema, columns: Mapping[str, Any], rows: int) -> pa.Table:
-        """Return a table of these columns, with those that are the same in all rows of the epoch, and nulls."""
+        """Return a table of the given columns, columns with one value for the epoch, and nulls in all others."""
         job = self._job
         same = {"timeline": job.timeline, "epoch": job.epoch, "stale": False}
         arrays = []

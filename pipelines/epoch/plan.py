@@ -1,8 +1,8 @@
-"""Step 1 of an epoch: the plan, which says what to read, from which snapshot, and how time moves.
+"""Step 1 of an epoch: the plan names the rows to read, the snapshot to continue from, and the movement of time.
 
-A plan changes nothing. Its slice is counted by the files' statistics, or with one cheap aggregate of
-Spark's, so that what the tasks report can be held against it. `plan_interval` makes the plans of
-backfills, `plan_commits` those of streams.
+A plan changes no table. Its rows are counted with the files' statistics, or with one cheap aggregate in Spark, and
+later the reports of the tasks are checked against the counts. `plan_interval` makes the plans of backfills,
+`plan_commits` the plans of streams.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class SliceFrames:
     """The rows of a slice.
 
     Args:
-        safe: rows that can't be late: only the columns in use are read and shuffled.
-        candidates: rows that may be late, which carry all columns along; None if there can be none.
-        unusable: rows for the rejects table, with all columns; None if there are none.
-        files: all usable rows, where the tasks read the source's files themselves.
+        safe: rows that can't be late, with the columns in use; only these columns are read and shuffled.
+        candidates: rows that may be late, with all columns; None if no row may be late.
+        unusable: rows for table rejects, with all columns; None if there are none.
+        files: all usable rows, if the tasks read the source's files themselves.
     """
 
     safe: DataFrame | None
@@ -45,7 +45,7 @@ class SliceFrames:
 
     @classmethod
     def together(cls, parts: Sequence[SliceFrames]) -> SliceFrames:
-        """The rows of several slices with the same columns."""
+        """Return the rows of several slices with the same columns."""
         return cls(
             together(part.safe for part in parts),
             together(part.candidates for part in parts),
@@ -56,7 +56,7 @@ class SliceFrames:
 
 @dataclass(frozen=True)
 class SliceCounts:
-    """What the slice holds, counted before the tasks run; `size` is the bytes of usable rows, as far as known."""
+    """Counts of a slice's rows before the tasks run; `size` is the bytes of usable rows, 0 if they are not known."""
 
     usable: int = 0
     dropped: int = 0
@@ -75,15 +75,15 @@ class SliceCounts:
 
 
 MOST_PARTITIONS = 10_000
-"""Source partitions of a pipeline: each epoch writes a watermark for each, some 150 bytes."""
+"""Limit of source partitions of a pipeline: each epoch writes a watermark of about 150 bytes for each of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
-    """Everything that the later steps need; nothing in it is decided again.
+    """Everything that the later steps of an epoch need; they change none of these decisions.
 
-    `parent` is the snapshot to go on from and `head` the one that the commit follows: they differ
-    where an interval is run again.
+    `parent` is the snapshot to continue from, and `head` the snapshot that the commit follows. They differ if an
+    interval is run again.
     """
 
     tables: PipelineTables
@@ -108,7 +108,9 @@ class EpochPlan:
 
     def __post_init__(self) -> None:
         if len(self.partitions) > MOST_PARTITIONS:
-            columns = sorted({one.watermark_by for one in self.bound.pipeline.inputs if one.watermark_by is not None})
+            columns = sorted(
+                {part.watermark_by for part in self.bound.pipeline.inputs if part.watermark_by is not None}
+            )
             raise Refused(
                 f"watermark_by={', '.join(map(repr, columns))} of {self.bound.pipeline.name} makes "
                 f"{len(self.partitions)} source partitions, and a pipeline may have {MOST_PARTITIONS}: every snapshot "
@@ -117,29 +119,29 @@ class EpochPlan:
             )
 
     def replacing(self, head: Snapshot) -> EpochPlan:
-        """The same plan as the beginning of a new timeline, in place of all that was published before."""
+        """Return the same plan as the start of a new timeline, which replaces everything that was published before."""
         return replace(self, head=head, replaced_epochs=tuple(range(1, head.manifest.epoch + 1)))
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch; it grows for ever, over restores too."""
+        """Number of the epoch; it only grows, across restores too."""
         return 1 if self.head is None else self.head.manifest.epoch + 1
 
     @property
     def timeline(self) -> int:
-        """The line of snapshots it belongs to: another one where it does not go on from the head."""
+        """Timeline of the epoch: a new one if the epoch does not continue from the head."""
         if self.head is None:
             return 1
         return self.head.manifest.timeline + (0 if self.parent is self.head else 1)
 
     @property
     def clock_before(self) -> Millis:
-        """Processing time of the snapshot that it goes on from."""
+        """Processing time of the snapshot that the epoch continues from."""
         return clock_of(self.parent)
 
     @property
     def watermark(self) -> Millis:
-        """Event time after the epoch."""
+        """Watermark after the epoch."""
         complete = [step.watermark for step in self.steps if step.complete]
         return complete[-1] if complete else self.watermark_before
 
@@ -150,7 +152,7 @@ class EpochPlan:
 
     @cached_property
     def compute(self) -> Compute:
-        """What is computed; a stagger of its windows is drawn once in the pipeline's life, and kept in the manifest."""
+        """The computation; a stagger of its windows is drawn once for the pipeline, and the manifest keeps it."""
         windows = self.bound.compute
         if not isinstance(windows, Windows):
             return windows
@@ -160,15 +162,15 @@ class EpochPlan:
 
     @cached_property
     def closed_through(self) -> Millis:
-        """Windows that end by then were closed by the snapshot that it goes on from, and don't begin anew."""
+        """End of the windows that the parent snapshot closed, int64 epoch milliseconds; these don't start again."""
         return MIN_TIMESTAMP if self.parent is None else closed_by(self.tables, self.bound, self.parent.manifest)
 
     @property
     def stagger_offset(self) -> Millis | None:
-        """By how much the windows are staggered; None where they are aligned."""
+        """Offset of staggered windows, milliseconds; None for aligned windows."""
         return self.compute.assigner.stagger_offset if isinstance(self.compute, Windows) else None
 
 
 def clock_of(snapshot: Snapshot | None) -> Millis:
-    """Processing time of a snapshot; 0 before the first."""
+    """Return the processing time of a snapshot; 0 without a snapshot."""
     return 0 if snapshot is None else snapshot.manifest.processing_time

@@ -1,8 +1,8 @@
-"""The plan of a clock epoch: no data, and time goes on, so what is due fires.
+"""The plan of a clock epoch: it reads no data, but time advances, so timers that are due fire.
 
-Every run of a stream ends with one, and a continuous one makes them between its data: idle sources,
-timers in processing time and generators that advance by themselves need no new row. The positions go on
-over versions without data, which a source that is quiet for long gets from its maintenance.
+Each run of a stream ends with a clock epoch, and a continuous stream also makes them between its data. Idle sources,
+timers in processing time, and generators that advance by themselves need no new row. The positions move past versions
+without data, which maintenance adds to a source that gets no rows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, millis
 
 _MAY_WAIT: Millis = 86_400_000
-"""How long a position may stay before versions without data: Delta keeps log entries for a day at the very least."""
+"""Longest time that a position may stay before versions without data: Delta keeps log entries for at least a day."""
 
 
 def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
-    """Plan an epoch in which only the clock moves; None where nothing is due and none need be recorded.
+    """Plan an epoch in which only the clock moves; None if nothing is due and no clock epoch need be recorded.
 
-    All of the source must be read: a backlog is no quiet time.
+    The source must be read completely, because unread rows must not look like a time without data.
 
     Args:
         source: the source as it is now.
@@ -37,13 +37,13 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
         shards: how many shards to cut the key groups into.
     """
     pipeline, manifest = source.bound.pipeline, head.manifest
-    for one in source.inputs:
-        one.position_of(manifest)
+    for input_ in source.inputs:
+        input_.position_of(manifest)
     clock = max(now, manifest.processing_time)
     times = EventTimes.of(pipeline, manifest)
     watermark = times.advance(clock)
     positions = {
-        table: position for one in source.inputs for table, position in settled_position(one, manifest).items()
+        table: position for input_ in source.inputs for table, position in settled_position(input_, manifest).items()
     }
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
     if recorded and not _is_due(manifest, watermark, clock) and not _must_pass(source, manifest, positions, clock):
@@ -94,17 +94,17 @@ def without_data(
 
 
 def _must_pass(source: Source, manifest: Manifest, positions: Mapping[str, Position], clock: Millis) -> bool:
-    """Whether versions without data wait for so long that their log entries might be cleaned up."""
+    """Return True if versions without data are so old that Delta may soon remove their log entries."""
     return any(
-        position.version > (read := manifest.position_in(one.table).version)
-        and one.log.time_of(read + 1) + _MAY_WAIT <= clock
-        for one in source.inputs
-        for position in (positions[one.table],)
+        position.version > (read := manifest.position_in(input_.table).version)
+        and input_.log.time_of(read + 1) + _MAY_WAIT <= clock
+        for input_ in source.inputs
+        for position in (positions[input_.table],)
     )
 
 
 def _is_due(manifest: Manifest, watermark: Millis, clock: Millis) -> bool:
-    """Whether a timer of any shard fires by then."""
+    """Return True if a timer of a shard fires up to the watermark or the clock."""
     return any(
         (shard.next_event_time_timer is not None and shard.next_event_time_timer <= watermark)
         or (shard.next_processing_time_timer is not None and shard.next_processing_time_timer <= clock)

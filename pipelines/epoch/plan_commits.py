@@ -1,9 +1,9 @@
-"""The plan of a stream's epoch: source commits in the order in which they were made.
+"""The plan of a stream's epoch: source commits in their order.
 
-Watermarks and the clock move at the end of each commit, and a row is judged against the watermark
-before its own commit, so it does not matter how the commits are cut into epochs. Where event time goes
-on by itself it does so up to a commit's time before the rows of that commit are judged, so it does not
-matter who looked in between.
+Watermarks and the clock move at the end of each commit, and a row is judged against the watermark before its commit.
+So the result does not depend on how the commits are divided into epochs. If event time advances by itself, it advances
+to the time of a commit before the rows of the commit are judged. So the result does not depend on clock epochs between
+the commits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def plan_commits(
     Args:
         source: the source as it is now.
         tables: the pipeline's tables.
-        commits: what to read, in order; only the last may be incomplete.
+        commits: the commits to read, in order; only the last may be incomplete.
         head: the snapshot to go on from.
         now: the driver's clock.
         shards: how many shards to cut the key groups into.
@@ -55,24 +55,25 @@ def plan_commits(
     bound, pipeline = source.bound, source.bound.pipeline
     manifest = None if head is None else head.manifest
     if manifest is not None:
-        for one in source.inputs:
-            one.position_of(manifest)
+        for input_ in source.inputs:
+            input_.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
     times = EventTimes.of(pipeline, manifest)
     commits = in_steps(commits, times)
-    read = [one for one in source.inputs if any(commit.number == one.number for commit in commits)]
+    inputs = [part for part in source.inputs if any(commit.number == part.number for commit in commits)]
     files = None if source.files is None else of_commits(source.files, commits)
-    frames = [] if files is not None else [(one, _judged(one, commits)) for one in read]
-    found = measure(frames) if files is None else measure_files(files, source.input.input.watermark_by)
-    for one, _ in frames:
-        own = [commit for commit in commits if commit.number == one.number]
-        one.check_read([file for commit in own for file in commit.files], sum(found.rows.get(of.step, 0) for of in own))
-    seen = {one.number: SeenEvents(frame, one.input) for one, frame in frames if one.input.reads_events}
+    frames = [] if files is not None else [(input_, _judged(input_, commits)) for input_ in inputs]
+    measures = measure(frames) if files is None else measure_files(files, source.input.input.watermark_by)
+    for input_, _ in frames:
+        reads = _commits_of(input_, commits)
+        rows = sum(measures.rows.get(read.step, 0) for read in reads)
+        input_.check_read([file for read in reads for file in read.files], rows)
+    seen = {input_.number: SeenEvents(frame, input_.input) for input_, frame in frames if input_.input.reads_events}
     steps = steps_of(
-        commits, times, found.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
+        commits, times, measures.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
     )
     closed = MIN_TIMESTAMP if manifest is None else closed_by(tables, bound, manifest)
-    late = may_be_late(found, [before, *(step.watermark for step in steps)], bound.lateness, closed)
+    late = may_be_late(measures, [before, *(step.watermark for step in steps)], bound.lateness, closed)
     return EpochPlan(
         tables=tables,
         bound=bound,
@@ -80,59 +81,63 @@ def plan_commits(
         head=head,
         kind="stream",
         positions={
-            table: position for one in source.inputs for table, position in _position(one, commits, manifest).items()
+            table: position
+            for input_ in source.inputs
+            for table, position in _position(input_, commits, manifest).items()
         },
-        frames=_slices(bound, frames, found, late) if files is None else _of_files(source, commits, files, found, late),
-        counts=SliceCounts(found.usable, found.counts.get(DROPPED, 0), found.rejected, found.size),
+        frames=_slices(bound, frames, measures, late)
+        if files is None
+        else _of_files(source, commits, files, measures, late),
+        counts=SliceCounts(measures.usable, measures.counts.get(DROPPED, 0), measures.rejected, measures.size),
         steps=steps,
         partitions=times.partitions,
         input_watermarks=times.watermarks,
         watermark_before=before,
-        shards=cut_shards(shards, pipeline.max_parallelism, found.usable, head, found.size),
+        shards=cut_shards(shards, pipeline.max_parallelism, measures.usable, head, measures.size),
         stale=() if manifest is None else manifest.stale,
         started_at=now,
     )
 
 
 def measure(frames: Sequence[tuple[Source, DataFrame]]) -> Measures:
-    """Count the judged rows of inputs, no two of which share a commit: one cheap aggregate."""
+    """Count the judged rows of inputs with one cheap aggregate; each commit index belongs to one input."""
     grouped = together(
-        frame.groupBy(COMMIT, STATUS, partition_of(one.input).alias("partition")).agg(
+        frame.groupBy(COMMIT, STATUS, partition_of(input_.input).alias("partition")).agg(
             F.count("*").alias("rows"),
             F.min(TIME).alias("smallest"),
-            F.max(F.when(moves_watermark(one.input), F.col(TIME))).alias("largest"),
+            F.max(F.when(moves_watermark(input_.input), F.col(TIME))).alias("largest"),
         )
-        for one, frame in frames
+        for input_, frame in frames
     )
-    found = Measures()
+    measures = Measures()
     for row in () if grouped is None else grouped.collect():
-        found.add(row[COMMIT], row[STATUS], row["rows"], row["partition"], row["smallest"], row["largest"])
-    return found
+        measures.add(row[COMMIT], row[STATUS], row["rows"], row["partition"], row["smallest"], row["largest"])
+    return measures
 
 
 def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
-    """The rows of one input's commits."""
-    own = [read for read in commits if read.number == source.number]
+    """Return the judged rows of one input's commits."""
+    reads = _commits_of(source, commits)
     return source.frames.judged(
-        source.frames.files(source.log.head, [file.action for read in own for file in read.files]),
+        source.frames.files(source.log.head, [file.action for read in reads for file in read.files]),
         source.input.source,
-        {file.path: (read.step, read.commit.time) for read in own for file in read.files},
+        {file.path: (read.step, read.commit.time) for read in reads for file in read.files},
     )
 
 
 def _slices(
-    bound: BoundPipeline, frames: Sequence[tuple[Source, DataFrame]], found: Measures, late: Mapping[int, Millis]
+    bound: BoundPipeline, frames: Sequence[tuple[Source, DataFrame]], measures: Measures, late: Mapping[int, Millis]
 ) -> SliceFrames:
-    """Rows that lie at or behind the watermark before their commit may be late, and carry all columns."""
-    frame = together(joint_frame(bound, one.input, frame) for one, frame in frames)
+    """Return the slice as frames. Rows that may be late have all columns; `late` has their latest time by commit."""
+    frame = together(joint_frame(bound, input_.input, frame) for input_, frame in frames)
     assert frame is not None
     usable, may_be_late = F.col(STATUS) == OK, F.lit(False)
     for index, time in late.items():
         may_be_late = may_be_late | ((F.col(COMMIT) == index) & (F.col(TIME) <= time))
     return SliceFrames(
-        safe=frame.where(usable & ~may_be_late) if found.usable else None,
+        safe=frame.where(usable & ~may_be_late) if measures.usable else None,
         candidates=frame.where(usable & may_be_late) if late else None,
-        unusable=unusable_rows(frame) if found.rejected else None,
+        unusable=unusable_rows(frame) if measures.rejected else None,
     )
 
 
@@ -140,32 +145,37 @@ def _of_files(
     source: Source,
     commits: Sequence[ReadCommit],
     files: FileSlice,
-    found: Measures,
+    measures: Measures,
     late: Mapping[int, Millis],
 ) -> SliceFrames:
-    """The same, where the tasks read the files themselves; Spark reads only what is rejected."""
+    """Return the slice as files, which the tasks read themselves; Spark reads only the rejected rows."""
     return SliceFrames(
         safe=None,
         candidates=None,
-        unusable=unusable_rows(_judged(source, commits)) if found.rejected else None,
-        files=replace(files, traced=bool(late)) if found.usable else None,
+        unusable=unusable_rows(_judged(source, commits)) if measures.rejected else None,
+        files=replace(files, traced=bool(late)) if measures.usable else None,
     )
 
 
 def _position(source: Source, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:
-    own = [read for read in commits if read.number == source.number]
-    if not own:
+    reads = _commits_of(source, commits)
+    if not reads:
         return source.position(-1) if manifest is None else settled_position(source, manifest)
-    version = own[-1].commit.version
-    if not own[-1].complete:
-        return source.position(version - 1, files=own[-1].end)
+    version = reads[-1].commit.version
+    if not reads[-1].complete:
+        return source.position(version - 1, files=reads[-1].end)
     return source.position(source.log.settled(version))
 
 
-def settled_position(source: Source, manifest: Manifest) -> dict[str, Position]:
-    """The position of an input of which nothing is read, past the versions without data that came since.
+def _commits_of(source: Source, commits: Sequence[ReadCommit]) -> list[ReadCommit]:
+    """Return those commits that belong to an input."""
+    return [read for read in commits if read.number == source.number]
 
-    A position before them would need their log entries, which the source cleans up in time.
+
+def settled_position(source: Source, manifest: Manifest) -> dict[str, Position]:
+    """Return the position of an unread input, moved past the versions without data that follow it.
+
+    A position before these versions would need their log entries, which the source removes after a while.
     """
     position = manifest.position_in(source.table)
     if not position.files:

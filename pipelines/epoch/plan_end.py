@@ -1,4 +1,4 @@
-"""The plan of the end of input: event time goes to its end, so whatever is open fires and is final.
+"""The plan of the end of input: event time moves to its maximum, so all open windows fire and become final.
 
 Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source has ended.
 """
@@ -19,7 +19,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
 def plan_end(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
-    """Plan an epoch that ends event time; None where it has ended already.
+    """Plan an epoch that ends event time; None if event time has already ended.
 
     Args:
         source: the source as it is now.
@@ -29,15 +29,15 @@ def plan_end(source: Source, tables: PipelineTables, head: Snapshot, now: Millis
         shards: how many shards to cut the key groups into.
 
     Raises:
-        Refused: a commit of the source is read in part.
+        Refused: a commit of the source was read only in part.
     """
     bound, manifest = source.bound, head.manifest
     if manifest.watermark == MAX_TIMESTAMP:
         return None
-    for one in source.inputs:
-        if one.position_of(manifest).files:
+    for input_ in source.inputs:
+        if input_.position_of(manifest).files:
             raise Refused(
-                f"input of {manifest.pipeline} can't end within a commit of {one.table!r}, of which epoch "
+                f"input of {manifest.pipeline} can't end within a commit of {input_.table!r}, of which epoch "
                 f"{manifest.epoch} read a part: run `tidegate stream {manifest.pipeline} --available-now`, then again"
             )
     clock = max(now, manifest.processing_time)

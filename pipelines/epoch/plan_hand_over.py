@@ -1,8 +1,8 @@
-"""The plan of a hand-over: the stream takes what a backfill left, from its frontier on.
+"""The plan of a hand-over: the stream reads the rows that a backfill left, from its frontier on.
 
-A backfill up to event time b at source version V has taken the rows before b, and put what can't be
-used into the rejects. The rest of V is one last, open interval, pinned at V, at whose end the
-watermark is the strategy's own; the stream goes on with version V + 1. No row is in both, none in neither.
+A backfill up to event time b at source version V has read the rows before b, and rejected the unusable rows. The
+hand-over reads the other rows of V as one last, open interval; at its end the watermark is that of the pipeline's
+strategy. Then the stream continues with version V + 1. So backfill and stream together read each row exactly once.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         shards: how many shards to cut the key groups into.
 
     Raises:
-        Refused: the input has ended, intervals behind the head were to be run again, or the pinned version can't be
-            read any more.
+        Refused: the input has ended, intervals behind the head must be run again first, or the version that the
+            backfill read can't be read any more.
     """
     bound, pipeline, manifest = source.bound, source.bound.pipeline, head.manifest
     if manifest.watermark == MAX_TIMESTAMP:
         line = (entry.manifest for entry in lineage(tables, manifest.epoch))
-        before = next((told["epoch"] for told in line if told["watermark"] != MAX_TIMESTAMP), "EPOCH")
+        before = next((earlier["epoch"] for earlier in line if earlier["watermark"] != MAX_TIMESTAMP), "EPOCH")
         raise Refused(
             f"pipeline {pipeline.name!r} can't go on as a stream: its input has ended at epoch {manifest.epoch}, so "
             "all that comes would be late. Go back to before the end with "
@@ -65,23 +65,23 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
     seen: list[Iterable[SeenEvent]] = [() for _ in source.inputs]
     if source.files is not None and source.rejected_ahead(manifest) is None:
         files = of_rest(source, source.files, source.settled(source.position_of(manifest)))
-        found = [measure_files(files, source.input.input.watermark_by, with_rejects=False)]
-        frames = SliceFrames(None, None, None, replace(files, traced=False) if found[0].usable else None)
+        measures = [measure_files(files, source.input.input.watermark_by, with_rejects=False)]
+        frames = SliceFrames(None, None, None, replace(files, traced=False) if measures[0].usable else None)
     else:
-        rests = [(one, _rest(one, manifest)) for one in source.inputs]
-        found = [measure([rest]) for rest in rests]
-        seen = [SeenEvents(rest, one.input).of(0) if one.input.reads_events else () for one, rest in rests]
+        rests = [(input_, _rest(input_, manifest)) for input_ in source.inputs]
+        measures = [measure([rest]) for rest in rests]
+        seen = [SeenEvents(rest, input_.input).of(0) if input_.input.reads_events else () for input_, rest in rests]
         usable = [
-            joint_frame(bound, one.input, rest).where(F.col(STATUS) == OK)
-            for (one, rest), measured in zip(rests, found, strict=True)
+            joint_frame(bound, input_.input, rest).where(F.col(STATUS) == OK)
+            for (input_, rest), measured in zip(rests, measures, strict=True)
             if measured.usable
         ]
         frames = SliceFrames(together(usable), None, None)
-    step = times.end_together([measured.largest.get(0, {}) for measured in found], clock, seen)
+    step = times.end_together([measured.largest.get(0, {}) for measured in measures], clock, seen)
     counts = SliceCounts(
-        usable=sum(measured.usable for measured in found),
-        dropped=sum(measured.counts.get(DROPPED, 0) for measured in found),
-        size=sum(measured.size for measured in found),
+        usable=sum(measured.usable for measured in measures),
+        dropped=sum(measured.counts.get(DROPPED, 0) for measured in measures),
+        size=sum(measured.size for measured in measures),
     )
     return EpochPlan(
         tables=tables,
@@ -91,8 +91,10 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
         kind="stream",
         positions={
             table: position
-            for one in source.inputs
-            for table, position in one.position(one.log.settled(manifest.position_in(one.table).version)).items()
+            for input_ in source.inputs
+            for table, position in input_.position(
+                input_.log.settled(manifest.position_in(input_.table).version)
+            ).items()
         },
         frames=frames,
         counts=counts,
@@ -106,7 +108,7 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
 
 
 def _rest(source: Source, manifest: Manifest) -> DataFrame:
-    """The rows of an input that the backfill left: of the version that it read, from its frontier on."""
+    """Return the rows that the backfill left in the version that it read: those from the frontier on."""
     position = source.settled(source.position_of(manifest))
     assert position.frontier is not None
     after = F.col(STATUS).isin(OK, DROPPED) & (F.col(TIME) >= position.frontier)

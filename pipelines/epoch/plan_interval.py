@@ -1,8 +1,8 @@
 """The plan of a backfill's run for one interval of event time.
 
-A run for [a, b) reads the rows of versions up to V with an event time in [a, b), and of the versions
-that arrived since its parent those from before a (stragglers, judged against the watermark) and those
-that can't be used. So each row is in exactly one run, however late its record came.
+A run for [a, b) reads the rows of versions up to V with an event time in [a, b). From the versions since its parent it
+also reads the rows before a (stragglers, judged against the watermark) and the unusable rows. So exactly one run reads
+each row, however late the row arrived.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ def plan_interval(
         parent: the snapshot that the run continues from: `head`, or an older one to run an interval again.
         now: the driver's clock.
         shards: how many shards to cut the key groups into.
-        replaced: the run that this one replaces, and those after it.
+        replaced: the interval that this run replaces, and the later intervals, which become stale.
     """
     bound, pipeline = source.bound, source.bound.pipeline
     sliced = []
-    for one in source.inputs:
-        recent = None if parent is None else one.log.commits(one.position_of(parent.manifest).version)
-        is_plain = parent is None or one.rejected_ahead(parent.manifest) is None
-        if one.files is not None and is_plain:
-            sliced.append(of_interval(one, one.files, interval, recent))
+    for input_ in source.inputs:
+        recent = None if parent is None else input_.log.commits(input_.position_of(parent.manifest).version)
+        is_plain = parent is None or input_.rejected_ahead(parent.manifest) is None
+        if input_.files is not None and is_plain:
+            sliced.append(of_interval(input_, input_.files, interval, recent))
         else:
-            sliced.append(_slice(one, interval, recent, None if parent is None else parent.manifest))
+            sliced.append(_slice(input_, interval, recent, None if parent is None else parent.manifest))
     counts = sum((counts for _, counts in sliced), SliceCounts())
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.compute)
@@ -75,8 +75,8 @@ def plan_interval(
         interval=interval,
         positions={
             table: position
-            for one in source.inputs
-            for table, position in one.position(one.log.head, interval.end).items()
+            for input_ in source.inputs
+            for table, position in input_.position(input_.log.head, interval.end).items()
         },
         frames=SliceFrames.together([frames for frames, _ in sliced]),
         counts=counts,
@@ -91,7 +91,7 @@ def plan_interval(
 
 
 def changed_rows(source: Source, interval: Interval, since: int) -> int:
-    """How many rows of an interval's event times were committed after a version."""
+    """Return the number of rows with an event time in an interval that were committed after a version."""
     recent = source.log.commits(since)
     if not recent:
         return 0
@@ -101,29 +101,29 @@ def changed_rows(source: Source, interval: Interval, since: int) -> int:
 def _slice(
     source: Source, interval: Interval, recent: Sequence[SourceCommit] | None, after: Manifest | None
 ) -> tuple[SliceFrames, SliceCounts]:
-    """The rows of an interval, and of the recent versions the stragglers and what can't be used.
+    """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 
-    A first run (recent is None) sees all versions, and what lies before it is not its business.
+    A first run (recent is None) reads all versions, and leaves out the rows before its interval.
     """
-    known = F.col(STATUS).isin(OK, DROPPED)
+    accepted = F.col(STATUS).isin(OK, DROPPED)
     everything = source.rows_at(source.log.head, after)
-    inside = everything.where(may_lie_within(source, interval) & known & _within(interval))
+    inside = everything.where(may_lie_within(source, interval) & accepted & _within(interval))
     if recent is None:
-        part = F.when(~known, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)
+        part = F.when(~accepted, _UNUSABLE).when(_within(interval), _INSIDE).when(_placeless(), _BEFORE)
         counts, (rows,) = _count((everything, part))
         source.check_read(source.log.active(source.input.input.source.timestamp), rows)
-        return _sliced(source, counts, inside, everything.where(known & _placeless()), everything.where(~known))
+        return _sliced(source, counts, inside, everything.where(accepted & _placeless()), everything.where(~accepted))
     if not recent:
         return _sliced(source, _count((inside, F.lit(_INSIDE)))[0], inside, None, None)
     seen = source.rows_of(_files(recent))
     before = _placeless() | (F.col(TIME) < interval.start)
-    counts, (_, rows) = _count((inside, F.lit(_INSIDE)), (seen, F.when(~known, _UNUSABLE).when(before, _BEFORE)))
+    counts, (_, rows) = _count((inside, F.lit(_INSIDE)), (seen, F.when(~accepted, _UNUSABLE).when(before, _BEFORE)))
     source.check_read(_files(recent), rows)
-    return _sliced(source, counts, inside, seen.where(known & before), seen.where(~known))
+    return _sliced(source, counts, inside, seen.where(accepted & before), seen.where(~accepted))
 
 
 def _count(*frames: tuple[DataFrame, Column]) -> tuple[dict[str, dict[str, int]], list[int]]:
-    """Rows by part and status, and all rows of each frame, which is read once; the column names the part or is null."""
+    """Count the rows by part and status, and all rows of each frame. A column with null puts its row in no part."""
     counted = [
         frame.groupBy(F.lit(number).alias("frame"), part.alias("part"), STATUS).agg(F.count("*").alias("rows"))
         for number, (frame, part) in enumerate(frames)
@@ -131,13 +131,13 @@ def _count(*frames: tuple[DataFrame, Column]) -> tuple[dict[str, dict[str, int]]
     together = counted[0]
     for frame in counted[1:]:
         together = together.unionByName(frame)
-    found: dict[str, dict[str, int]] = {_INSIDE: {}, _BEFORE: {}, _UNUSABLE: {}}
+    by_part: dict[str, dict[str, int]] = {_INSIDE: {}, _BEFORE: {}, _UNUSABLE: {}}
     rows = [0] * len(frames)
     for row in together.collect():
         rows[row["frame"]] += row["rows"]
         if row["part"] is not None:
-            found[row["part"]][row[STATUS]] = row["rows"]
-    return found, rows
+            by_part[row["part"]][row[STATUS]] = row["rows"]
+    return by_part, rows
 
 
 def _sliced(
@@ -147,7 +147,7 @@ def _sliced(
     before: DataFrame | None,
     unusable: DataFrame | None,
 ) -> tuple[SliceFrames, SliceCounts]:
-    """The parts of a slice that hold anything, and how much."""
+    """Return the parts of a slice that have rows, with their counts."""
     usable = F.col(STATUS) == OK
 
     def columns(frame: DataFrame) -> DataFrame:
@@ -176,7 +176,7 @@ def _within(interval: Interval) -> Column:
 
 
 def may_lie_within(source: Source, interval: Interval) -> Column:
-    """A condition on the table's own column, by whose statistics Delta skips files without a row of the interval."""
+    """Return a condition on the table's event-time column; by its statistics Delta skips files without rows to read."""
     if not source.has_instants:
         return F.lit(True)
     column = F.col(quoted(source.input.input.source.timestamp))
@@ -184,5 +184,5 @@ def may_lie_within(source: Source, interval: Interval) -> Column:
 
 
 def _placeless() -> Column:
-    """Times that lie in no interval; rows that `where` dropped may have them."""
+    """Return the condition for a time that lies in no interval; rows that `where` dropped may have such times."""
     return F.col(TIME).isNull() | (F.col(TIME) < FIRST_TIME) | (F.col(TIME) >= LAST_TIME)

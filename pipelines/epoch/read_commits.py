@@ -1,4 +1,4 @@
-"""The source commits that a stream's epoch reads, and the steps in which time moves over them."""
+"""The source commits that a stream's epoch reads, and the steps of time that they make."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ReadCommit:
 
     Args:
         commit: the commit.
-        files: those of its files that are read.
-        end: how many of its files are read after them, those of earlier epochs included.
-        complete: whether nothing of it is left to read after them.
-        number: of the input whose commit it is.
-        step: number of its step within the epoch.
+        files: the files of the commit that the epoch reads.
+        end: number of the commit's files that are read at the end of the epoch, including those of earlier epochs.
+        complete: True if no files of the commit are left to read.
+        number: number of the commit's input.
+        step: number of the commit's step within the epoch.
     """
 
     commit: SourceCommit
@@ -34,21 +34,21 @@ class ReadCommit:
 
     @property
     def begins(self) -> bool:
-        """Whether nothing of it was read before."""
+        """True if no earlier epoch read files of the commit."""
         return self.end == len(self.files)
 
 
 def in_steps(commits: Sequence[ReadCommit], times: EventTimes) -> tuple[ReadCommit, ...]:
-    """Commits with the numbers of their steps.
+    """Return commits with the numbers of their steps.
 
-    Where event time may go on by itself, a step in which it does comes before each commit: what a stream found that
-    looked in between is so found by all.
+    If event time may advance by itself, a step without rows comes before the first part of each commit. So a stream
+    that ran clock epochs between the commits has the same result as a stream that read all commits together.
     """
-    found: list[ReadCommit] = []
+    numbered: list[ReadCommit] = []
     for number, read in enumerate(commits):
-        before = found[-1].step + 1 if number else 0
-        found.append(replace(read, step=before + (times.move_by_clock and read.begins)))
-    return tuple(found)
+        before = numbered[-1].step + 1 if number else 0
+        numbered.append(replace(read, step=before + (times.move_by_clock and read.begins)))
+    return tuple(numbered)
 
 
 def steps_of(
@@ -57,13 +57,13 @@ def steps_of(
     largest: Mapping[int, Mapping[str, Millis]],
     events: Callable[[ReadCommit], Iterable[SeenEvent]],
 ) -> tuple[CommitStep, ...]:
-    """Move event time over commits, and tell the steps.
+    """Advance event time over commits, and return the steps.
 
     Args:
-        commits: in order, with their steps.
-        times: before them; moved to their end.
+        commits: commits in order, with the numbers of their steps.
+        times: event times before the commits; the call advances them.
         largest: event time of the latest usable row, by step and source partition.
-        events: of a commit by time, for a strategy that reads them.
+        events: returns the events of a commit, ordered by time, for a strategy that reads them.
     """
     steps: list[CommitStep] = []
     for read in commits:

@@ -1,4 +1,4 @@
-"""The events of a slice in order, for watermark generators that see every one: a pass on the driver."""
+"""The events of a slice in order, for watermark generators that read each event; the driver reads them once."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _PARTITION = "__partition"
 
 
 class SeenEvents:
-    """Usable events by commit, then by time, ties by their columns; streamed, so that no slice need fit the driver.
+    """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit on the driver.
 
     Args:
         frame: judged rows of one input.
-        one: the input. A generator sees the columns that `uses` names, or all.
+        input_: the input. A generator gets the columns that `uses` names, or else all columns.
     """
 
-    def __init__(self, frame: DataFrame, one: BoundInput) -> None:
-        names = one.derived.names if one.input.uses is None else list(one.input.uses)
+    def __init__(self, frame: DataFrame, input_: BoundInput) -> None:
+        names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
         columns = [F.col(quoted(name)) for name in names]
         ties = [
             column
             for column, name in zip(columns, names, strict=True)
-            if not pa.types.is_nested(one.derived.field(name).type)
+            if not pa.types.is_nested(input_.derived.field(name).type)
         ]
-        rows = frame.where(moves_watermark(one)).select(
-            COMMIT, partition_of(one).alias(_PARTITION), TIME, F.struct(*columns).alias("event"), *ties
+        rows = frame.where(moves_watermark(input_)).select(
+            COMMIT, partition_of(input_).alias(_PARTITION), TIME, F.struct(*columns).alias("event"), *ties
         )
         ordered = rows.orderBy(COMMIT, TIME, *ties).select(COMMIT, _PARTITION, TIME, "event")
         self._rows: Iterator[SeenEvent] = (
@@ -43,20 +43,20 @@ class SeenEvents:
         self._next = next(self._rows, None)
 
     def of(self, commit: int) -> Iterator[SeenEvent]:
-        """The events of a commit; commits must be asked for in order."""
+        """Yield the events of a commit. Call it for the commits in ascending order."""
         while self._next is not None and self._next.commit == commit:
             yield self._next
             self._next = next(self._rows, None)
 
 
-def moves_watermark(one: BoundInput) -> Column:
-    """Condition for judged rows whose event time moves the watermark; a time that can't be used is null there."""
-    if one.input.watermark_from == "kept":
+def moves_watermark(input_: BoundInput) -> Column:
+    """Return the condition for judged rows whose event time moves the watermark; an unusable time is null."""
+    if input_.input.watermark_from == "kept":
         return F.col(STATUS) == OK
     return F.col(STATUS).isin(OK, DROPPED) & F.col(TIME).isNotNull()
 
 
-def partition_of(one: BoundInput) -> Column:
-    """The source partition of a row, as a text."""
-    by = one.input.watermark_by
+def partition_of(input_: BoundInput) -> Column:
+    """Return the source partition of a row, as text."""
+    by = input_.input.watermark_by
     return F.lit(ONLY_PARTITION) if by is None else F.coalesce(F.col(quoted(by)).cast("string"), F.lit("null"))

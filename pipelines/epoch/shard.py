@@ -1,7 +1,7 @@
-"""Step 2 inside a task: the state and events of one shard go through the operator, and out come files.
+"""Step 2 inside a task: the operator reads the state and events of one shard, and the task writes its files.
 
-Nothing here is committed: a failed or repeated attempt leaves files that no table lists, and VACUUM
-collects them. The driver learns about the files from the one row that a task yields.
+A task commits nothing. A failed or repeated attempt leaves files that no table lists, and VACUUM removes them. A task
+reports its files to the driver in one row for each shard.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESULT_SCHEMA = "shard int, info string"
 
 @dataclass
 class ShardOutcome:
-    """What a task did, as the driver learns it."""
+    """Report of a task to the driver about one shard."""
 
     shard: int
     changed: bool
@@ -46,12 +46,12 @@ class ShardOutcome:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The text that a task yields."""
+        """Return the text that the task yields."""
         return json.dumps({**vars(self), "files": {name: file.model_dump() for name, file in self.files.items()}})
 
     @classmethod
     def from_json(cls, text: str) -> ShardOutcome:
-        """The outcome that a task yielded."""
+        """Return the outcome of a text that a task yielded."""
         raw = json.loads(text)
         raw["files"] = {name: DataFile.model_validate(file) for name, file in raw["files"].items()}
         return cls(**raw)
@@ -59,14 +59,14 @@ class ShardOutcome:
 
 @dataclass(frozen=True)
 class Marker:
-    """What one task learns of its shard.
+    """Information for a task about one shard.
 
     Args:
-        shard: its number.
-        files: where its state is.
-        rewrite: whether its state must be written anew though nothing changed.
-        before: the same key groups in the snapshot before, if nothing of it waits for the end of a commit. They tell
-            whether its state has to be read at all.
+        shard: number of the shard.
+        files: state files of the shard.
+        rewrite: True if the state must be rewritten even if nothing changes.
+        before: the same key groups in the parent snapshot; None if its shards were different, or if it read only a
+            part of a commit. Their timers show whether the state must be read.
     """
 
     shard: int
@@ -75,18 +75,18 @@ class Marker:
     before: Shard | None = None
 
     def to_json(self) -> str:
-        """The text that travels to the task."""
+        """Return the text that travels to the task."""
         return json.dumps({**vars(self), "before": None if self.before is None else self.before.model_dump()})
 
     @classmethod
     def from_json(cls, text: str) -> Marker:
-        """What a text says."""
+        """Return the marker of a text."""
         raw = json.loads(text)
         before = None if raw["before"] is None else Shard.model_validate(raw["before"])
         return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"], before)
 
     def is_quiet(self, job: ShardJob) -> bool:
-        """Whether nothing becomes due in the epoch, so that without events nothing happens."""
+        """Return True if no timer becomes due in the epoch, so that the shard does not change without events."""
         if self.before is None or self.rewrite:
             return False
         timers = (self.before.next_event_time_timer, self.before.next_processing_time_timer)
@@ -95,15 +95,15 @@ class Marker:
 
 
 def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | None]) -> pa.RecordBatch:
-    """Run a shard; one row that tells the driver what was done.
+    """Run a shard, and return one row that reports it to the driver.
 
     Args:
-        job: what every task of the epoch knows.
-        marker: which shard it is.
-        receive: gives its events, None for none.
+        job: job of the epoch's tasks.
+        marker: marker of the shard.
+        receive: returns the shard's events; None if there are none.
 
     Raises:
-        Refused: a column has more than one array holds.
+        Refused: a column has more bytes than one array can hold.
     """
     began = perf_counter()
     shard = job.shards[marker.shard]
@@ -129,9 +129,9 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
     changed = marker.rewrite or any(counters[name] for name in CHANGES)
     outcome = ShardOutcome(marker.shard, changed)
     if changed:
-        for table, made in ((results.NAME, run.results()), (late.NAME, run.late()), (state.NAME, run.state())):
+        for table, table_rows in ((results.NAME, run.results()), (late.NAME, run.late()), (state.NAME, run.state())):
             prefix = f"{table}-{job.epoch:06d}-{marker.shard:05d}"
-            if file := write_file(job.warehouse, job.paths[table], prefix, made):
+            if file := write_file(job.warehouse, job.paths[table], prefix, table_rows):
                 outcome.files[table] = file
     outcome.counters = counters
     written = outcome.files.get(state.NAME)
@@ -148,7 +148,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
 
 
 def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
-    """What became of a shard in which nothing happened."""
+    """Return the outcome of a shard that did not change."""
     counters = dict.fromkeys((*before.counters, *CHANGES), 0) | {"open_windows": before.counters.get("open_windows", 0)}
     return ShardOutcome(
         number,
@@ -166,10 +166,10 @@ def _report(outcome: ShardOutcome) -> pa.RecordBatch:
 
 
 def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
-    """Run a shard through the operator that computes it.
+    """Run the operator of a shard.
 
     Args:
-        job: what every task of the epoch knows.
+        job: job of the epoch's tasks.
         events: the shard's events, in any order.
         rows: the shard's state rows.
     """
@@ -185,13 +185,13 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
 def _state_rows(job: ShardJob, shard: Shard, marker: Marker) -> pa.Table:
     groups, schema = pc.field("key_group"), job.schemas[state.NAME]
     added = {name for name, _ in job.state.contents} - set(
-        job.found.contents if job.found is not None else schema.names
+        job.old_format.contents if job.old_format is not None else schema.names
     )
     rows = job.warehouse.read_files(
         job.paths[state.NAME],
         marker.files,
         pa.schema([field for field in schema if field.name not in added]),
-        # Where no state is to be written anew, no file has rows of another shard.
+        # If state need not be rewritten, no file has rows of another shard.
         where=(groups >= shard.first) & (groups <= shard.last) if marker.rewrite else None,
     ).drop_columns([state.MANIFEST.name])
-    return rows if job.found is None else migrated(rows, job.found, job.state, job.dropped)
+    return rows if job.old_format is None else migrated(rows, job.old_format, job.state, job.dropped)

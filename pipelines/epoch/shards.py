@@ -1,4 +1,4 @@
-"""How many shards an epoch has, and which key groups each takes."""
+"""The number of an epoch's shards, and their key groups."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from tidegate.windowing.keys import key_group_range
 ROWS_PER_SHARD = 2_500_000
 """Events and state rows that one task works on at once: about 600 MB at the peak (docs/decisions/0019)."""
 BYTES_PER_SHARD = 3 * 2**28
-"""What they may hold: long texts take more than rows of numbers."""
+"""Bytes in memory that one task works on at once: long texts need more bytes than rows of numbers."""
 _COMPRESSED = 3
-"""How many bytes one byte of a state file is about in memory."""
+"""Approximate bytes in memory for one byte of a state file."""
 
 
 def cut_shards(
     shards: int, max_parallelism: int, events: int = 0, parent: Snapshot | None = None, size: int = 0
 ) -> tuple[Shard, ...]:
-    """The key groups in contiguous ranges, one a shard: as many as asked for, or more where much is in memory at once.
+    """Return the shards: contiguous ranges of key groups; more than `shards` if they would need too much memory.
 
-    The number is doubled until no shard holds too much, at last to one key group each. So the ranges of a large
-    epoch lie within those of a small one, and the state files of either serve the other.
+    The number is doubled until no shard is too large, or until each shard has one key group. So each range of a large
+    epoch lies within a range of a small epoch, and each epoch can read the state files of the other.
 
     Args:
-        shards: at least so many.
+        shards: smallest number of shards.
         max_parallelism: number of key groups.
-        events: rows that the epoch takes in.
-        parent: the snapshot whose state rows it reads.
-        size: bytes that the events take, as far as that is known.
+        events: number of rows that the epoch reads.
+        parent: the snapshot whose state rows the epoch reads.
+        size: bytes of the events, 0 if they are not known.
     """
     files = () if parent is None else parent.files
     rows = events + sum(file["num_records"] for file in files)

@@ -1,4 +1,4 @@
-"""The source rows of events: carried along where Spark read them, fetched again where the tasks read the files."""
+"""The source rows of events: columns of the events if Spark read them, else read from the source files again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 
 
 def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] | pa.ChunkedArray) -> list[pa.Array]:
-    """All columns of the source of some events, in the order asked for.
+    """Return all columns of the source for the given events, in the given order.
 
     Args:
-        events: as the shard has them.
-        files: what they were read from; None where Spark read them.
-        rows: numbers of events.
+        events: events of the shard.
+        files: the slice that the events were read from; None if Spark read them.
+        rows: numbers of the events.
     """
     if files is None:
         carried: list[pa.Array] = events[ROW].take(rows).combine_chunks().flatten()

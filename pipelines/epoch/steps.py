@@ -1,4 +1,4 @@
-"""What moves time within an epoch: one step for each source commit, or one for a whole interval."""
+"""Steps of time within an epoch: one step for each source commit, or one step for a whole interval."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class CommitStep:
-    """One source commit, as every shard sees it.
+    """Time at one source commit, the same for all shards.
 
     Args:
         clock: processing time before its elements, int64 epoch milliseconds.
         watermark: event time after its elements.
-        complete: whether this epoch ends the commit; else neither watermark nor late panes move.
+        complete: True if the epoch reads the commit to its end; otherwise neither watermark nor late panes move.
     """
 
     clock: Millis
@@ -25,16 +25,15 @@ class CommitStep:
 
 @dataclass(frozen=True, slots=True)
 class EventOrder:
-    """The watermark follows the elements of an interval: before one at t, what is due at `t - lag` fires.
+    """Event order: the watermark follows the elements. Before an element at t, all timers up to `t - lag` fire.
 
-    The lag is 1 ms, and 2 for windows that merge, since an element at t may still join a session
-    that ends at t.
+    The lag is 1 ms. For windows that merge it is 2 ms, because an element at t may join a session that ends at t.
     """
 
     lag: Millis
 
     @classmethod
     def of(cls, compute: Compute) -> EventOrder:
-        """The order that a computation needs."""
+        """Return the order for a computation."""
         merges = isinstance(compute, Windows) and compute.assigner.merges
         return cls(2 if merges else 1)

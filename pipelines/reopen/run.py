@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from tidegate.pipelines.definition.binding import BoundPipeline
-from tidegate.pipelines.epoch.closed import told
+from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import Manifest, Publish, Shard, line_after
@@ -128,7 +128,9 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
                 for number, (shard, late_rows) in enumerate(zip(manifest.shards, plan.late_rows, strict=True))
             ),
             "phases": {"job": seconds},
-            "closed_through": told(epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False),
+            "closed_through": closed_through_of(
+                epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
+            ),
             "run_id": epoch.run_id,
         }
     )

@@ -1,7 +1,7 @@
-"""The rows of a slice as a Spark frame: exact files, derived columns, event time, and what is unusable.
+"""The rows of a slice as a Spark frame: rows of given files, with derived columns, event time and status.
 
-What Arrow may not read (`plain.py` says what that is) is read through Spark, which handles column mapping,
-deletion vectors, partitions and SQL; the files to read come from the log.
+Spark reads the sources that Arrow can't read (see `plain.py`): it handles column mapping, deletion vectors, partitions
+and SQL. The log names the files to read.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _ORIGIN = "__origin"
 
 
 class SourceFrames:
-    """Frames over one source table, as one pipeline sees it.
+    """Frames over one source table, for one input of a pipeline.
 
     Args:
-        spark: the session.
-        path: of the table.
-        pipeline: that reads it.
-        one: which of its inputs; None for the first.
+        spark: the Spark session.
+        path: path of the table.
+        pipeline: the pipeline.
+        part: the input that reads the table; None for the first.
     """
 
-    def __init__(self, spark: SparkSession, path: str, pipeline: Pipeline, one: Input | None = None) -> None:
+    def __init__(self, spark: SparkSession, path: str, pipeline: Pipeline, part: Input | None = None) -> None:
         self._spark = spark
         self._path = path
         self._pipeline = pipeline
-        self._input = pipeline.inputs[0] if one is None else one
+        self._input = pipeline.inputs[0] if part is None else part
         self._field = "" if self._input == pipeline.inputs[0] else "right."
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
 
     def snapshot(self, version: int) -> DataFrame:
-        """All rows of a version."""
+        """Return all rows of a version."""
         return self._spark.read.format("delta").option("versionAsOf", version).load(self._path)
 
     def files(self, version: int, actions: Sequence[str]) -> DataFrame:
-        """The rows of just these files, read with the schema of `version`."""
+        """Return the rows of the files that `actions` add, read with the schema of `version`."""
         jvm = self._jvm
         none = jvm.scala.Option.empty()
         adds = jvm.java.util.ArrayList()
@@ -70,7 +70,7 @@ class SourceFrames:
         return DataFrame(frame, self._spark)
 
     def schemas(self, version: int) -> tuple[pa.Schema, pa.Schema]:
-        """The columns of the source, and those after `columns=`.
+        """Return the columns of the source, and the columns after `columns=`.
 
         Raises:
             Refused: an expression of `columns` or `where` can't be evaluated.
@@ -91,14 +91,14 @@ class SourceFrames:
     def judged(
         self, frame: DataFrame, source: pa.Schema, origins: Mapping[str, tuple[int, Millis]] | None = None
     ) -> DataFrame:
-        """A frame with derived columns, event time, status, commit index, and the source row as a struct.
+        """Return rows with derived columns, event time, status, commit index, and the source row as a struct.
 
         Args:
             frame: rows of the source.
             source: columns of the source, for the struct.
-            origins: by path of each file, as the log has it decoded, the index of its commit and the time that no
-                row may lie too far ahead of; None where there is one commit and no row can lie ahead. A row of a file
-                that is not among them is an error.
+            origins: index of the commit, and the time against which rows are checked to be ahead, by the decoded path
+                of each file in the log. None if all rows belong to one commit and none can be ahead. A row from
+                another file raises an error.
         """
         row = F.struct(*[F.col(quoted(name)) for name in source.names]).alias(ROW)
         derived = self.derived(frame.select("*", row, self._path_of_file().alias(_PATH)))
@@ -108,7 +108,7 @@ class SourceFrames:
             return self._with_status(alone).drop(_PATH, COMMITTED)
         if len(set(origins.values())) == 1:
             index, committed = next(iter(origins.values()))
-            known = timed.withColumn(COMMIT, F.lit(index)).withColumn(COMMITTED, F.lit(committed))
+            placed = timed.withColumn(COMMIT, F.lit(index)).withColumn(COMMITTED, F.lit(committed))
         else:
             rows = [(path, (index, time)) for path, (index, time) in origins.items()]
             origin = f"struct<{COMMIT}: int, {COMMITTED}: long>"
@@ -120,16 +120,16 @@ class SourceFrames:
                     F.lit(", which no commit that is read added. Nothing was committed; this is a fault of tidegate"),
                 )
             )
-            # An inner join would lose the rows of a file that is spelled otherwise, and nothing would tell.
-            known = timed.join(F.broadcast(files), _PATH, "left").withColumn(
+            # If a path is spelled otherwise, an inner join would lose the rows of its file without an error.
+            placed = timed.join(F.broadcast(files), _PATH, "left").withColumn(
                 _ORIGIN, F.when(F.col(_ORIGIN).isNull(), nowhere.cast(origin)).otherwise(F.col(_ORIGIN))
             )
-            known = known.withColumns({name: F.col(f"{_ORIGIN}.{name}") for name in (COMMIT, COMMITTED)})
-            known = known.drop(_ORIGIN)
-        return self._with_status(known).drop(_PATH, COMMITTED)
+            placed = placed.withColumns({name: F.col(f"{_ORIGIN}.{name}") for name in (COMMIT, COMMITTED)})
+            placed = placed.drop(_ORIGIN)
+        return self._with_status(placed).drop(_PATH, COMMITTED)
 
     def _with_status(self, frame: DataFrame) -> DataFrame:
-        """Rows with their status; those that `where` drops keep a time only if a watermark may go by it."""
+        """Return rows with their status. A row that `where` drops keeps its time only if it may move the watermark."""
         rules = self._rules(frame)
         status = F.expr(status_in_sql(rules))
         if self._input.where is None:
@@ -144,15 +144,15 @@ class SourceFrames:
         return judged.withColumn(TIME, time).withColumn(STATUS, F.when(untimely, DROPPED).otherwise(F.col(STATUS)))
 
     def _path_of_file(self) -> Column:
-        """The path of a row's file as the log has it decoded: relative to the table where it lies in its folder."""
+        """Return the decoded path of a row's file as in the log: relative to the table if the file is in its folder."""
         root = unquote(self._log.dataPath().toUri().toString()).rstrip("/") + "/"
-        # In a path a plus is a plus; `url_decode` takes it for a space.
+        # `url_decode` would turn a plus into a space, but in a path it means a plus.
         path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
         inside = F.substring(path, F.lit(len(root) + 1), F.length(path))
         return F.when(F.startswith(path, F.lit(root)), inside).otherwise(path)
 
     def _rules(self, frame: DataFrame) -> RuleSettings:
-        """What the rules that reject a row go by."""
+        """Return the settings of the rules that reject a row."""
         pipeline = self._pipeline
         read = columns_read(pipeline, self._input, frame.columns)
         kinds = to_arrow_schema(StructType([frame.schema[name] for name in read]), timezone="UTC")
@@ -164,7 +164,7 @@ class SourceFrames:
         )
 
     def derived(self, frame: DataFrame) -> DataFrame:
-        """Rows of the source with the columns of `columns=`."""
+        """Return rows of the source with the columns of `columns=`."""
         for name, expression in self._input.columns.items():
             add = partial(frame.withColumn, name, F.expr(expression))
             frame = self._checked(f"columns[{name!r}]", add)
@@ -182,14 +182,14 @@ class SourceFrames:
 def map_in_arrow(
     frame: DataFrame, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """Run a function over the batches of a frame, whatever its columns are called.
+    """Run a function over the batches of a frame; its columns may have any names.
 
-    Spark's own `mapInArrow` looks each column up by its name, and takes a dot in it for a field of a struct.
+    Spark's own `mapInArrow` looks each column up by its name, and reads a dot in the name as a field of a struct.
 
     Args:
         frame: the rows.
-        run: gets batches with the names of the frame.
-        schema: of the batches that it gives.
+        run: function that gets batches with the names of the frame.
+        schema: schema of the batches that the function yields.
     """
     names = frame.columns
 
@@ -200,7 +200,7 @@ def map_in_arrow(
 
 
 def event_millis(source: DeltaSource, frame: DataFrame) -> Column:
-    """Event time as epoch milliseconds, microseconds floored."""
+    """Return event time as epoch milliseconds; microseconds are rounded down."""
     column = F.col(quoted(source.timestamp))
     kind = frame.schema[source.timestamp].dataType.typeName()
     if kind == "timestamp":
@@ -210,6 +210,6 @@ def event_millis(source: DeltaSource, frame: DataFrame) -> Column:
     number = column.cast("long")
     if source.unit == "ms":
         return number
-    # What lies beyond the last usable second lies beyond it by whatever factor; unbounded, the product would overflow.
+    # A number beyond the last usable time stays unusable when multiplied; without the bound it would overflow.
     beyond = F.lit(LAST_TIME)
     return F.when(number > beyond, beyond).when(number < -beyond, -beyond).otherwise(number) * 1000

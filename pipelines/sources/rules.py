@@ -1,7 +1,7 @@
-"""The rules that reject a row: each once, with its reason and its two forms, in the order in which they are asked.
+"""Rules that reject a row. Each rule has a reason and two forms, and the rules are checked in order.
 
-A row has the reason of the first rule that it breaks. Spark's frames use the SQL form; files that Arrow reads, and the
-users' harness, use the Arrow form.
+The reason of a rejected row is that of the first rule that it breaks. Spark's frames use the SQL form of the rules.
+Files that Arrow reads and the users' harness use the Arrow form.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 COMMITTED = "__committed"
-"""Column of a Spark frame with the time that its row may not lie too far ahead of, int64 epoch milliseconds."""
+"""Column of a Spark frame: time against which a row is checked to be ahead, int64 epoch milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """What the rules of an input go by.
+    """Settings of the rules of an input.
 
     Args:
         key: columns in which a null makes a row unusable.
-        max_ahead: how far an event time may lie ahead of the commit, milliseconds.
-        gap: column of the gaps of sessions; None where there is none.
-        times: columns that the computation reads and that hold timestamps or dates at any depth, with their types.
+        max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
+        gap: column of the gaps of sessions; None if there is none.
+        times: columns, with their types, that the computation reads and that have timestamps or dates at any depth.
     """
 
     key: tuple[str, ...]
@@ -47,13 +47,13 @@ class RuleSettings:
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """Rows to be judged by Arrow.
+    """Rows that the Arrow form of the rules judges.
 
     Args:
         times: event times, int64 epoch milliseconds.
-        valid: which of them are there; None for all.
-        table: columns of the rows; one that it lacks is known to break no rule.
-        committed: commit time, int64 epoch milliseconds; None where no row can lie ahead.
+        valid: True for each event time that is not null; None if none is null.
+        table: columns of the rows. If a column is absent, its values break no rule.
+        committed: commit time, int64 epoch milliseconds; None if no row can be ahead.
     """
 
     times: Int64s
@@ -63,13 +63,13 @@ class ArrowRows:
 
 
 class Rule(NamedTuple):
-    """One reason to reject a row. A form gives None where no row breaks the rule.
+    """Rule that rejects a row. Each form returns None if no row can break the rule.
 
     Args:
-        reason: as table `rejects` has it.
-        sql: gives the condition under which a row breaks it.
-        arrow: gives the rows that break it.
-        of_time: whether it is about the event time alone.
+        reason: the reason in table `rejects`.
+        sql: returns the SQL condition that is true for a row that breaks the rule.
+        arrow: returns True for each row that breaks the rule.
+        of_time: True if the rule depends only on the event time.
     """
 
     reason: str
@@ -134,7 +134,7 @@ def _value_out_of_range_in_sql(settings: RuleSettings) -> str | None:
 
 
 def _far_in_sql(value: str, kind: pa.DataType, depth: int = 0) -> str | None:
-    """Return the condition that a value is or has a time that Python can't hold; None if its type has no times."""
+    """Return the condition that a value is or has a time outside Python's range; None if its type has no times."""
     if pa.types.is_timestamp(kind):
         return _outside_in_sql(f"unix_micros(CAST({value} AS TIMESTAMP))", *MICROS)
     if pa.types.is_date(kind):
@@ -171,7 +171,7 @@ RULES = (
     ),
     Rule(
         rejects.AHEAD,
-        # Of a commit time that is null nothing lies ahead.
+        # If the commit time is null, the condition is null too, so no row is ahead.
         lambda settings: f"{quoted(TIME)} > {quoted(COMMITTED)} + {settings.max_ahead}",
         _ahead,
         of_time=True,
@@ -190,20 +190,20 @@ RULES = (
 )
 
 OF_TIME = tuple(rule for rule in RULES if rule.of_time)
-"""The rules about the event time alone."""
+"""Rules that depend only on the event time."""
 
 
 def status_in_sql(settings: RuleSettings, rules: Sequence[Rule] = RULES) -> str:
     """Return the SQL expression of a row's status: the reason to reject it, or `ok`.
 
-    A frame has the columns `__time` and `__committed` beside its own; the latter is null where no row can lie ahead.
+    The frame must have the columns `__time` and `__committed`; `__committed` is null if no row can be ahead.
     """
     broken = [(rule.reason, condition) for rule in rules if (condition := rule.sql(settings)) is not None]
     return f"CASE {' '.join(f'''WHEN {condition} THEN '{reason}' ''' for reason, condition in broken)}ELSE '{OK}' END"
 
 
 def rejected(settings: RuleSettings, rows: ArrowRows, rules: Sequence[Rule] = RULES) -> dict[str, Bools]:
-    """Return the rows that are rejected, by reason; only reasons that occur are named."""
+    """Return flags of the rejected rows by reason; a reason without rows has no entry."""
     by_reason: dict[str, Bools] = {}
     usable = np.ones(len(rows.times), np.bool_)
     for rule in rules:
@@ -216,7 +216,7 @@ def rejected(settings: RuleSettings, rows: ArrowRows, rules: Sequence[Rule] = RU
 
 
 def are_times_usable(settings: RuleSettings, smallest: Millis, largest: Millis, committed: Millis) -> bool:
-    """Whether no row with an event time between two, both included, breaks a rule about event time."""
+    """Return True if no event time from `smallest` to `largest`, both included, breaks a rule about event time."""
     bounds = ArrowRows(np.array([smallest, largest]), None, pa.table({}), committed)
     return not rejected(settings, bounds, OF_TIME)
 

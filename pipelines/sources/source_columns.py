@@ -1,4 +1,4 @@
-"""The columns of a source that are read: their types, event time by Arrow, and what the rules go by."""
+"""Columns of a source: their types, their event time by Arrow, and the settings of the rules that reject rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tidegate.windowing.timestamps import floored_millis
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """The columns of a source that are read, and how its rows are judged.
+    """Columns to read from a source, with the settings of the rules that judge its rows.
 
     Args:
         schema: all columns of the source.
         timestamp: column of the event time.
-        unit: what an integer timestamp counts: "s" or "ms"; None for a TIMESTAMP.
+        unit: unit of an integer timestamp, "s" or "ms"; None for a TIMESTAMP.
         key: key columns.
         used: columns that the computation reads.
-        reject_null_keys: whether a null in a key makes a row unusable.
-        max_ahead: how far a time may lie ahead of the commit, milliseconds.
-        gap: column of the gaps of sessions, if there is one.
+        reject_null_keys: True if a null in a key makes a row unusable.
+        max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
+        gap: column of the gaps of sessions; None if there is none.
     """
 
     schema: pa.Schema
@@ -41,30 +41,30 @@ class SourceColumns:
 
     @cached_property
     def as_read(self) -> pa.Schema:
-        """The columns of the source in the types that every file is read with."""
+        """Columns of the source, with the types in which each file is read."""
         return pa.schema(
             [(field.name, key_type(field.type) if field.name in self.key else field.type) for field in self.schema]
         )
 
     @property
     def names(self) -> list[str]:
-        """The columns that events are made of."""
+        """Columns that an event consists of."""
         return list(dict.fromkeys((self.timestamp, *self.key, *self.used)))
 
     def millis(self, column: pa.ChunkedArray) -> tuple[Int64s, Bools | None]:
-        """Event times as int64 epoch milliseconds, and which are there (None: all)."""
+        """Return event times as int64 epoch milliseconds, and flags of those that are not null (None: none is null)."""
         valid = None if column.null_count == 0 else _flags(column.is_valid())
         if self.unit is None:
             return floored_millis(column), valid
         numbers = _numbers(column.cast(pa.int64()))
         if self.unit == "ms":
             return numbers, valid
-        # As Spark's side has it: what lies beyond the last usable second lies beyond it by whatever factor.
+        # As in `frames.event_millis`: a number beyond the last usable time stays unusable when multiplied.
         return np.clip(numbers, -LAST_TIME, LAST_TIME) * 1000, valid
 
     @cached_property
     def rules(self) -> RuleSettings:
-        """What the rules that reject a row go by."""
+        """Settings of the rules that reject a row."""
         kinds = {name: self.schema.field(name).type for name in dict.fromkeys((*self.key, *self.used))}
         return RuleSettings(
             key=self.key if self.reject_null_keys else (),
@@ -75,7 +75,7 @@ class SourceColumns:
 
     @cached_property
     def limited(self) -> list[str]:
-        """The columns of events whose values have limits: gaps, times and dates, and values that have such in them."""
+        """Columns of events whose values have limits: gaps, times and dates, and values that contain times or dates."""
         limited = {self.rules.gap, *(name for name, _ in self.rules.times)}
         return [name for name in dict.fromkeys((*self.key, *self.used)) if name in limited]
 

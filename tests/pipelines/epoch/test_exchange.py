@@ -61,14 +61,14 @@ def test_reading_everywhere_and_moving_packs_give_each_shard_the_events_of_its_k
             <= placing.key.key_group_of(placing.key.key_of([row[f"key_{name}"] for name in placing.key.names]), 16)
             <= shard.last
         ]
-        assert rows(placing.own(parts, [number]).get(number)) == expected
-        assert rows(placing.own(parts, range(len(placing.shards))).get(number)) == expected
+        assert rows(placing.select(parts, [number]).get(number)) == expected
+        assert rows(placing.select(parts, range(len(placing.shards))).get(number)) == expected
         assert sorted(rows(moved), key=lambda row: row[TIME]) == expected
 
 
 def test_a_text_key_travels_as_a_dictionary_of_just_the_shard_s_keys() -> None:
     placing, events = events_of(["text"], [0, 1, 2, 3] * 50)
-    found = placing.own([events], range(3))
+    found = placing.select([events], range(3))
     assert sum(map(len, found.values())) == len(events)
     for own in found.values():
         column = own["key_k0"].combine_chunks()

@@ -190,7 +190,7 @@ def test_files_from_before_a_key_column_was_added_reach_the_shards_with_those_fr
         [(minutes(2), "a")] if null_keys == "reject" else [(minutes(1), None), (minutes(2), "a"), (minutes(3), None)]
     )
 
-    own = list(placing.own(files.events(), range(2)).values())
+    own = list(placing.select(files.events(), range(2)).values())
     packs = [pack for batch in placing.packs(files.events()) for pack in batch[PACK].to_pylist()]
     for tables in (own, [unpacked([pack]) for pack in packs]):
         rows = [row for table in tables if table is not None for row in table.to_pylist()]
