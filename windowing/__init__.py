@@ -1,4 +1,4 @@
-"""Flink's windows, timers and watermarks as a library: exact, snapshot as rows, no Spark needed."""
+"""Library with Flink's exact windows, timers and watermarks. It runs without Spark and keeps snapshots as rows."""
 
 from tidegate.windowing.aggregates import (
     Aggregate,

@@ -150,7 +150,7 @@ class Windows:
 
     @property
     def may_lose_data(self) -> bool:
-        """True if a window may accept an element and be removed before a pane shows it. The global window never is."""
+        """True if a window may accept an element and be removed before a pane shows it. False for the global window."""
         if self.assigner.is_global:
             return False
         return self.effective_trigger.may_lose_data(event_time=self.assigner.is_event_time, lateness=self.lateness)

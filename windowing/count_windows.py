@@ -1,6 +1,6 @@
-"""Count windows: of so many elements of a key, whatever the time. Source: Flink's `KeyedStream.countWindow`.
+"""Count windows, which hold a fixed number of elements of a key. Source: Flink's `KeyedStream.countWindow`.
 
->>> from windowing import Count, count_windows
+>>> from tidegate.windowing import Count, count_windows
 >>> from tidegate.windowing.testing import window_harness
 >>> harness = window_harness(count_windows(2, aggregate={"n": Count()}))
 >>> for value in range(5):
@@ -31,19 +31,19 @@ def count_windows(
     reduce: Callable[[Any, Any], Any] | None = None,
     process: ProcessWindowFunction | None = None,
 ) -> Windows:
-    """Windows of the last `size` elements of a key: side by side, or a new one every `slide` elements.
+    """Return windows of `size` elements of a key: disjoint, or a firing with the last ones every `slide` elements.
 
     Args:
-        size: elements in a window.
-        slide: elements from one firing to the next; None: `size`, each element in one window. The first
-            windows of a sliding form hold fewer elements, and an evictor keeps the last ones, so that all
-            elements of a window stay in the state.
-        aggregate: as of `Windows`.
-        reduce: as of `Windows`.
-        process: as of `Windows`; a sliding form takes one of the three.
+        size: number of elements in a window.
+        slide: number of elements from one firing to the next. The first firings have fewer than `size` elements. An
+            evictor selects the last elements, so the state keeps all elements of a window. None puts each element into
+            a single window.
+        aggregate: as in `Windows`.
+        reduce: as in `Windows`.
+        process: as in `Windows`. With `slide`, give exactly one of aggregate, reduce and process.
 
     Raises:
-        IllegalArgument: a size or slide below 1, or what `Windows` refuses.
+        IllegalArgument: size or slide is below 1, or `Windows` refuses the combination.
     """
     for field, value in (("size", size), ("slide", slide)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):

@@ -1,14 +1,14 @@
-"""The errors of `windowing`: few types, each message with the field, the value and the way out."""
+"""Errors of `windowing`: each message names the field, the value and the way out."""
 
 from __future__ import annotations
 
 
 class WindowingError(Exception):
-    """Base of every error this library raises on purpose."""
+    """Base class of every error that this library raises on purpose."""
 
 
 class IllegalArgument(WindowingError, ValueError):
-    """A value that can't be used, found when the object that holds it is made."""
+    """An invalid value. The constructor or function that takes the value raises it."""
 
     def __init__(self, field: str, value: object, way_out: str) -> None:
         super().__init__(f"{field} = {value!r}: {way_out}")
@@ -21,15 +21,15 @@ class IllegalArgument(WindowingError, ValueError):
 
 
 class UnsupportedOperation(WindowingError, RuntimeError):
-    """A call that this combination of parts does not support."""
+    """A call, or a combination of parts, that is not supported."""
 
 
 class IllegalState(WindowingError, RuntimeError):
-    """An object used before it is ready, or restored from what does not belong to it."""
+    """An object that is not ready for a call, or a snapshot that does not belong to it."""
 
 
 class MissingTimestamp(WindowingError, ValueError):
-    """An element without a timestamp reached an operator that works in event time."""
+    """An element without a timestamp in an operator that works in event time."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -40,12 +40,12 @@ class MissingTimestamp(WindowingError, ValueError):
 
 
 class IncompatibleSnapshot(IllegalState):
-    """A snapshot that the present configuration can't restore; names the field that differs."""
+    """A snapshot that the present configuration can't restore. The error names the field that differs."""
 
-    def __init__(self, field: str, found: object, expected: object, way_out: str) -> None:
-        super().__init__(f"{field}: the snapshot has {found}, this configuration has {expected}. {way_out}")
+    def __init__(self, field: str, in_snapshot: object, expected: object, way_out: str) -> None:
+        super().__init__(f"{field}: the snapshot has {in_snapshot}, this configuration has {expected}. {way_out}")
         self.field = field
-        self.found = found
+        self.found = in_snapshot
         self.expected = expected
         self.way_out = way_out
 
@@ -54,8 +54,8 @@ class IncompatibleSnapshot(IllegalState):
 
 
 class LostElementsWarning(UserWarning):
-    """Windows that may take elements and go away before a pane shows them."""
+    """Windows that may accept elements and be removed before a pane shows them."""
 
 
 class UnboundedStateWarning(UserWarning):
-    """Windows that nothing will ever clean: the state of each key stays for good."""
+    """Windows that are never removed, so that the state of each key stays for good."""

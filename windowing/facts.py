@@ -1,8 +1,9 @@
-"""Facts that others ask of a value, each with an answer that is safe for code that nobody knows.
+"""Facts about a value that other modules ask for, each with an answer that is safe for unknown code.
 
-A base class declares a fact with `@fact` and answers it safely: arrays can't do it, it sees the order of arrival, it
-may lose elements. A class that knows better overrides the fact. A user's subclass that overrides what a class of this
-library does is code that nobody knows again, so each fact that it does not declare itself has the safe answer:
+A base class declares a fact with `@fact`, and its body gives the safe answer, such as: the class has no array form, it
+depends on the order of arrival, or it may lose elements. A class with a better answer overrides the fact. If a user's
+subclass overrides behaviour of a class of this library, the library's answers may be wrong for it. So each fact that
+the subclass does not declare itself returns to the safe answer:
 
     class EventTimeTrigger(Trigger)         sees_order is False
     class Relabelled(EventTimeTrigger)      overrides nothing: sees_order is False
@@ -21,24 +22,24 @@ _LIBRARY = __name__.rpartition(".")[0]
 
 
 def fact(member: _Member) -> _Member:
-    """Declare a method or property to be a fact; the body is the safe answer."""
+    """Declare a method or property as a fact. Its body gives the safe answer."""
     _function_of(member).is_fact = True
     return member
 
 
 def is_fact(member: object) -> bool:
-    """Return whether a member of a class is a fact as the base class declares it, with the safe answer."""
+    """Return True for a member that `@fact` declares, which has the safe answer; False for an override."""
     function = _function_of(member)
     return isinstance(function, FunctionType) and getattr(function, "is_fact", False)
 
 
 def facts_of(base: type) -> frozenset[str]:
-    """The names of all facts of a class, those of its bases included."""
+    """Return the names of all facts of a class, including those of its bases."""
     return frozenset(_safe_answers(base))
 
 
 class HasFacts:
-    """A base whose subclasses answer safely for behaviour that they override."""
+    """Base class that gives the safe answers to a user's subclass that overrides behaviour."""
 
     __slots__ = ()
 
@@ -50,13 +51,13 @@ class HasFacts:
         if not _overridden(cls) - safe_answers.keys():
             return
         for name, safe in safe_answers.items():
-            speaker = next(base for base in cls.__mro__ if name in vars(base))
-            if _is_ours(speaker):
+            answering = next(base for base in cls.__mro__ if name in vars(base))
+            if _is_ours(answering):
                 setattr(cls, name, safe)
 
 
 def _safe_answers(cls: type) -> dict[str, Any]:
-    """Each fact by name, as the class that declares it answers."""
+    """Return the members with the safe answers, by the name of the fact."""
     return {name: member for base in cls.__mro__ for name, member in vars(base).items() if is_fact(member)}
 
 
@@ -65,12 +66,12 @@ def _is_ours(cls: type) -> bool:
 
 
 def _is_finished(cls: type) -> bool:
-    """Return whether a class is one of the library's that leaves nothing open: its facts speak for its code alone."""
+    """Return True for a concrete class of the library: its facts describe its own code only."""
     return _is_ours(cls) and issubclass(cls, HasFacts) and cls is not HasFacts and not inspect.isabstract(cls)
 
 
 def _overridden(cls: type) -> set[str]:
-    """The members of the library that a user's class overrides, itself or by a base of the user's; no constructors."""
+    """Return the library's members that a user's class, or a base by the user, overrides. Dunder names don't count."""
     names: set[str] = set()
     for place, base in enumerate(cls.__mro__):
         if not _is_ours(base):
@@ -84,5 +85,5 @@ def _is_behaviour(name: str, member: object) -> bool:
 
 
 def _function_of(member: Any) -> Any:
-    """The function beneath a property; anything else as it is."""
+    """Return the getter of a property, and any other member unchanged."""
     return member.fget if isinstance(member, property) else member

@@ -1,9 +1,9 @@
-"""The windows in flight of one key, for assigners whose windows merge.
+"""The windows in flight of a key, for assigners whose windows merge.
 
-The window operator keeps the contents of a window under the window itself, and moves them at a merge: so this set
-holds the windows alone. Flink's `MergingWindowSet` leaves contents where they are and names, for each window, the
-*state window* that holds them; the conformance cases keep those names beside this set. In a state row `state_window`
-is what a window was when it first fired (docs/decisions/0071-windows-in-flight.md).
+The window operator keeps the contents of a window under the window itself, and moves them at a merge. So this set holds
+only the windows. Flink's `MergingWindowSet` does not move contents. It names for each window the *state window* that
+holds them, and the conformance cases keep those names beside this set. In a state row, `state_window` is the window as
+it was at its first firing (docs/decisions/0071-windows-in-flight.md).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tidegate.windowing.windows import TimeWindow, Window
 
 
 class PlannedMerge(NamedTuple):
-    """A merge of windows in flight: `sources` (without the new window), by start, become `result`."""
+    """A merge of windows in flight: `sources`, sorted by start and without the new window, become `result`."""
 
     result: TimeWindow
     sources: list[TimeWindow]
 
 
 class Addition(NamedTuple):
-    """What adding a window will do: the window it ends up in, and the merges on the way."""
+    """The effect of adding a window: the window that holds it afterwards, and the merges that this needs."""
 
     window: TimeWindow
     merges: list[PlannedMerge]
@@ -32,16 +32,16 @@ class Addition(NamedTuple):
 
 _NO_MERGES: list[PlannedMerge] = []
 
-# Addition(...) takes twice as long, and most windows of most keys meet no other.
+# Addition(...) takes twice as long, and most windows do not meet another one.
 _new = tuple.__new__
 
 
 class MergingWindowSet:
-    """Windows in flight.
+    """The set of windows in flight of a key.
 
     Args:
-        assigner: says which windows merge.
-        restored: the windows in flight of a snapshot.
+        assigner: decides which windows merge.
+        restored: windows in flight of a snapshot.
     """
 
     __slots__ = ("_assigner", "_covers", "_windows")
@@ -52,9 +52,9 @@ class MergingWindowSet:
         self._windows = set(restored)
 
     def plan(self, window: TimeWindow) -> Addition:
-        """Return what adding a window will do; changes nothing.
+        """Return the effect of adding a window, without a change to the set.
 
-        A window inside one in flight causes no merge, and one equal to it keeps the contents.
+        A window that lies inside a window in flight, or equals it, causes no merge.
         """
         if not self._covers:
             return self._plan_merges(window)
@@ -63,17 +63,17 @@ class MergingWindowSet:
         return self._plan_cover(window, met) if met else _new(Addition, (window, _NO_MERGES))
 
     def apply(self, addition: Addition) -> None:
-        """Carry out a plan that was made for the set as it is."""
+        """Carry out a plan. The set must not have changed since `plan` returned it."""
         for merge in addition.merges:
             self._windows.difference_update(merge.sources)
             self._windows.add(merge.result)
         self._windows.add(addition.window)
 
     def retire(self, window: Window) -> None:
-        """Forget a window.
+        """Remove a window.
 
         Raises:
-            IllegalState: it is not in flight.
+            IllegalState: the window is not in flight.
         """
         if window not in self._windows:
             raise IllegalState(f"window {tuple(window)} is not in the set of windows in flight")
@@ -89,7 +89,7 @@ class MergingWindowSet:
         return len(self._windows)
 
     def _plan_cover(self, new: TimeWindow, met: list[TimeWindow]) -> Addition:
-        """Windows that touch are always apart in the set, so one pass finds all that a new one meets."""
+        """Plan the merge of a new window with those that it touches. Windows in the set never touch one another."""
         met.sort()
         result = TimeWindow(min(new[0], met[0][0]), max(new[1], max(window[1] for window in met)))
         if len(met) == 1 and met[0] == result:

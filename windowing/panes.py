@@ -1,8 +1,8 @@
-"""Panes: the firings of a window, what they are called, and when they are taken back.
+"""Panes: the firings of a window, their timing, and their retraction.
 
-A window may fire often. Each firing is a pane with a number that only grows, and with a timing:
-early (before the end of the window), on time (its end), late (after). A window that fired and is
-then extended or absorbed by a merge has its pane withdrawn, so that nothing counts twice.
+A window may fire several times. Each firing is a pane. Its number grows with each firing, and its timing is early
+(before the end of the window), on time (at the end) or late (after the end). If a merge extends or absorbs a window
+that has fired, the operator can retract the pane of that window, so that no element counts twice.
 """
 
 from __future__ import annotations
@@ -16,40 +16,39 @@ from tidegate.windowing.windows import Window
 
 
 class Timing(Enum):
-    """Where a firing lies relative to the end of its window."""
+    """Time of a firing relative to the end of its window."""
 
     EARLY = "early"
     ON_TIME = "on_time"
     LATE = "late"
 
-    # Members are single objects, and Enum's own hash is Python code on the path of every firing.
+    # Members are singletons, and the hash that Enum defines is Python code that would run at every firing.
     __hash__ = object.__hash__
 
 
 class Accumulation(Enum):
-    """How the panes of one window relate."""
+    """Relation between the panes of a window."""
 
     ACCUMULATING = "accumulating"
-    """Each pane holds everything so far, and replaces the one before."""
+    """Each pane holds all contents so far, and replaces the pane before it."""
 
     DISCARDING = "discarding"
-    """Each pane holds what came since the one before."""
+    """Each pane holds only the elements that came since the pane before it."""
 
     RETRACTING = "retracting"
-    """As accumulating, and each pane is preceded by the withdrawal of the one before."""
+    """Each pane holds all contents so far, and the operator retracts the pane before it first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PanePolicy:
-    """What an operator does beyond Flink's plain firing.
+    """Options for firings that Flink does not have.
 
     Args:
-        accumulation: how the panes of a window relate; accumulating leaves purging to the trigger.
-        withdraw_merged: whether panes of windows that are extended or absorbed are withdrawn.
-        coalesce_late: whether late firings wait for the end of the source commit, at most one for
-            each window and commit.
-        closed_through: a window whose last millisecond is this or earlier was closed before, under whatever lateness it
-            had then, and does not begin anew; int64 epoch milliseconds. One that is in the state goes on.
+        accumulation: relation between the panes of a window. With accumulating, only the trigger purges.
+        withdraw_merged: True retracts the panes of windows that a merge extends or absorbs.
+        coalesce_late: True delays late firings to the end of the source commit: one firing for each window and commit.
+        closed_through: int64 epoch milliseconds. A window whose last millisecond is at or before this time was closed
+            earlier and is not opened again, even if the lateness is larger now. A window in the state stays open.
     """
 
     accumulation: Accumulation = Accumulation.ACCUMULATING
@@ -59,7 +58,7 @@ class PanePolicy:
 
 
 class EmittedPane(NamedTuple):
-    """A pane that went out and was not withdrawn: what a withdrawal must repeat."""
+    """A pane that was emitted and not retracted. A retraction repeats its values."""
 
     identity: Window
     window: Window

@@ -1,7 +1,7 @@
-"""Time arithmetic: int64 milliseconds since the epoch, UTC, everywhere inside `windowing`.
+"""Arithmetic with times. Inside `windowing`, every time is int64 milliseconds since the epoch, in UTC.
 
-Python integers do not wrap, so the two ends of int64 are named here and sums that could pass
-them are clamped, where Flink's would overflow.
+Python integers have no limit. So this module names the smallest and the largest int64, and clamps sums that could pass
+them. In Flink, those sums overflow.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ Millis: TypeAlias = int
 Duration: TypeAlias = timedelta | int
 
 MIN_TIMESTAMP: Millis = -(2**63)
-"""Watermark before any other: nothing is known yet (Java's `Long.MIN_VALUE`)."""
+"""Watermark of a stream without events so far (Java's `Long.MIN_VALUE`)."""
 
 MAX_TIMESTAMP: Millis = 2**63 - 1
-"""Watermark at the end of input, and the end of the global window (Java's `Long.MAX_VALUE`)."""
+"""Watermark at the end of input, and last timestamp of the global window (Java's `Long.MAX_VALUE`)."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def millis(value: Duration, field: str) -> Millis:
-    """A duration in milliseconds.
+    """Return a duration in milliseconds.
 
     Args:
         value: a `timedelta`, or an int of milliseconds.
-        field: the name to use in the error.
+        field: name of the value in the error.
 
     Raises:
-        IllegalArgument: if `value` is neither, or has a part below one millisecond.
+        IllegalArgument: `value` has another type, or a part below one millisecond.
     """
     if isinstance(value, timedelta):
         whole, rest = divmod(value, _MILLISECOND)
@@ -44,7 +44,7 @@ def millis(value: Duration, field: str) -> Millis:
 
 
 def positive_millis(value: Duration, field: str) -> Millis:
-    """As `millis`, and greater than zero."""
+    """Return a duration in milliseconds, as `millis` does, and refuse zero and negative durations."""
     result = millis(value, field)
     if result <= 0:
         raise IllegalArgument(field, value, "give a duration greater than zero")
@@ -52,7 +52,7 @@ def positive_millis(value: Duration, field: str) -> Millis:
 
 
 def non_negative_millis(value: Duration, field: str) -> Millis:
-    """As `millis`, and zero or greater."""
+    """Return a duration in milliseconds, as `millis` does, and refuse negative durations."""
     result = millis(value, field)
     if result < 0:
         raise IllegalArgument(field, value, "give a duration of zero or more")
@@ -60,12 +60,12 @@ def non_negative_millis(value: Duration, field: str) -> Millis:
 
 
 def saturating_add(timestamp: Millis, duration: Millis) -> Millis:
-    """`timestamp + duration`, held inside int64."""
+    """Return `timestamp + duration`, clamped to int64."""
     return max(MIN_TIMESTAMP, min(MAX_TIMESTAMP, timestamp + duration))
 
 
 def window_start(timestamp: Millis, offset: Millis, size: Millis) -> Millis:
-    """Start of the window of `size` that holds `timestamp`; floored for negative times.
+    """Return the start of the window of `size` that contains `timestamp`. Negative times round down.
 
     Source: Flink's `TimeWindow.getWindowStartWithOffset`.
     """
@@ -73,32 +73,32 @@ def window_start(timestamp: Millis, offset: Millis, size: Millis) -> Millis:
 
 
 def aligned_before(timestamp: Millis, interval: Millis) -> Millis:
-    """The multiple of `interval` at `timestamp` or next to it on the side of zero.
+    """Return `timestamp` rounded towards zero to a multiple of `interval`.
 
-    Continuous triggers align this way: Java's remainder takes the sign of the dividend, so a
-    negative time rounds up.
+    Flink's continuous triggers align their firings in this way: in Java, the remainder has the sign of the dividend,
+    so a negative time rounds up.
     """
     return timestamp - timestamp % interval if timestamp >= 0 else timestamp + -timestamp % interval
 
 
 def to_millis(moment: datetime) -> Millis:
-    """Epoch milliseconds of a datetime; one without a zone is taken as UTC. Floors microseconds."""
+    """Return a datetime as epoch milliseconds, rounded down. A datetime without a zone is in UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
 
 
 def from_millis(timestamp: Millis) -> datetime:
-    """The UTC datetime of an epoch millisecond.
+    """Return epoch milliseconds as a datetime in UTC.
 
     Raises:
-        OverflowError: outside the years 1 to 9999.
+        OverflowError: the time lies outside the years 1 to 9999.
     """
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp)
 
 
 def show_millis(timestamp: Millis | None) -> str:
-    """A timestamp as people read it: ISO text in UTC, or the name of a limit."""
+    """Return a timestamp as text for people: ISO format in UTC, `-` for no time, or `end of input`."""
     if timestamp is None or timestamp == MIN_TIMESTAMP:
         return "-"
     if timestamp >= MAX_TIMESTAMP:

@@ -1,4 +1,4 @@
-"""The two clocks that windows, timers and triggers run by."""
+"""The two time domains of windows, timers and triggers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class TimeDomain(Enum):
-    """A clock: the watermark, or processing time."""
+    """A time domain: event time follows the watermark, processing time follows the clock."""
 
     EVENT_TIME = "event"
     PROCESSING_TIME = "processing"

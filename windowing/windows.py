@@ -1,7 +1,7 @@
-"""Windows as values: a half-open span of time, or the one window that holds everything.
+"""Windows as values: a half-open span of time, or the global window.
 
-Windows are plain tuples underneath: they are dictionary keys on the hottest path of the row
-operator, and a tuple hashes and compares in C (docs/decisions/0001-windows-are-tuples.md).
+Windows are tuples. The row operator uses them as dictionary keys for every element, and tuples hash and compare in C
+(docs/decisions/0001-windows-are-tuples.md).
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
 class TimeWindow(NamedTuple):
-    """The span `[start, end)`, int64 epoch milliseconds. Source: Flink's `TimeWindow`."""
+    """Window `[start, end)`, int64 epoch milliseconds. Source: Flink's `TimeWindow`."""
 
     start: Millis
     end: Millis
 
     @property
     def max_timestamp(self) -> Millis:
-        """The last millisecond inside: the timestamp of the window's result."""
+        """Last millisecond inside the window, which is also the timestamp of its result."""
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Whether the two overlap or merely touch: sessions that touch are one session."""
+        """Return True if the windows overlap or touch. Sessions that touch are one session."""
         return self.start <= other.end and other.start <= self.end
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """The smallest window that holds both."""
+        """Return the smallest window that contains both."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
 
 class GlobalWindow(NamedTuple):
-    """The one window without bounds. Source: Flink's `GlobalWindow`."""
+    """The global window, which has no bounds. Source: Flink's `GlobalWindow`."""
 
     @property
     def max_timestamp(self) -> Millis:
-        """The end of time, so that it never passes while input goes on."""
+        """Largest timestamp. The watermark reaches it only at the end of input."""
         return MAX_TIMESTAMP
 
 
@@ -48,28 +48,28 @@ Window: TypeAlias = TimeWindow | GlobalWindow
 
 
 def start_and_end(window: Window | None) -> tuple[Millis | None, Millis | None]:
-    """Return the bounds of a window; None and None of the global window, and of no window."""
+    """Return the bounds of a window; (None, None) for the global window and for None."""
     return (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
 
 
 @lru_cache(maxsize=4096)
 def aligned_window(start: Millis, size: Millis) -> TimeWindow:
-    """The window of `size` at `start`: one object for all keys, since few aligned windows are open at a time."""
+    """Return the window of `size` at `start`. Keys share the object, because few aligned windows are open at a time."""
     return TimeWindow(start, start + size)
 
 
 class Merge(NamedTuple):
-    """Windows that become one: `sources` (two or more) merge into `result`."""
+    """A merge of windows: `sources`, two or more, become `result`."""
 
     result: TimeWindow
     sources: list[TimeWindow]
 
 
 def merge_time_windows(windows: Iterable[TimeWindow]) -> list[Merge]:
-    """Groups of windows that overlap or touch, each with the window that covers it.
+    """Return the merges of windows that overlap or touch.
 
-    Equal windows count once; a window that stands alone makes no group. Groups and their sources
-    come by start. Source: Flink's `TimeWindow.mergeWindows`.
+    Equal windows count once, and a window that touches no other is in no merge. Merges and their sources are sorted by
+    start. Source: Flink's `TimeWindow.mergeWindows`.
     """
     merges: list[Merge] = []
     cover: TimeWindow | None = None

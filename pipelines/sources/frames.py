@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, LAST_TIME, OK, ROW, STATUS, TIME
 from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
@@ -154,7 +155,7 @@ class SourceFrames:
         """Return the settings of the rules that reject a row."""
         pipeline = self._pipeline
         read = columns_read(pipeline, self._input, frame.columns)
-        kinds = to_arrow_schema(frame.select(*map(quoted, read)).schema)
+        kinds = to_arrow_schema(StructType([frame.schema[name] for name in read]), timezone="UTC")
         return RuleSettings(
             key=self._input.key if pipeline.null_keys == "reject" else (),
             max_ahead=pipeline.max_ahead_millis,

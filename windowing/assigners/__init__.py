@@ -1,4 +1,4 @@
-"""Assigners: which windows an element belongs to."""
+"""Assigners, which put each element into windows."""
 
 from tidegate.windowing.assigners.base import AssignerContext, MergingWindowAssigner, WindowAssigner
 from tidegate.windowing.assigners.calendar import (

@@ -1,4 +1,4 @@
-"""Windows of many elements at once: what an assigner gives the columnar operator."""
+"""Assignment of many elements to windows at once, for the columnar operator."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, kw_only=True)
 class Assigned(ParallelArrays):
-    """Elements and their windows, an element once for each window; of one element the first window first.
+    """Pairs of an element and a window. The windows of an element are in the order in which an assigner returns them.
 
     Args:
-        rows: the element.
-        starts: of the window, int64 epoch milliseconds.
-        ends: of the window, not included.
+        rows: index of the element.
+        starts: start of the window, int64 epoch milliseconds.
+        ends: end of the window, exclusive, int64 epoch milliseconds.
     """
 
     rows: Int64s
@@ -29,17 +29,17 @@ class Assigned(ParallelArrays):
 
 
 Assignment: TypeAlias = Callable[[Int64s], Assigned]
-"""From timestamps to windows."""
+"""Function from timestamps, int64 epoch milliseconds, to elements and windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowGrid:
-    """The windows `[n * slide + offset, n * slide + offset + size)`, in milliseconds; all windows of an assigner.
+    """Grid of all windows of an assigner: `[n * slide + offset, n * slide + offset + size)`, in milliseconds.
 
     Args:
-        size: of a window.
-        slide: distance of their starts.
-        offset: shifts all of them.
+        size: size of a window.
+        slide: distance between the starts of two windows.
+        offset: shift of all windows.
     """
 
     size: Millis
@@ -48,11 +48,11 @@ class WindowGrid:
 
     @property
     def windows_of_an_element(self) -> int:
-        """The number of windows that an element belongs to at most."""
+        """Largest number of windows of an element."""
         return -(-self.size // self.slide)
 
     def assign(self, timestamps: Int64s) -> Assigned:
-        """The windows of elements."""
+        """Return the windows of the elements with these timestamps, int64 epoch milliseconds."""
         last = timestamps - (timestamps - self.offset) % self.slide
         if self.size == self.slide:
             return Assigned(rows=np.arange(len(timestamps)), starts=last, ends=last + self.size)

@@ -1,4 +1,4 @@
-"""The assigner's contract: it puts each element into windows.
+"""Contract of assigners, which put each element into windows.
 
 Source: Flink's `WindowAssigner` and `MergingWindowAssigner`.
 """
@@ -19,25 +19,25 @@ from tidegate.windowing.windows import Merge, TimeWindow, Window, merge_time_win
 
 
 class AssignerContext(Protocol):
-    """The clock, which an assigner may know besides the element."""
+    """The clock for an assigner, int64 epoch milliseconds."""
 
     current_processing_time: Millis
 
 
 class WindowAssigner(HasFacts, ABC):
-    """Puts each element into zero or more windows. Subclasses are frozen dataclasses.
+    """An assigner, which puts each element into zero or more windows. Subclasses are frozen dataclasses.
 
-    The facts at the end have safe answers (windowing/facts.py); an assigner that knows better overrides them.
+    The facts at the end have safe answers (windowing/facts.py). An assigner with a better answer overrides them.
     """
 
     @abstractmethod
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[Window]:
-        """The windows of an element.
+        """Return the windows of an element.
 
         Args:
-            element: the element's value.
-            timestamp: int64 epoch milliseconds, or None if it has none.
-            ctx: gives the clock.
+            element: value of the element.
+            timestamp: event time of the element, int64 epoch milliseconds; None if it has none.
+            ctx: the clock.
 
         Raises:
             MissingTimestamp: the assigner works in event time and `timestamp` is None.
@@ -45,36 +45,36 @@ class WindowAssigner(HasFacts, ABC):
 
     @abstractmethod
     def get_default_trigger(self) -> Trigger:
-        """The trigger of windows for which no other is given."""
+        """Return the trigger for windows without a given trigger."""
 
     @property
     @abstractmethod
     def is_event_time(self) -> bool:
-        """True if windows end by the watermark (else by the clock)."""
+        """True if windows end by the watermark; False if they end by the clock."""
 
     @property
     def merges(self) -> bool:
-        """True if windows may merge; those of a `MergingWindowAssigner` do."""
+        """True if windows may merge, as those of a `MergingWindowAssigner` do."""
         return False
 
     @property
     def is_global(self) -> bool:
-        """True if all elements of a key are in the one global window, which never ends."""
+        """True if all elements of a key are in the global window, which never ends."""
         return False
 
     @property
     def column_of_gaps(self) -> str | None:
-        """The column of the input that the assigner takes gaps from: that of a `GapColumn` in its field `gap_of`."""
+        """Input column with the gaps of sessions, if the field `gap_of` is a `GapColumn`; else None."""
         gap_of = getattr(self, "gap_of", None)
         return gap_of.column if isinstance(gap_of, GapColumn) else None
 
     @property
     def stagger_offset(self) -> Millis | None:
-        """The stagger of the windows, milliseconds; None while it is not drawn, or if windows have none."""
+        """Drawn stagger of the windows, milliseconds; None before the draw, and for windows without a stagger."""
         return None
 
     def staggered(self, clock: Millis) -> WindowAssigner:
-        """This assigner with its stagger drawn; itself if it was drawn before or there is none.
+        """Return this assigner with a drawn stagger; itself if the stagger is drawn already, or if it has none.
 
         Args:
             clock: processing time, int64 epoch milliseconds.
@@ -82,7 +82,7 @@ class WindowAssigner(HasFacts, ABC):
         return self
 
     def with_stagger(self, offset: Millis) -> WindowAssigner:
-        """This assigner with a stagger that was drawn before; itself if its windows can't be staggered."""
+        """Return this assigner with the stagger of an earlier draw; itself if its windows have no stagger."""
         return self
 
     # --- facts -------------------------------------------------------------------------------
@@ -90,37 +90,37 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def sees_order(self) -> bool:
-        """True if windows may depend on more than an element and its event time, such as what came before it."""
+        """True if windows may depend on more than an element and its event time, such as earlier elements."""
         return True
 
     @property
     @fact
     def needs_rows(self) -> str | None:
-        """The reason for which the columnar operator can't assign these windows, in words; None if it can."""
+        """Reason, in words, why the columnar operator can't assign these windows; None if it can."""
         return f"{type(self).__name__} has no array form"
 
     @property
     @fact
     def array_assignment(self) -> Assignment | None:
-        """The windows of many elements by event time alone; None if they depend on more, or merge."""
+        """Function that assigns many elements by event time alone; None if windows depend on more, or merge."""
         return None
 
     @property
     @fact
     def window_grid(self) -> WindowGrid | None:
-        """The regular grid that all windows lie on; None where there is none."""
+        """Regular grid of all windows; None if the windows form no grid."""
         return None
 
     @property
     @fact
     def forms_sessions(self) -> bool:
-        """True if each element opens a window of event time by itself, and windows that touch are one session."""
+        """True if each element opens a window of event time, and windows that touch become a session."""
         return False
 
     @property
     @fact
     def gap_of_every_element(self) -> Millis | None:
-        """The gap of sessions, milliseconds, where it is the same for all elements."""
+        """Gap of sessions, milliseconds, if it is the same for all elements; else None."""
         return None
 
 
@@ -132,12 +132,12 @@ class MergingWindowAssigner(WindowAssigner):
         return True
 
     def merge_windows(self, windows: Collection[TimeWindow]) -> list[Merge]:
-        """The merges of windows; by default those that overlap or touch become one."""
+        """Return the merges of windows. By default, windows that overlap or touch merge."""
         return merge_time_windows(windows)
 
 
 class InTimeDomain:
-    """The part of an assigner that follows from its time domain, which each public class fixes."""
+    """Members of an assigner that follow from its time domain. Each public class sets the domain."""
 
     __slots__ = ()
 
@@ -145,14 +145,14 @@ class InTimeDomain:
 
     @property
     def sees_order(self) -> bool:
-        """True if windows depend on the clock, and so on when an element comes."""
+        """True if windows depend on the clock, and so on the time at which an element comes."""
         return self.domain is not EVENT_TIME
 
     @property
     def is_event_time(self) -> bool:
-        """True if windows end by the watermark (else by the clock)."""
+        """True if windows end by the watermark; False if they end by the clock."""
         return self.domain is EVENT_TIME
 
     def get_default_trigger(self) -> Trigger:
-        """The trigger that fires at the end of a window."""
+        """Return the trigger that fires at the end of a window."""
         return EventTimeTrigger() if self.domain is EVENT_TIME else ProcessingTimeTrigger()

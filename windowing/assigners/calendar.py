@@ -1,8 +1,7 @@
-"""Windows by the calendar of a time zone: days, weeks and months as people there count them.
+"""Calendar windows: days, weeks and months in a time zone.
 
-A window runs from local midnight to local midnight, so a day has 23 or 25 hours where the clocks
-change. Where midnight does not exist the day begins with its first instant, where it happens twice
-with the first of the two.
+A window begins and ends at local midnight, so a day on which the clocks change has 23 or 25 hours. If a day has no
+midnight, its window begins at the first instant of the day. If a day has two midnights, its window begins at the first.
 
 >>> from tidegate.windowing.assigners import CalendarEventTimeWindows
 >>> from tidegate.windowing.time import show_millis, to_millis
@@ -37,7 +36,7 @@ _DAY = 86_400_000
 
 
 class CalendarUnit(Enum):
-    """The unit of which a calendar window holds a number."""
+    """Unit of a calendar window, which holds one or more units."""
 
     DAY = "day"
     WEEK = "week"
@@ -50,12 +49,13 @@ class Calendar:
 
     Args:
         unit: day, week or month.
-        zone: time zone such as "Europe/Berlin".
-        count: units in a period, counted from 1 January of year 1: 3 months are quarters, 12 are years.
-        first_day: day on which a week begins, 0 for Monday to 6 for Sunday.
+        zone: time zone, such as "Europe/Berlin".
+        count: number of units in a period. Periods are counted from 1 January of year 1, so 3 months are a quarter and
+            12 are a year.
+        first_day: first day of a week, from 0 (Monday) to 6 (Sunday).
 
     Raises:
-        IllegalArgument: an unknown zone, a count below 1, a first day that is no day of the week.
+        IllegalArgument: the zone is unknown, the count is below 1, or the first day is no day of the week.
     """
 
     unit: CalendarUnit
@@ -74,10 +74,10 @@ class Calendar:
             raise IllegalArgument("first_day", self.first_day, "give 0 (Monday) to 6 (Sunday)")
 
     def window_at(self, timestamp: Millis) -> TimeWindow:
-        """The period that holds an instant, int64 epoch milliseconds.
+        """Return the period that contains an instant, int64 epoch milliseconds.
 
         Raises:
-            IllegalArgument: the instant lies outside the years that a calendar has, 1 to 9999.
+            IllegalArgument: the instant lies outside the years 1 to 9999, which a calendar covers.
         """
         try:
             return _period(self, from_millis(timestamp).astimezone(ZoneInfo(self.zone)).date())
@@ -85,12 +85,12 @@ class Calendar:
             raise IllegalArgument("timestamp", timestamp, "calendar windows need a time in years 1 to 9999") from error
 
     def assign(self, timestamps: Int64s) -> Assigned:
-        """The periods of many instants, int64 epoch milliseconds.
+        """Return the periods of many instants, int64 epoch milliseconds.
 
         Raises:
-            IllegalArgument: as `window_at`.
+            IllegalArgument: as in `window_at`.
         """
-        # A period is at least a local day, so the windows of an UTC day are few, and one after the other.
+        # A period is at least a local day, so a UTC day meets few windows, and they follow one another.
         windows = set()
         for day in np.unique(timestamps // _DAY).tolist():
             window = self.window_at(day * _DAY)
@@ -105,7 +105,7 @@ class Calendar:
 
 @lru_cache(maxsize=4096)
 def _period(calendar: Calendar, day: date) -> TimeWindow:
-    """The period that holds a local day; the ends of neighbours are the same instant by construction."""
+    """Return the period that contains a local day. It ends at the instant at which the next period begins."""
     if calendar.unit is CalendarUnit.MONTH:
         month = day.year * 12 + day.month - 1
         first = month - (month - 12) % calendar.count
@@ -123,10 +123,10 @@ def _period(calendar: Calendar, day: date) -> TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class CalendarWindows(InTimeDomain, WindowAssigner):
-    """Days, weeks or months of a time domain.
+    """Calendar windows of a time domain.
 
     Raises:
-        IllegalArgument: see `Calendar`.
+        IllegalArgument: as in `Calendar`.
     """
 
     calendar: Calendar
@@ -137,17 +137,17 @@ class CalendarWindows(InTimeDomain, WindowAssigner):
 
     @classmethod
     def days(cls, zone: str, count: int = 1) -> Self:
-        """From midnight to midnight."""
+        """Make windows of `count` days, from midnight to midnight."""
         return cls(Calendar(CalendarUnit.DAY, zone, count))
 
     @classmethod
     def weeks(cls, zone: str, count: int = 1, first_day: int = 0) -> Self:
-        """From the midnight that begins `first_day` (0 is Monday)."""
+        """Make windows of `count` weeks, each from midnight at the start of `first_day` (0 is Monday)."""
         return cls(Calendar(CalendarUnit.WEEK, zone, count, first_day))
 
     @classmethod
     def months(cls, zone: str, count: int = 1) -> Self:
-        """From the midnight that begins the first; 3 are quarters, 12 are years."""
+        """Make windows of `count` months, each from midnight at the start of a month: 3 for quarters, 12 for years."""
         return cls(Calendar(CalendarUnit.MONTH, zone, count))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
@@ -166,7 +166,7 @@ class CalendarWindows(InTimeDomain, WindowAssigner):
 
 
 class CalendarEventTimeWindows(CalendarWindows):
-    """`CalendarWindows` of event time."""
+    """Calendar windows of event time."""
 
     __slots__ = ()
 
@@ -174,7 +174,7 @@ class CalendarEventTimeWindows(CalendarWindows):
 
 
 class CalendarProcessingTimeWindows(CalendarWindows):
-    """`CalendarWindows` of processing time."""
+    """Calendar windows of processing time."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The gap of a dynamic session as a column of the input."""
+"""Gap of dynamic sessions from a column of the input."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class GapColumn:
-    """Takes the gap of each element from a column: milliseconds, an integer above zero.
+    """Gap of each element from a column: milliseconds, an integer above zero.
 
-    Unlike a function of one's own it is a value, can be read by a plan, and works on arrays.
+    Unlike a function in user code, it compares by value, tells the plan which column it needs, and works on arrays.
 
     Example:
         >>> from tidegate.windowing.assigners import EventTimeSessionWindows

@@ -1,4 +1,4 @@
-"""One window for everything: use it with a trigger that fires, or at the end of input."""
+"""Assigner of the global window, for triggers that need no end of the window, or for the end of input."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.triggers import EndOfStreamTrigger, NeverTrigger, Trigger
 from tidegate.windowing.windows import GLOBAL_WINDOW, GlobalWindow
 
-_ONE = (GLOBAL_WINDOW,)
+_GLOBAL_WINDOW_ONLY = (GLOBAL_WINDOW,)
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalWindows(WindowAssigner):
-    """Puts every element of a key into the one global window. Source: Flink's `GlobalWindows`.
+    """Assigner that puts every element of a key into the global window. Source: Flink's `GlobalWindows`.
 
     Args:
-        end_of_stream: whether the default trigger fires at the end of input (else never).
+        end_of_stream: True makes the default trigger fire at the end of input. False makes it never fire.
     """
 
     end_of_stream: bool = False
 
     @classmethod
     def create(cls) -> GlobalWindows:
-        """The assigner that never fires by itself; Flink's spelling."""
+        """Make the assigner whose default trigger never fires, in Flink's spelling."""
         return cls()
 
     @classmethod
     def create_with_end_of_stream_trigger(cls) -> GlobalWindows:
-        """The assigner that fires at the end of input; Flink's spelling."""
+        """Make the assigner whose default trigger fires at the end of input, in Flink's spelling."""
         return cls(end_of_stream=True)
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[GlobalWindow]:
-        return _ONE
+        return _GLOBAL_WINDOW_ONLY
 
     def get_default_trigger(self) -> Trigger:
         return EndOfStreamTrigger() if self.end_of_stream else NeverTrigger()

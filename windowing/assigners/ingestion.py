@@ -1,8 +1,8 @@
-"""Windows of ingestion time: by when an element reached the source, which is its source commit's time.
+"""Windows of ingestion time, which is the time of the source commit that brought an element.
 
-The clock that an operator sees before the elements of a source commit is the time of that commit, in
-a stream and in every replay of it. So ingestion time and processing time are one clock here, and these
-are names for the same assigners (docs/decisions/0011-ingestion-time.md).
+In a stream and in every replay, the clock of an operator shows the time of the source commit whose elements it
+processes. So ingestion time equals processing time here, and the names below are other names of the same assigners
+(docs/decisions/0011-ingestion-time.md).
 """
 
 from tidegate.windowing.assigners.session import DynamicProcessingTimeSessionWindows, ProcessingTimeSessionWindows

@@ -1,4 +1,4 @@
-"""Sessions: windows that grow while elements follow within a gap, and merge when they meet."""
+"""Session windows, which grow while elements follow within a gap, and merge when they overlap or touch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ GapExtractor = Callable[[Any], Millis]
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(InTimeDomain, MergingWindowAssigner):
-    """Sessions of a time domain: an element opens `[t, t + gap)`, and windows that touch become one.
+    """Sessions of a time domain: an element opens the window `[t, t + gap)`, and windows that touch merge.
 
     Args:
-        gap: milliseconds (`with_gap` takes a timedelta).
+        gap: pause that ends a session, milliseconds (`with_gap` takes a timedelta).
 
     Raises:
         IllegalArgument: the gap is not greater than zero.
@@ -33,7 +33,7 @@ class SessionWindows(InTimeDomain, MergingWindowAssigner):
 
     @classmethod
     def with_gap(cls, gap: Duration) -> Self:
-        """The assigner; Flink's spelling."""
+        """Make the assigner, in Flink's spelling."""
         return cls(positive_millis(gap, "gap"))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
@@ -57,10 +57,10 @@ class SessionWindows(InTimeDomain, MergingWindowAssigner):
 
 @dataclass(frozen=True, slots=True)
 class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
-    """Sessions of a time domain in which each element brings its own gap.
+    """Sessions of a time domain with a gap for each element.
 
     Args:
-        gap_of: the gap of an element, int milliseconds above zero.
+        gap_of: function from an element to its gap, an int of milliseconds above zero.
     """
 
     gap_of: GapExtractor
@@ -88,7 +88,7 @@ class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
 
 
 class DynamicEventTimeSessionWindows(DynamicSessionWindows):
-    """`DynamicSessionWindows` of event time. Source: Flink's `DynamicEventTimeSessionWindows`."""
+    """Dynamic sessions of event time. Source: Flink's `DynamicEventTimeSessionWindows`."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class DynamicEventTimeSessionWindows(DynamicSessionWindows):
 
 
 class DynamicProcessingTimeSessionWindows(DynamicSessionWindows):
-    """`DynamicSessionWindows` of processing time. Source: Flink's `DynamicProcessingTimeSessionWindows`."""
+    """Dynamic sessions of processing time. Source: Flink's `DynamicProcessingTimeSessionWindows`."""
 
     __slots__ = ()
 
@@ -104,7 +104,7 @@ class DynamicProcessingTimeSessionWindows(DynamicSessionWindows):
 
 
 class EventTimeSessionWindows(SessionWindows):
-    """`SessionWindows` of event time. Source: Flink's `EventTimeSessionWindows`."""
+    """Sessions of event time. Source: Flink's `EventTimeSessionWindows`."""
 
     __slots__ = ()
 
@@ -112,12 +112,12 @@ class EventTimeSessionWindows(SessionWindows):
 
     @staticmethod
     def with_dynamic_gap(gap_of: GapExtractor) -> DynamicEventTimeSessionWindows:
-        """Sessions whose gap each element brings along."""
+        """Make sessions with a gap for each element."""
         return DynamicEventTimeSessionWindows(gap_of)
 
 
 class ProcessingTimeSessionWindows(SessionWindows):
-    """`SessionWindows` of processing time. Source: Flink's `ProcessingTimeSessionWindows`."""
+    """Sessions of processing time. Source: Flink's `ProcessingTimeSessionWindows`."""
 
     __slots__ = ()
 
@@ -125,5 +125,5 @@ class ProcessingTimeSessionWindows(SessionWindows):
 
     @staticmethod
     def with_dynamic_gap(gap_of: GapExtractor) -> DynamicProcessingTimeSessionWindows:
-        """Sessions whose gap each element brings along."""
+        """Make sessions with a gap for each element."""
         return DynamicProcessingTimeSessionWindows(gap_of)

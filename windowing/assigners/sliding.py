@@ -1,4 +1,4 @@
-"""Windows of one size, a new one every slide: an element is in `size / slide` of them."""
+"""Sliding windows: windows of a fixed size, with a new window every `slide`. They may overlap."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from tidegate.windowing.windows import TimeWindow, aligned_window
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindows(InTimeDomain, WindowAssigner):
-    """Windows `[n * slide + offset, n * slide + offset + size)` of a time domain.
+    """Sliding windows of a time domain: `[n * slide + offset, n * slide + offset + size)`.
 
     Args:
-        size: of a window, milliseconds (`of` takes a timedelta).
-        slide: distance of their starts; more than `size` leaves gaps whose elements are in no window.
-        offset: shifts all windows, |offset| < slide.
+        size: size of a window, milliseconds (`of` takes a timedelta).
+        slide: distance between the starts of two windows. If it is larger than `size`, elements in the gaps between
+            windows are in no window.
+        offset: shift of all windows, |offset| < slide.
 
     Raises:
         IllegalArgument: size <= 0, slide <= 0 or |offset| >= slide.
@@ -40,11 +41,11 @@ class SlidingWindows(InTimeDomain, WindowAssigner):
 
     @classmethod
     def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
-        """The assigner; Flink's spelling."""
+        """Make the assigner, in Flink's spelling."""
         return cls(positive_millis(size, "size"), *checked_size_and_offset(slide, offset, "slide"))
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
-        # The latest start comes first; a slide larger than the size leaves gaps, in which there is no window.
+        # The latest start comes first. A slide larger than the size leaves gaps without a window.
         time = timestamp if self.domain is EVENT_TIME else ctx.current_processing_time
         if time is None:
             raise MissingTimestamp
@@ -66,7 +67,7 @@ class SlidingWindows(InTimeDomain, WindowAssigner):
 
 
 class SlidingEventTimeWindows(SlidingWindows):
-    """`SlidingWindows` of event time. Source: Flink's `SlidingEventTimeWindows`."""
+    """Sliding windows of event time. Source: Flink's `SlidingEventTimeWindows`."""
 
     __slots__ = ()
 
@@ -74,7 +75,7 @@ class SlidingEventTimeWindows(SlidingWindows):
 
 
 class SlidingProcessingTimeWindows(SlidingWindows):
-    """`SlidingWindows` of processing time. Source: Flink's `SlidingProcessingTimeWindows`."""
+    """Sliding windows of processing time. Source: Flink's `SlidingProcessingTimeWindows`."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""Spread the windows of different pipelines over time, so that not all fire at once.
+"""Stagger of windows: an offset that spreads the firings of different pipelines over time.
 
-Source: Flink's `WindowStagger`. An offset is drawn once, when the first element comes, and is part
-of the snapshot: windows stay where they are after a restore, a rescale and in a backfill.
+The operator draws the offset once, when the first element comes, and the snapshot keeps it. So windows keep their
+bounds after a restore, a rescale and in a backfill. Source: Flink's `WindowStagger`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from tidegate.windowing.time import Millis, window_start
 
 
 class WindowStagger(Enum):
-    """The way in which the offset of windows is chosen."""
+    """Rule that chooses the offset of windows."""
 
     ALIGNED = "aligned"
-    """All windows align to the epoch (and the declared offset)."""
+    """No offset: windows align to 1 January 1970 UTC, plus the declared offset."""
 
     RANDOM = "random"
-    """A random part of the window's size."""
+    """Random offset, smaller than the size of a window."""
 
     NATURAL = "natural"
-    """The distance of the clock from the start of its window when the first element comes."""
+    """Time from the start of the aligned window to the clock when the first element comes."""
 
     def draw(self, clock: Millis, size: Millis, seed: int | None = None) -> Millis:
-        """The offset, 0 to `size - 1` milliseconds.
+        """Draw an offset and return it: 0 to `size - 1` milliseconds.
 
         Args:
             clock: processing time, int64 epoch milliseconds.
-            size: of the windows, milliseconds.
-            seed: makes the random offset repeatable; None draws a new one.
+            size: size of the windows, milliseconds.
+            seed: seed that makes the random offset repeatable; None draws a new one each time.
         """
         if self is WindowStagger.ALIGNED:
             return 0

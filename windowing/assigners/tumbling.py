@@ -1,4 +1,4 @@
-"""Windows of one size, side by side: each element is in exactly one."""
+"""Tumbling windows: disjoint windows of a fixed size, so that each element is in exactly one window."""
 
 from __future__ import annotations
 
@@ -15,24 +15,34 @@ from tidegate.windowing.time_domain import EVENT_TIME, PROCESSING_TIME
 from tidegate.windowing.windows import TimeWindow, aligned_window
 
 
-def checked_size_and_offset(size: Duration, offset: Duration, what: str = "size") -> tuple[Millis, Millis]:
-    """Both in milliseconds, if |offset| < size."""
-    whole, shift = positive_millis(size, what), millis(offset, "offset")
-    if abs(shift) >= whole:
-        raise IllegalArgument("offset", offset, f"give an offset of less than the {what} ({whole} ms), either way")
-    return whole, shift
+def checked_size_and_offset(size: Duration, offset: Duration, size_name: str = "size") -> tuple[Millis, Millis]:
+    """Return size and offset in milliseconds.
+
+    Args:
+        size: size or slide of windows.
+        offset: shift of all windows.
+        size_name: name of `size` in errors.
+
+    Raises:
+        IllegalArgument: size <= 0 or |offset| >= size.
+    """
+    size_millis, shift = positive_millis(size, size_name), millis(offset, "offset")
+    if abs(shift) >= size_millis:
+        way_out = f"give an offset of less than the {size_name} ({size_millis} ms), either way"
+        raise IllegalArgument("offset", offset, way_out)
+    return size_millis, shift
 
 
 @dataclass(frozen=True, slots=True)
 class TumblingWindows(InTimeDomain, WindowAssigner):
-    """Windows `[n * size + offset, (n + 1) * size + offset)` of a time domain.
+    """Tumbling windows of a time domain: `[n * size + offset, (n + 1) * size + offset)`.
 
     Args:
-        size: of a window, milliseconds (`of` takes a timedelta).
-        offset: shifts all windows, |offset| < size.
-        stagger: shifts them once more, by an amount drawn when the first element comes.
-        stagger_seed: makes a random stagger repeatable.
-        stagger_offset: the amount that was drawn; None until then.
+        size: size of a window, milliseconds (`of` takes a timedelta).
+        offset: shift of all windows, |offset| < size.
+        stagger: rule for a further shift, which is drawn when the first element comes.
+        stagger_seed: seed that makes a random stagger repeatable.
+        stagger_offset: drawn shift, milliseconds; None before the draw.
 
     Raises:
         IllegalArgument: size <= 0 or |offset| >= size.
@@ -57,7 +67,7 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
         stagger: WindowStagger = WindowStagger.ALIGNED,
         stagger_seed: int | None = None,
     ) -> Self:
-        """The assigner; Flink's spelling."""
+        """Make the assigner, in Flink's spelling."""
         return cls(*checked_size_and_offset(size, offset), stagger, stagger_seed)
 
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
@@ -86,18 +96,18 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
         return self.stagger is not WindowStagger.ALIGNED and self.stagger_offset is None
 
     def staggered(self, clock: Millis) -> Self:
-        """This assigner with its stagger drawn; itself if it was drawn before or there is none."""
+        """Return this assigner with a drawn stagger; itself if the stagger is drawn already, or if it has none."""
         if not self._is_undrawn:
             return self
         return self.with_stagger(self.stagger.draw(clock, self.size, self.stagger_seed))
 
     def with_stagger(self, offset: Millis) -> Self:
-        """This assigner with a stagger that was drawn before."""
+        """Return this assigner with the stagger of an earlier draw."""
         return replace(self, stagger_offset=offset)
 
 
 class TumblingEventTimeWindows(TumblingWindows):
-    """`TumblingWindows` of event time. Source: Flink's `TumblingEventTimeWindows`."""
+    """Tumbling windows of event time. Source: Flink's `TumblingEventTimeWindows`."""
 
     __slots__ = ()
 
@@ -105,7 +115,7 @@ class TumblingEventTimeWindows(TumblingWindows):
 
 
 class TumblingProcessingTimeWindows(TumblingWindows):
-    """`TumblingWindows` of processing time. Source: Flink's `TumblingProcessingTimeWindows`."""
+    """Tumbling windows of processing time. Source: Flink's `TumblingProcessingTimeWindows`."""
 
     __slots__ = ()
 

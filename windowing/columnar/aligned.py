@@ -1,8 +1,8 @@
-"""The kernel of windows that never merge: each (key, window) on its own, whatever the order of input.
+"""The kernel of windows that never merge: it computes each (key, window) independently of the order of input.
 
-What happens to a window in an epoch is a chain of steps: what was in it and went out before, what comes
-in time (by source commit, where the window fires early too), then one late pane for each commit.
-Elements are grouped by step here; `chains` merges the steps of a window and fires them.
+A window goes through a chain of steps in an epoch: contents emitted before the epoch, on-time elements (one step
+for each source commit if the window fires early), then one late step for each commit. This file groups elements
+by step; `chains` merges the steps of a window and fires them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
-from tidegate.windowing.columnar.assignment import Assigned, Assignment
+from tidegate.windowing.assigners.arrays import Assigned, Assignment
 from tidegate.windowing.columnar.chains import (
     BEFORE_STEP,
     ON_TIME_STEP,
@@ -21,7 +21,7 @@ from tidegate.windowing.columnar.chains import (
     late_step,
     next_firings,
 )
-from tidegate.windowing.columnar.kernel import LateRows, Made, Rules, count
+from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules, count
 from tidegate.windowing.columnar.order import begins, sort_order
 from tidegate.windowing.columnar.state import CodedRows, InFlight
 from tidegate.windowing.epochs.elements import Elements
@@ -32,9 +32,9 @@ class AlignedKernel:
     """Windows of an aligned assigner over one epoch.
 
     Args:
-        assign: gives the windows of elements.
-        rules: how windows fire.
-        timeline: how the watermark moves.
+        assign: function that returns the windows of elements.
+        rules: settings of firing and cleanup.
+        timeline: watermarks and clocks of the epoch.
     """
 
     def __init__(self, assign: Assignment, rules: Rules, timeline: Timeline) -> None:
@@ -42,46 +42,46 @@ class AlignedKernel:
         self._rules = rules
         self._timeline = timeline
 
-    def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> Made:
-        """Take in elements and the windows in flight of their keys.
+    def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> KernelOutput:
+        """Return the panes, late elements, state rows and counts of the epoch.
 
         Args:
             codes: the key of each element.
             elements: the elements.
-            in_flight: the windows of the state, of these keys and others.
+            in_flight: windows in flight of all keys.
             keys: number of codes.
         """
-        made = Made()
-        steps = self._steps(codes, elements, in_flight, made)
+        output = KernelOutput()
+        steps = self._steps(codes, elements, in_flight, output)
         active = self._active(steps.codes, in_flight, keys)
         kept = np.flatnonzero(~active)
-        made.state.append(CodedRows(in_flight.codes[kept], in_flight.rows, kept))
-        made.counters.open_windows += len(kept)
-        known = in_flight.take(np.flatnonzero(active)) if len(kept) else in_flight
-        chains = self._chains(steps, known)
+        output.state.append(CodedRows(in_flight.codes[kept], in_flight.rows, kept))
+        output.counters.open_windows += len(kept)
+        changing = in_flight.take(np.flatnonzero(active)) if len(kept) else in_flight
+        chains = self._chains(steps, changing)
         if len(chains.codes):
-            fire_chains(chains, known, self._rules, self._timeline, made)
-        return made
+            fire_chains(chains, changing, self._rules, self._timeline, output)
+        return output
 
-    def _steps(self, codes: Int64s, elements: Elements, in_flight: InFlight, made: Made) -> Chains:
-        """What the elements add, by window and step; late elements go out."""
+    def _steps(self, codes: Int64s, elements: Elements, in_flight: InFlight, output: KernelOutput) -> Chains:
+        """Return the contents that elements add to each window and step, and put out late elements."""
         rules, contents = self._rules, self._rules.contents
         seen = self._timeline.seen_by(elements.timestamps, elements.commits)
         assigned = self._assign(elements.timestamps)
         watermarks = seen[assigned.rows]
         accepted = self._accepted(codes, assigned, watermarks, in_flight)
-        self._skip(elements, assigned, accepted, seen, made)
+        self._skip(elements, assigned, accepted, seen, output)
         rows, starts, ends = assigned.rows[accepted], assigned.starts[accepted], assigned.ends[accepted]
         commits = elements.commits[rows]
         in_time = ON_TIME_STEP if rules.interval is None else ON_TIME_STEP + commits
         steps = np.where(ends - 1 > watermarks[accepted], in_time, late_step(self._timeline) + commits)
-        own = codes[rows]
-        order = sort_order(own, starts, steps)
-        rows, own, starts, ends, steps = rows[order], own[order], starts[order], ends[order], steps[order]
-        groups = Groups.of_firsts(begins(own, starts, steps))
+        row_codes = codes[rows]
+        order = sort_order(row_codes, starts, steps)
+        rows, row_codes, starts, ends, steps = rows[order], row_codes[order], starts[order], ends[order], steps[order]
+        groups = Groups.of_firsts(begins(row_codes, starts, steps))
         first = groups.starts
         return Chains(
-            codes=own[first],
+            codes=row_codes[first],
             starts=starts[first],
             ends=ends[first],
             steps=steps[first],
@@ -93,42 +93,47 @@ class AlignedKernel:
         )
 
     def _accepted(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
-        """Which elements their windows take."""
+        """Return a flag for each assigned row: its window takes the element."""
         rules = self._rules
         accepted: Bools = ~rules.have_passed(assigned.ends, watermarks)
-        # One that was closed and is in the state was reopened, and goes on until it is cleaned.
+        # A closed window that has state was reopened; it takes elements until it is cleaned.
         closed = np.flatnonzero(~accepted & (rules.cleanups(assigned.ends) > watermarks))
         if len(closed) and len(in_flight):
-            there = set(zip(in_flight.codes.tolist(), in_flight.starts.tolist(), in_flight.ends.tolist(), strict=True))
-            own = (codes[assigned.rows[closed]], assigned.starts[closed], assigned.ends[closed])
-            accepted[closed] = [window in there for window in zip(*(part.tolist() for part in own), strict=True)]
+            windows_in_flight = set(
+                zip(in_flight.codes.tolist(), in_flight.starts.tolist(), in_flight.ends.tolist(), strict=True)
+            )
+            closed_codes = codes[assigned.rows[closed]].tolist()
+            bounds = assigned.starts[closed].tolist(), assigned.ends[closed].tolist()
+            accepted[closed] = [window in windows_in_flight for window in zip(closed_codes, *bounds, strict=True)]
         return accepted
 
-    def _skip(self, elements: Elements, assigned: Assigned, accepted: Bools, seen: Int64s, made: Made) -> None:
+    def _skip(
+        self, elements: Elements, assigned: Assigned, accepted: Bools, seen: Int64s, output: KernelOutput
+    ) -> None:
         in_windows = np.zeros(len(elements), np.bool_)
         in_windows[assigned.rows[accepted]] = True
         skipped = np.flatnonzero(~in_windows)
-        made.counters.elements += len(elements)
+        output.counters.elements += len(elements)
         if not len(skipped):
             return
         firsts = np.full(len(elements), -1)
         firsts[assigned.rows[::-1]] = np.arange(len(assigned.rows))[::-1]
         places = firsts[skipped]
-        known = places >= 0
+        with_window = places >= 0
         times, watermarks = elements.timestamps[skipped], seen[skipped]
-        # As the windows' cleanup times, with the element's own in place of their last millisecond.
-        late = known | self._rules.have_passed(times + 1, watermarks)
-        made.counters.no_window += count(~late)
-        made.counters.late += count(late)
+        # An element without a window is judged by its own time instead of a window's last millisecond.
+        late = with_window | self._rules.have_passed(times + 1, watermarks)
+        output.counters.no_window += count(~late)
+        output.counters.late += count(late)
         starts, ends = (
-            np.where(known, part[np.maximum(places, 0)], 0) if len(part) else np.zeros(len(places), np.int64)
+            np.where(with_window, part[np.maximum(places, 0)], 0) if len(part) else np.zeros(len(places), np.int64)
             for part in (assigned.starts, assigned.ends)
         )
-        rows = LateRows(rows=skipped, watermarks=watermarks, starts=starts, ends=ends, with_window=known)
-        made.late.append(rows.take(np.flatnonzero(late)))
+        rows = LateRows(rows=skipped, watermarks=watermarks, starts=starts, ends=ends, with_window=with_window)
+        output.late.append(rows.take(np.flatnonzero(late)))
 
     def _active(self, touched: Int64s, in_flight: InFlight, keys: int) -> Bools:
-        """Which windows in flight may change: their key has elements, a timer is due, or they wait to fire."""
+        """Return a flag for each window in flight: its key has elements, a timer is due, or a firing is pending."""
         with_elements = np.zeros(keys, np.bool_)
         with_elements[touched] = True
         due = self._rules.due(in_flight.ends, self._timeline) | in_flight.pending
@@ -137,20 +142,20 @@ class AlignedKernel:
         active: Bools = due | with_elements[in_flight.codes]
         return active
 
-    def _chains(self, steps: Chains, known: InFlight) -> Chains:
-        """The steps of each window, those of windows in flight among them."""
-        if not len(known):
+    def _chains(self, steps: Chains, in_flight: InFlight) -> Chains:
+        """Return the steps of each window, with the contents of windows in flight merged in."""
+        if not len(in_flight):
             return steps
-        unfired = known.ends - 1 > self._timeline.initial
+        unfired = in_flight.ends - 1 > self._timeline.initial
         late = late_step(self._timeline)
         before = Chains(
-            codes=known.codes,
-            starts=known.starts,
-            ends=known.ends,
-            steps=np.where(unfired, ON_TIME_STEP, np.where(known.pending, late, BEFORE_STEP)),
-            contents=[a.cast(b.type) for a, b in zip(known.contents, steps.contents, strict=True)],
-            states=np.arange(len(known)),
-            earliest=np.zeros(len(known), np.int64),
+            codes=in_flight.codes,
+            starts=in_flight.starts,
+            ends=in_flight.ends,
+            steps=np.where(unfired, ON_TIME_STEP, np.where(in_flight.pending, late, BEFORE_STEP)),
+            contents=[a.cast(b.type) for a, b in zip(in_flight.contents, steps.contents, strict=True)],
+            states=np.arange(len(in_flight)),
+            earliest=np.zeros(len(in_flight), np.int64),
         )
         chains = Chains.concat([steps, before])
         chains = chains.take(sort_order(chains.codes, chains.starts, chains.steps))

@@ -1,4 +1,4 @@
-"""Chains: the steps of each aligned window in an epoch are merged in order, fire, and leave state rows."""
+"""Chains of steps: the steps of an aligned window in an epoch are merged in order, fire, and leave a state row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.contents import Contents
-from tidegate.windowing.columnar.kernel import Made, Rules, count
+from tidegate.windowing.columnar.kernel import KernelOutput, Rules, count
 from tidegate.windowing.columnar.order import begins, sort_order
 from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
@@ -21,14 +21,14 @@ from tidegate.windowing.panes import Timing
 from tidegate.windowing.time import MAX_TIMESTAMP
 
 BEFORE_STEP, ON_TIME_STEP = 0, 1
-"""What a window held when it fired before the epoch; what it takes in time. Late steps come last.
+"""Step 0: contents emitted before this epoch. Step 1: on-time elements. Later steps: late elements.
 
-Where windows fire early, what comes in time has a step for each commit: `ON_TIME_STEP` and its index.
+If windows fire early, each commit has an on-time step of its own: `ON_TIME_STEP` plus the index of the commit.
 """
 
 
 def late_step(timeline: Timeline) -> int:
-    """The step of what the first commit brings late; those of others follow."""
+    """Return the step of late elements of the first commit; the steps of later commits follow."""
     return ON_TIME_STEP + len(timeline.before)
 
 
@@ -37,13 +37,13 @@ class Chains(ParallelArrays):
     """Steps of windows, sorted by key, window and step.
 
     Args:
-        codes: the key of each, as a code.
-        starts: of the window, int64 epoch milliseconds.
-        ends: of the window, not included.
-        steps: what step it is.
-        contents: what each step adds.
-        states: place of the window among those in flight, at the step that its contents belong to; else -1.
-        earliest: smallest time of the step's elements.
+        codes: code of the key.
+        starts: start of the window, int64 epoch milliseconds.
+        ends: end of the window, not included, int64 epoch milliseconds.
+        steps: number of the step.
+        contents: contents that the step adds.
+        states: index of the window in flight whose contents this step holds; -1 for all other steps.
+        earliest: smallest time of the step's elements, int64 epoch milliseconds; unused for windows in flight.
     """
 
     codes: Int64s
@@ -56,7 +56,7 @@ class Chains(ParallelArrays):
 
     @cached_property
     def of(self) -> Groups:
-        """The steps of each window."""
+        """Group the steps by window."""
         return Groups.of_firsts(begins(self.codes, self.starts))
 
 
@@ -65,14 +65,14 @@ class _Windows(ParallelArrays):
     """The windows of chains.
 
     Args:
-        codes: the key of each, as a code.
-        starts: int64 epoch milliseconds.
-        ends: not included.
-        states: place among those in flight, -1 where there is none.
-        numbers: of the next pane.
-        timed: whether its end was still to come.
-        upcoming: the first early firing that is due; its end where windows don't fire early.
-        early: how many early firings come in the epoch.
+        codes: code of the key.
+        starts: start, int64 epoch milliseconds.
+        ends: end, not included, int64 epoch milliseconds.
+        states: index among the windows in flight, -1 if the epoch opened the window.
+        numbers: number of the next pane.
+        timed: true if the window's first step of the epoch is an on-time step, so its end timer is pending.
+        upcoming: time of the next early firing; the window's last millisecond if it does not fire early.
+        early: number of early firings in the epoch.
     """
 
     codes: Int64s
@@ -90,10 +90,10 @@ class _Firings(ParallelArrays):
     """Firings, sorted by window and in the order in which they happen.
 
     Args:
-        windows: place of the window.
-        entries: the last step that the pane sees.
+        windows: index of the window.
+        entries: index of the last step that the pane includes.
         timings: index into `TIMINGS`.
-        watermarks: int64 epoch milliseconds.
+        watermarks: watermark at the firing, int64 epoch milliseconds.
     """
 
     windows: Int64s
@@ -103,62 +103,62 @@ class _Firings(ParallelArrays):
 
 
 def next_firings(in_flight: InFlight) -> Int64s:
-    """When windows that fire early do so next; the end of time where that is not known."""
+    """Return the time of the next early firing of each window; the end of time if its state has none."""
     state = in_flight.rows["trigger_state"].combine_chunks()
     (following,) = state.flatten() if isinstance(state, pa.StructArray) else state.chunk(0).flatten()
     return np.asarray(following.fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False))
 
 
-def fire_chains(chains: Chains, known: InFlight, rules: Rules, timeline: Timeline, made: Made) -> None:
-    """Put out the panes of windows, and the state rows of those that stay."""
+def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeline, output: KernelOutput) -> None:
+    """Put out the panes of all windows, and the state rows of the windows that stay."""
     of = chains.of
-    windows = _windows(chains, known, rules, timeline)
+    windows = _windows(chains, in_flight, rules, timeline)
     contents = chains.contents if rules.empties else _accumulated(chains, rules)
     firings = _firings(chains, windows, rules, timeline)
-    own = firings.windows
-    first = begins(own)
+    window_of = firings.windows
+    first = begins(window_of)
     begun = np.flatnonzero(first)
-    rank = np.arange(len(own)) - np.repeat(begun, np.diff(begun, append=len(own)))
-    starts, ends = windows.starts[own], windows.ends[own]
+    rank = np.arange(len(window_of)) - np.repeat(begun, np.diff(begun, append=len(window_of)))
+    starts, ends = windows.starts[window_of], windows.ends[window_of]
     rows = PaneRows(
-        codes=windows.codes[own],
+        codes=windows.codes[window_of],
         starts=starts,
         ends=ends,
         identity_starts=starts,
         identity_ends=ends,
-        panes=windows.numbers[own] + rank,
+        panes=windows.numbers[window_of] + rank,
         timings=firings.timings,
-        withdrawn=np.zeros(len(own), np.int64),
+        withdrawn=np.zeros(len(window_of), np.int64),
         watermarks=firings.watermarks,
         results=rules.contents.results(taken(contents, firings.entries)),
     )
-    made.panes.append(rows)
+    output.panes.append(rows)
     for index, timing in enumerate(TIMINGS):
-        made.counters.fired[Timing(timing)] += count(firings.timings == index)
+        output.counters.fired[Timing(timing)] += count(firings.timings == index)
     newest = np.full(len(of), -1)
-    newest[own] = np.arange(len(own))
+    newest[window_of] = np.arange(len(window_of))
     if rules.retracts:
-        withdraw_earlier(rows, own, windows.states, known, made)
-    _keep(chains, windows, known, contents, rows, newest, rules, timeline, made)
+        withdraw_earlier(rows, window_of, windows.states, in_flight, output)
+    _keep(chains, windows, in_flight, contents, rows, newest, rules, timeline, output)
 
 
-def _windows(chains: Chains, known: InFlight, rules: Rules, timeline: Timeline) -> _Windows:
+def _windows(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeline) -> _Windows:
     of = chains.of
     opened = of.starts
     states = of.max(chains.states)
     ends = chains.ends[opened]
     timed = (chains.steps[opened] >= ON_TIME_STEP) & (chains.steps[opened] < late_step(timeline))
-    numbers = np.where(states >= 0, known.panes[states], 0) if len(known) else np.zeros(len(of), np.int64)
+    numbers = np.where(states >= 0, in_flight.panes[states], 0) if len(in_flight) else np.zeros(len(of), np.int64)
     upcoming, early = ends - 1, np.zeros(len(of), np.int64)
     if rules.interval is not None:
         interval = rules.interval
-        # Aligned on the side of zero, as the trigger does it.
+        # Rounded towards zero, as the trigger does it.
         earliest = chains.earliest[opened]
         aligned = np.where(earliest >= 0, earliest - earliest % interval, earliest + -earliest % interval)
         upcoming = np.minimum(aligned + interval, upcoming)
-        if len(known):
-            upcoming = np.where(states >= 0, next_firings(known)[states], upcoming)
-        # A firing that was overdue when it was set comes with the next move, if there is one.
+        if len(in_flight):
+            upcoming = np.where(states >= 0, next_firings(in_flight)[states], upcoming)
+        # A firing that is overdue when its timer is set happens at the next move of the watermark, if any.
         moved = chains.steps[opened] - ON_TIME_STEP < timeline.moved
         reached = np.minimum(timeline.final, ends - 2)
         early = np.where(timed & moved & (upcoming <= reached), (reached - upcoming) // interval + 1, 0)
@@ -216,7 +216,7 @@ def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline
 
 
 def _accumulated(chains: Chains, rules: Rules) -> Contents:
-    """The contents after each step: those of the steps before it with its own."""
+    """Return the contents of the window after each step: all earlier steps merged with this one."""
     of = chains.of
     longest = int(of.sizes.max())
     if longest == 1:
@@ -227,30 +227,30 @@ def _accumulated(chains: Chains, rules: Rules) -> Contents:
     at = 0
     for step in range(longest):
         rows = np.flatnonzero(place == step)
-        own = taken(chains.contents, rows)
+        merged = taken(chains.contents, rows)
         if step:
             earlier = taken(parts[-1], position[rows - 1] - (at - len(parts[-1][0])))
-            both = joined([earlier, own])
+            both = joined([earlier, merged])
             pairs = np.arange(2 * len(rows)).reshape(2, -1).T.reshape(-1)
-            own = rules.contents.merge(taken(both, pairs), Groups.of_sizes(np.full(len(rows), 2)))
+            merged = rules.contents.merge(taken(both, pairs), Groups.of_sizes(np.full(len(rows), 2)))
         position[rows] = at + np.arange(len(rows))
         at += len(rows)
-        parts.append(own)
+        parts.append(merged)
     return taken(joined(parts), position)
 
 
 def _keep(
     chains: Chains,
     windows: _Windows,
-    known: InFlight,
+    in_flight: InFlight,
     contents: Contents,
     rows: PaneRows,
     newest: Int64s,
     rules: Rules,
     timeline: Timeline,
-    made: Made,
+    output: KernelOutput,
 ) -> None:
-    """State rows of the windows that stay, and how many timers were set and fired on the way."""
+    """Put out the state rows of the windows that stay, and count the timers that were set and fired."""
     starts, ends, states, timed = windows.starts, windows.ends, windows.states, windows.timed
     last, cleanups = ends - 1, rules.cleanups(ends)
     ended, cleaned = timeline.reaches(last), timeline.reaches(cleanups)
@@ -258,14 +258,14 @@ def _keep(
     has_cleanup = (cleanups < MAX_TIMESTAMP) & ~(timed & (cleanups == last))
     following = np.minimum(windows.upcoming + windows.early * (rules.interval or 0), last)
     fired_early = int(windows.early.sum())
-    made.counters.timers_registered += count(new & timed) + count(new & has_cleanup)
+    output.counters.timers_registered += count(new & timed) + count(new & has_cleanup)
     if rules.interval is not None:
-        # Each early firing sets the next one, unless that is the end, whose timer is there.
+        # Each early firing sets the next one, unless the next is the end, which already has a timer.
         set_anew = fired_early - count((windows.early > 0) & (following == last))
-        made.counters.timers_registered += count(new & timed & (windows.upcoming < last)) + set_anew
-    made.counters.timers_fired += count(timed & ended) + count(has_cleanup & cleaned) + fired_early
+        output.counters.timers_registered += count(new & timed & (windows.upcoming < last)) + set_anew
+    output.counters.timers_fired += count(timed & ended) + count(has_cleanup & cleaned) + fired_early
     stays = np.flatnonzero(~cleaned)
-    made.counters.open_windows += len(stays)
+    output.counters.open_windows += len(stays)
     if not len(stays):
         return
     closes = chains.of.lasts[stays]
@@ -275,11 +275,11 @@ def _keep(
         late, timeline.complete[np.maximum(chains.steps[closes] - late_step(timeline), 0)], ended[stays]
     )
     waits = late & ~went_out
-    held = known.filled[np.maximum(states[stays], 0)] if len(known) else np.ones(len(stays), np.bool_)
+    held = in_flight.filled[np.maximum(states[stays], 0)] if len(in_flight) else np.ones(len(stays), np.bool_)
     filled = np.where(before, held, ~went_out if rules.empties else True).astype(np.bool_)
     fired = np.where(newest >= 0, rows.panes[newest] + 1, windows.numbers) if len(rows) else windows.numbers
     waits_for_end = (timed & ~ended)[stays]
-    made.state.append(
+    output.state.append(
         CodedRows(
             windows.codes[stays],
             rules.state.rows(
@@ -295,19 +295,19 @@ def _keep(
                 filled,
                 fired[stays],
                 pa.array(np.where(waits, FIRE_AND_PURGE if rules.purging else FIRE, ""), mask=~waits),
-                emitted_panes(rows, newest[stays], states[stays], known, rules) if rules.retracts else None,
-                None if rules.interval is None else _trigger_state(windows, following, stays, known),
+                emitted_panes(rows, newest[stays], states[stays], in_flight, rules) if rules.retracts else None,
+                None if rules.interval is None else _trigger_state(windows, following, stays, in_flight),
             ),
         )
     )
 
 
-def _trigger_state(windows: _Windows, following: Int64s, stays: Int64s, known: InFlight) -> pa.Array:
-    """When each window fires next: state of the trigger, which windows that came late don't have."""
-    some = windows.timed[stays]
+def _trigger_state(windows: _Windows, following: Int64s, stays: Int64s, in_flight: InFlight) -> pa.Array:
+    """Return the trigger state of each window: the time of its next firing; null for windows that opened late."""
+    present = windows.timed[stays]
     times = following[stays]
-    if len(known):
+    if len(in_flight):
         states = windows.states[stays]
-        older = np.where(states >= 0, next_firings(known)[states], MAX_TIMESTAMP)
-        times, some = np.where(some, times, older), some | (older < MAX_TIMESTAMP)
-    return pa.StructArray.from_arrays([pa.array(times)], names=["next_firing"], mask=pa.array(~some))
+        older = np.where(states >= 0, next_firings(in_flight)[states], MAX_TIMESTAMP)
+        times, present = np.where(present, times, older), present | (older < MAX_TIMESTAMP)
+    return pa.StructArray.from_arrays([pa.array(times)], names=["next_firing"], mask=pa.array(~present))

@@ -14,7 +14,7 @@ from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.time import MIN_TIMESTAMP
 
 IN_FLIGHT = -1
-"""The commit of a window that was there before the epoch."""
+"""The commit number of a window that was in flight before the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +22,14 @@ class Clusters(ParallelArrays):
     """Windows of elements and windows in flight, sorted by key, start and commit, in clusters.
 
     Args:
-        codes: the key of each member, as a code.
-        starts: int64 epoch milliseconds.
-        ends: not included; windows that touch are in one cluster.
-        rows: the element, or the place of the window among those in flight.
-        commits: of the element, or `IN_FLIGHT`.
-        watermarks: that the element is judged against.
-        reach: the largest end so far within the cluster.
-        first: whether a member is the first of its cluster.
+        codes: code of the member's key.
+        starts: start of the window, int64 epoch milliseconds.
+        ends: end of the window, not included; windows that touch are in one cluster.
+        rows: index of the element, or index among the windows in flight.
+        commits: commit of the element, or `IN_FLIGHT`.
+        watermarks: watermark that decides if the element is late; 0 for windows in flight.
+        reach: largest end of this member and those before it in the cluster.
+        first: true for the first member of a cluster.
     """
 
     codes: Int64s
@@ -43,53 +43,55 @@ class Clusters(ParallelArrays):
 
     @cached_property
     def of(self) -> Groups:
-        """The members of each cluster."""
+        """Group the members by cluster."""
         return Groups.of_firsts(self.first)
 
     @property
     def in_flight(self) -> Bools:
-        """Which members are windows in flight."""
+        """Return a flag for each member: it is a window in flight, not an element."""
         return np.asarray(self.commits == IN_FLIGHT)
 
-    def some(self, clusters: Bools) -> Clusters:
-        """Only some of the clusters."""
+    def select(self, clusters: Bools) -> Clusters:
+        """Return the members of the clusters whose flag is set."""
         if clusters.all():
             return self
         return self.take(np.flatnonzero(clusters[self.of.ids]))
 
     def without(self, members: Bools) -> Clusters:
-        """Without some members, the first of their clusters; clusters that lose all of theirs go too."""
+        """Return all other members. Those left out come first in their clusters; an empty cluster goes too."""
         if not members.any():
             return self
         kept = np.flatnonzero(~members)
         return replace(self.take(kept), first=begins(self.of.ids[kept]))
 
     def growths(self, gaps_vary: bool) -> Bools:
-        """Which elements open a session, extend one or join several, when they come in their order.
+        """Return a flag for each member: it is an element that opens a session, extends it, or joins several.
 
-        Elements come by commit and then by time; any other lies inside a session that is there already.
+        Elements are taken in by commit and then by time. All other elements lie inside an existing session.
 
         Args:
-            gaps_vary: whether a later element may end before an earlier one.
+            gaps_vary: True if the window of a later element may end before that of an earlier one.
         """
         inside = shifted(self.reach, self.of.starts, MIN_TIMESTAMP) >= self.ends
         mixed = self.of.min(self.commits) < self.of.max(self.commits)
         if mixed.any():
-            some = self.some(mixed)
-            inside[mixed[self.of.ids]] = some._inside_by_member() if gaps_vary else some._inside_by_commit()
+            mixed_clusters = self.select(mixed)
+            inside[mixed[self.of.ids]] = (
+                mixed_clusters._inside_by_member() if gaps_vary else mixed_clusters._inside_by_commit()
+            )
         return ~self.in_flight & ~inside
 
     def _inside_by_commit(self) -> Bools:
         inside = np.zeros(len(self.codes), np.bool_)
         lowest = int(self.starts.min()) - 1
         for commit in np.unique(self.commits[~self.in_flight]).tolist():
-            there = np.where(self.commits <= commit, self.ends, lowest)
-            reach = shifted(running_max(there, self.of.ids), self.of.starts, lowest)
-            # A session that an earlier commit made to the right, if the one to the left has joined it.
+            ends_so_far = np.where(self.commits <= commit, self.ends, lowest)
+            reach = shifted(running_max(ends_so_far, self.of.ids), self.of.starts, lowest)
+            # Start of the next session to the right that an earlier commit opened; the left session may have joined it.
             later = np.where(self.commits < commit, -self.starts, np.iinfo(np.int64).min // 2)
             following = self._next_start(later)
-            own = self.commits == commit
-            inside[own] = ((reach >= self.ends) | (following <= reach))[own]
+            in_commit = self.commits == commit
+            inside[in_commit] = ((reach >= self.ends) | (following <= reach))[in_commit]
         return inside
 
     def _inside_by_member(self) -> Bools:
@@ -110,7 +112,11 @@ class Clusters(ParallelArrays):
         return inside
 
     def _next_start(self, negated: Int64s) -> Int64s:
-        """The smallest start after each member within its cluster, given starts with their sign turned."""
+        """Return the smallest start after each member within its cluster.
+
+        Args:
+            negated: starts with their sign turned.
+        """
         lowest = int(negated.min())
         backwards = running_max(negated[::-1], len(self.of) - 1 - self.of.ids[::-1])[::-1]
         after = np.full(len(negated), lowest)
@@ -131,13 +137,13 @@ def cluster(
     """Put elements and the windows in flight at `near` into clusters.
 
     Args:
-        codes: the key of each element, as a code.
-        starts: of the window that each element opens.
-        ends: of that window.
-        commits: of each element.
-        watermarks: that each element is judged against.
-        in_flight: windows of the state.
-        near: the windows whose key has elements.
+        codes: code of each element's key.
+        starts: start of the window that each element opens.
+        ends: end of that window, not included.
+        commits: commit of each element.
+        watermarks: watermark that decides if the element is late.
+        in_flight: windows in flight.
+        near: indices of the windows in flight whose key has elements.
     """
     if len(near):
         rows = np.concatenate([np.arange(len(codes)), near])
@@ -153,7 +159,7 @@ def cluster(
     codes, starts, commits, watermarks = (rearranged(part, order) for part in (codes, starts, commits, watermarks))
     ends = starts + lengths
     first = begins(codes)
-    # Where windows are of one length, each ends after those before it.
+    # Windows of one length end in the order in which they start.
     reach = ends if _same(lengths) else running_max(ends, codes)
     first[1:] |= starts[1:] > reach[:-1]
     return Clusters(

@@ -15,7 +15,7 @@ from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedA
 from tidegate.windowing.compute import Windows
 
 Contents: TypeAlias = list[pa.Array]
-"""One array of accumulators for each contents column, one value for each window."""
+"""Arrays of accumulators: an array for each contents column, with a value for each window."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class ColumnarContents:
     """The aggregates of windows, vectorised.
 
     Args:
-        functions: one for each contents column.
+        functions: the vectorised aggregate of each contents column.
         result: type of a result row.
-        single: whether the one function makes the whole row.
+        single: True if the only function returns the whole result row.
     """
 
     functions: tuple[VectorisedAggregate, ...]
@@ -34,7 +34,7 @@ class ColumnarContents:
 
     @classmethod
     def of(cls, windows: Windows) -> ColumnarContents | None:
-        """The contents of windows, or None where an aggregate has no vectorised form or no types."""
+        """Return the aggregates of windows, or None if an aggregate has no vectorised form or no types."""
         if windows.aggregate is None or windows.process is not None:
             return None
         bound = windows.bound_aggregate
@@ -54,13 +54,13 @@ class ColumnarContents:
         return cls(vectorised, result, not isinstance(bound, AggregateColumns))
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, rows: Int64s, groups: Groups) -> Contents:
-        """The contents of groups of elements.
+        """Return the contents of groups of elements.
 
         Args:
             columns: the input columns of all elements.
-            timestamps: of all elements.
-            rows: the elements, in the order of the groups.
-            groups: over `rows`.
+            timestamps: times of all elements, int64 epoch milliseconds.
+            rows: indices of the elements, in the order of the groups.
+            groups: groups of `rows`.
         """
         take = pa.array(rows)
         sorted_columns = {name: column.take(take) for name, column in columns.items()}
@@ -68,7 +68,7 @@ class ColumnarContents:
         return [function.accumulate(sorted_columns, times, groups) for function in self.functions]
 
     def merge(self, contents: Contents, groups: Groups) -> Contents:
-        """The contents of each group; one that stands alone stays as it is, null too."""
+        """Return the merged contents of each group; the value of a group of one stays as it is, even null."""
         multiple = groups.sizes > 1
         if not multiple.any():
             return contents
@@ -86,22 +86,22 @@ class ColumnarContents:
         return merged
 
     def results(self, contents: Contents) -> list[pa.Array]:
-        """The result columns of each window."""
+        """Return the result columns, with a value for each window."""
         finished = [function.finish(array) for function, array in zip(self.functions, contents, strict=True)]
         parts = finished[0].flatten() if self.single else finished
         return [part.cast(field.type) for part, field in zip(parts, self.result, strict=True)]
 
     def empty(self) -> Contents:
-        """The contents of no windows."""
+        """Return the contents of no windows."""
         return [pa.array([], function.array_type) for function in self.functions]
 
     def columns(self, contents: Contents) -> list[pa.Array]:
-        """Contents as the columns of state rows: those of the accumulators, then those of the rests."""
+        """Return contents as columns of state rows: the accumulators, then the rests."""
         stored, rests = [], []
         for function, array in zip(self.functions, contents, strict=True):
             if function.rest_in_arrays:
                 array, rest = array.flatten()
-                # Mostly nothing is left, and nulls take no room.
+                # Most rests are zero; nulls take no space.
                 rests.append(pc.if_else(pc.equal(rest, 0), pa.scalar(None, rest.type), rest))
             elif function.rest_type is not None:
                 rests.append(pa.nulls(len(array), function.rest_type))
@@ -109,7 +109,7 @@ class ColumnarContents:
         return stored + rests
 
     def of_columns(self, columns: Sequence[pa.Array]) -> Contents:
-        """The contents that `columns` gave; rests that arrays don't hold are left to the row operator."""
+        """Return contents from the columns that `columns` returned; rests that arrays can't hold are skipped."""
         rests = iter(columns[len(self.functions) :])
         contents = []
         for function, array in zip(self.functions, columns, strict=False):

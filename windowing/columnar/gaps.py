@@ -9,20 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Int64s, valid_of
-from tidegate.windowing.assigners import (
-    WindowAssigner,
-)
+from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.errors import IllegalArgument
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """How long a session stays open after each element.
+    """The gap after each element, for which a session stays open.
 
     Args:
-        of: the gap of each element, milliseconds.
-        vary: whether elements may bring different ones.
+        of: function that returns the gap of each element, milliseconds.
+        vary: True if elements may have different gaps.
     """
 
     of: Callable[[Elements], Int64s]
@@ -30,7 +28,7 @@ class Gaps:
 
 
 def gaps_of(assigner: WindowAssigner) -> Gaps | None:
-    """How an assigner of sessions gives gaps, None where it can't be done on arrays."""
+    """Return the gaps of an assigner of sessions, None if arrays can't compute them."""
     if not assigner.forms_sessions or assigner.needs_rows is not None:
         return None
     gap, column = assigner.gap_of_every_element, assigner.column_of_gaps
@@ -44,6 +42,6 @@ def _of_column(elements: Elements, column: str) -> Int64s:
     gaps = np.asarray(values.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False))
     wrong = np.flatnonzero(~valid_of(values) | (gaps <= 0))
     if len(wrong):
-        found = values[int(wrong[0])].as_py()
-        raise IllegalArgument("gap", found, f"column {column!r} must hold milliseconds above zero")
+        gap = values[int(wrong[0])].as_py()
+        raise IllegalArgument("gap", gap, f"column {column!r} must hold milliseconds above zero")
     return gaps

@@ -31,12 +31,12 @@ _STRIPE = 32
 
 
 def hash_keys(schema: KeySchema, columns: list[pa.Array], keys: int) -> UInt64s:
-    """Spark's `xxhash64` of each key; a null part changes nothing.
+    """Return Spark's `xxhash64` of each key; a null part leaves the hash as it is.
 
     Args:
         schema: names and types of the key columns.
         columns: one array for each key column.
-        keys: how many keys there are.
+        keys: number of keys.
     """
     hashes = np.full(keys, SPARK_SEED, np.uint64)
     for name, kind, column in zip(schema.names, schema.types, columns, strict=True):
@@ -47,21 +47,21 @@ def hash_keys(schema: KeySchema, columns: list[pa.Array], keys: int) -> UInt64s:
 
 
 def hash_values(column: pa.Array, name: str, seeds: UInt64s) -> UInt64s:
-    """Spark's `xxhash64` of each value of a column, each with a seed of its own; any number stands for a null.
+    """Return Spark's `xxhash64` of each value of a column, each with its own seed; the hash of a null is undefined.
 
     Raises:
-        UnsupportedOperation: values of this type are no keys.
+        UnsupportedOperation: values of this type can't be keys.
     """
     return _hash_column(column, column.type, name, seeds)
 
 
 def window_ids(hashes: UInt64s, starts: Int64s, ends: Int64s) -> Int64s:
-    """The `window_identity` of each window, given the hash of its key and its bounds."""
+    """Return the `window_identity` of each window, from the hash of its key and its bounds."""
     return _hash_longs(ends, _hash_longs(starts, hashes)).view(np.int64)
 
 
 def key_groups(hashes: UInt64s, max_parallelism: int) -> npt.NDArray[np.int32]:
-    """The key group of each key, 0 to `max_parallelism - 1`."""
+    """Return the key group of each key, 0 to `max_parallelism - 1`."""
     return (hashes.view(np.int64) % max_parallelism).astype(np.int32)
 
 
@@ -78,7 +78,7 @@ def _hash_column(column: pa.Array, kind: pa.DataType, name: str, seeds: UInt64s)
         return _hash_bytes(column.cast(pa.large_string()).cast(pa.large_binary()), seeds)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _hash_bytes(column.cast(pa.binary()).cast(pa.large_binary()), seeds)
-    # Decimals: wide ones are hashed as bytes of their own length each, so one by one.
+    # Decimals: wide ones are hashed as bytes, and their lengths differ; so each is hashed by itself.
     hash_value = column_hash(kind, name)
     values = zip(column.to_pylist(), seeds.tolist(), strict=True)
     return np.array([seed if value is None else hash_value(value, seed) for value, seed in values], np.uint64)
@@ -112,7 +112,7 @@ def _hash_bytes(column: pa.Array, seeds: UInt64s) -> UInt64s:
 
 
 def _xxh64(rows: npt.NDArray[np.uint8], seeds: UInt64s) -> UInt64s:
-    """XXH64 of each row of bytes with its own seed."""
+    """Return XXH64 of each row of bytes, each with its own seed."""
     length = rows.shape[1]
     at = 0
     if length >= _STRIPE:

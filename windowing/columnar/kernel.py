@@ -1,4 +1,4 @@
-"""What the kernels of the columnar operator share: their settings, what they give, late elements."""
+"""Settings, output and late elements that both kernels of the columnar operator share."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True)
 class Rules:
-    """How windows fire and what stays of them.
+    """Settings of firing, lateness and cleanup.
 
     Args:
         contents: the aggregates.
-        state: the state rows.
-        lateness: allowed, milliseconds.
-        accumulation: how the panes of a window relate.
-        purging: whether the trigger purges when it fires.
-        withdraw_merged: whether panes of windows that are extended or absorbed are withdrawn.
+        state: reader and writer of state rows.
+        lateness: allowed lateness, milliseconds.
+        accumulation: relation between the panes of a window.
+        purging: True if the trigger purges when it fires.
+        withdraw_merged: True if the panes of extended and absorbed windows are retracted.
         interval: milliseconds between early firings, None if there are none.
         closed_through: see `PanePolicy`.
     """
@@ -45,34 +45,34 @@ class Rules:
 
     @property
     def empties(self) -> bool:
-        """Whether a window is empty after it fired."""
+        """True if a window is empty after it fired."""
         return self.purging or self.accumulation is Accumulation.DISCARDING
 
     @property
     def retracts(self) -> bool:
-        """Whether each pane is preceded by the withdrawal of the one before."""
+        """True if the retraction of the previous pane precedes each pane."""
         return self.accumulation is Accumulation.RETRACTING
 
     def due(self, ends: Int64s, timeline: Timeline) -> Bools:
-        """Whether a window fires or is cleaned at its end, or after it, within an epoch."""
+        """Return a flag for each window: within the epoch it fires at its end, or is cleaned."""
         last = ends - 1
         fires = (last > timeline.initial) & timeline.reaches(last)
-        found: Bools = fires | timeline.reaches(self.cleanups(ends))
-        return found
+        due: Bools = fires | timeline.reaches(self.cleanups(ends))
+        return due
 
     def lacks_contents(self, ends: Int64s, filled: Bools, pending: Bools, timeline: Timeline) -> Bools:
-        """Whether a window should hold something and does not: only the row operator knows what to do."""
+        """Return a flag for each window: it is empty, though it should have contents; the row operator takes it."""
         waits = (ends - 1 > timeline.initial) | pending
-        found: Bools = ~filled & (waits | np.bool_(not self.empties))
-        return found
+        lacking: Bools = ~filled & (waits | np.bool_(not self.empties))
+        return lacking
 
     def have_passed(self, ends: Int64s, watermarks: Int64s) -> Bools:
-        """Whether windows that are not in the state take no element at a watermark."""
-        found: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
-        return found
+        """Return a flag for each window: at the watermark it takes no element, unless it has state."""
+        passed: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
+        return passed
 
     def cleanups(self, ends: Int64s) -> Int64s:
-        """When windows are cleaned; the end of time where that would be later."""
+        """Return the time at which each window is cleaned, at most the end of time."""
         last = ends - 1
         if self.lateness == 0:
             return last
@@ -86,11 +86,11 @@ class LateRows(ParallelArrays):
     """Late elements.
 
     Args:
-        rows: places among the elements.
-        watermarks: that they were judged against, int64 epoch milliseconds.
-        starts: of the first window of each, int64 epoch milliseconds.
-        ends: of that window, not included.
-        with_window: whether there is such a window.
+        rows: index of the element.
+        watermarks: watermark that made it late, int64 epoch milliseconds.
+        starts: start of the element's first window, int64 epoch milliseconds.
+        ends: end of that window, not included.
+        with_window: True if the element has a window.
     """
 
     rows: Int64s
@@ -100,7 +100,7 @@ class LateRows(ParallelArrays):
     with_window: Bools
 
     def table(self, reason: str) -> pa.Table:
-        """Return the rows as `Outcome.late` has them."""
+        """Return the rows in the form of `Outcome.late`."""
         return late_table(
             row=pa.array(self.rows, pa.int64()),
             reason=pa.repeat(pa.scalar(reason, pa.string()), len(self)),
@@ -111,8 +111,8 @@ class LateRows(ParallelArrays):
 
 
 @dataclass
-class Made:
-    """What a kernel made: panes, late elements, state rows and counts."""
+class KernelOutput:
+    """The output of a kernel: panes, late elements, state rows and counts."""
 
     panes: list[PaneRows] = field(default_factory=list)
     late: list[LateRows] = field(default_factory=list)
@@ -121,5 +121,5 @@ class Made:
 
 
 def count(flags: Bools) -> int:
-    """How many are true."""
+    """Return the number of true flags."""
     return int(np.count_nonzero(flags))

@@ -1,4 +1,4 @@
-"""Keys as small integers: every distinct key of a shard gets a code, and arrays carry the codes."""
+"""Keys as small integers: every distinct key of a shard has a code, and arrays hold the codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KeyCodes:
     Args:
         schema: names and types of the key columns.
         codes: for each input, the code of each row: int64, 0 to `len(self) - 1`.
-        columns: for each key column, the value of each code.
+        columns: the values of each key column, indexed by code.
         size: number of distinct keys.
     """
 
@@ -42,14 +42,18 @@ class KeyCodes:
         return hash_keys(self.schema, self.columns, self.size)
 
     def take(self, codes: Int64s) -> list[pa.Array]:
-        """The key columns of codes."""
+        """Return the key columns of these codes."""
         return [column.take(pa.array(codes)) for column in self.columns]
 
 
 def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) -> KeyCodes:
-    """Give codes to the keys of inputs: of each the key columns by name, and the number of rows.
+    """Return the codes of the keys of several inputs.
 
-    Null is a value as any other; whether such a key is allowed was decided before.
+    Null is a value like any other; the caller has already rejected keys that must not be null.
+
+    Args:
+        schema: names and types of the key columns.
+        inputs: for each input, its key columns by name, and its number of rows.
     """
     lengths = [rows for _, rows in inputs]
     joined, columns, size = _encode(
@@ -65,7 +69,7 @@ def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) 
 
 
 def _joined(parts: Sequence[pa.Array | pa.ChunkedArray], kind: pa.DataType) -> pa.Array:
-    """Columns one after the other; as one dictionary, if any of them is in dictionaries."""
+    """Return the columns one after the other; as one dictionary array if any of them has a dictionary."""
     dictionaries = any(pa.types.is_dictionary(part.type) for part in parts)
     if not dictionaries or any(part.null_count for part in parts):
         return pa.concat_arrays([_plain(part, kind) for part in parts])

@@ -1,7 +1,7 @@
-"""The columnar operator: windows of a shard as arrays, exactly equal to the row operator.
+"""The columnar operator: it computes the windows of a shard on arrays, with exactly the results of the row operator.
 
-Every key goes its own way, so a shard may be fed whole or in parts that hold all elements and all
-state rows of their keys, such as ranges of key groups: memory is bounded by the largest part.
+Keys don't affect each other. So a caller may feed a shard whole or in parts, such as ranges of key groups, as long as
+a part holds all elements and all state rows of its keys. The largest part bounds the memory.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.aligned import AlignedKernel
-from tidegate.windowing.columnar.assignment import assignment_of, windows_of_an_element
 from tidegate.windowing.columnar.contents import ColumnarContents
 from tidegate.windowing.columnar.gaps import gaps_of
-from tidegate.windowing.columnar.kernel import Made, Rules
+from tidegate.windowing.columnar.kernel import KernelOutput, Rules
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.columnar.panes import PaneRows
 from tidegate.windowing.columnar.plan import choose_operator, early_interval, is_purging
@@ -35,7 +34,7 @@ from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import StateSchema
 
 _FURTHEST = 2**61
-"""Epoch milliseconds up to which sums of times can't leave int64."""
+"""Epoch milliseconds up to which sums of times fit into int64."""
 
 
 class ColumnarOperator:
@@ -44,16 +43,16 @@ class ColumnarOperator:
     Late panes are coalesced per source commit, as a pipeline has them.
 
     Args:
-        windows: what to compute, with aggregates bound to the types of their columns.
-        state: the columns of the state rows, and of the key.
-        panes: what the operator does beyond Flink's plain firing.
+        windows: the computation, with aggregates bound to the types of their columns.
+        state: schema of the state rows, which holds the key columns too.
+        panes: policies of panes beyond Flink's plain firing.
         max_parallelism: number of key groups.
-        late_output: whether late elements are put out; else they are counted as dropped.
+        late_output: True puts late elements out; False only counts them as dropped.
         account_for_all: see `WindowOperator`.
 
     Raises:
-        UnsupportedOperation: `choose_operator` takes the row operator for these windows, or a type of an
-            aggregate is not known.
+        UnsupportedOperation: `choose_operator` chooses the row operator for these windows, or a type of an
+            aggregate is missing.
     """
 
     def __init__(
@@ -75,7 +74,8 @@ class ColumnarOperator:
                 "the columnar operator needs to know every type: bind the aggregates to the input's schema "
                 "(AggregateColumns.of(aggregates, schema)), and declare accumulator_type and result_type"
             )
-        self.windows_of_an_element = windows_of_an_element(windows.assigner)
+        grid = windows.assigner.window_grid
+        self.windows_of_an_element = 1 if grid is None else grid.windows_of_an_element
         self._windows = windows
         self._late_output = late_output
         self._by_row = RowOperator.of_windows(
@@ -98,7 +98,7 @@ class ColumnarOperator:
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
         """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
 
-        Keys and clusters that arrays would not get exactly right go through the row operator.
+        The row operator computes the keys and clusters that arrays can't compute exactly.
 
         Raises:
             IllegalArgument: a commit that is not the last is not complete.
@@ -116,19 +116,19 @@ class ColumnarOperator:
             ({name: elements.keys[name] for name in names}, len(elements)),
             ({name: state[name] for name in names}, len(state)),
         )
-        codes, known_codes = keys.codes
+        codes, state_codes = keys.codes
         rest = self._state.rest_of(state)
-        in_flight, odd = self._state.read(known_codes, rest)
+        in_flight, odd = self._state.read(state_codes, rest)
         odd |= self._rules.lacks_contents(in_flight.ends, in_flight.filled, in_flight.pending, timeline)
         odd_keys = np.zeros(len(keys), np.bool_)
-        odd_keys[known_codes[odd]] = True
-        # In event order the watermark moves between any two elements, and so do early firings.
+        odd_keys[state_codes[odd]] = True
+        # In event order the watermark moves between any two elements, so early firings may happen there too.
         if _too_far(elements.timestamps) or (self._rules.interval is not None and timeline.lag is not None):
             odd_keys[:] = True
         try:
             by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         except SumOutOfRange:
-            # A sum on the way to a result that may fit: one by one it can be of any size.
+            # An intermediate sum left its range though the result may fit; the row operator has sums of any size.
             odd_keys[:] = True
             by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         by_row = None
@@ -139,39 +139,41 @@ class ColumnarOperator:
 
     def _by_arrays(
         self, codes: Int64s, elements: Elements, in_flight: InFlight, odd_keys: Bools, timeline: Timeline
-    ) -> tuple[Made, Int64s, Int64s]:
-        """What the kernel makes, and the elements and windows in flight that it leaves to the row operator."""
+    ) -> tuple[KernelOutput, Int64s, Int64s]:
+        """Return the kernel's output, and the elements and windows in flight left to the row operator, by index."""
         keys = len(odd_keys)
         if not odd_keys.any():
-            made, rows, windows = self._kernel(codes, elements, in_flight, keys, timeline)
-            return made, rows, windows
+            output, rows, windows = self._kernel(codes, elements, in_flight, keys, timeline)
+            return output, rows, windows
         odd_rows, odd_windows = odd_keys[codes], odd_keys[in_flight.codes]
-        own, theirs = np.flatnonzero(~odd_rows), np.flatnonzero(~odd_windows)
-        made, rows, windows = self._kernel(codes[own], elements.take(own), in_flight.take(theirs), keys, timeline)
-        for part in made.late:
-            part.rows[:] = own[part.rows]
+        plain_rows, plain_windows = np.flatnonzero(~odd_rows), np.flatnonzero(~odd_windows)
+        output, rows, windows = self._kernel(
+            codes[plain_rows], elements.take(plain_rows), in_flight.take(plain_windows), keys, timeline
+        )
+        for part in output.late:
+            part.rows[:] = plain_rows[part.rows]
         return (
-            made,
-            np.concatenate([own[rows], np.flatnonzero(odd_rows)]),
-            np.concatenate([theirs[windows], np.flatnonzero(odd_windows)]),
+            output,
+            np.concatenate([plain_rows[rows], np.flatnonzero(odd_rows)]),
+            np.concatenate([plain_windows[windows], np.flatnonzero(odd_windows)]),
         )
 
     def _kernel(
         self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int, timeline: Timeline
-    ) -> tuple[Made, Int64s, Int64s]:
+    ) -> tuple[KernelOutput, Int64s, Int64s]:
         assigner = self._windows.assigner
-        assign = assignment_of(assigner)
+        assign = assigner.array_assignment
         if assign is not None:
             nothing = np.empty(0, np.int64)
             return AlignedKernel(assign, self._rules, timeline).run(codes, elements, in_flight, keys), nothing, nothing
         gaps = gaps_of(assigner)
         assert gaps is not None, "the planner takes only assigners with an array form"
         kernel = SessionKernel(gaps, self._rules, timeline)
-        made, routed = kernel.run(codes, elements, in_flight, keys)
-        return made, routed.elements, routed.windows
+        output, routed = kernel.run(codes, elements, in_flight, keys)
+        return output, routed.elements, routed.windows
 
-    def _outcome(self, by_arrays: Made, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
-        """Put together what arrays made, what the row operator made, and what the epoch left as it is."""
+    def _outcome(self, by_arrays: KernelOutput, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
+        """Return the outcome of the epoch: the kernel's output, the row operator's, and the state rows that rest."""
         result = self._contents.result
         panes = [part for part in by_arrays.panes if len(part)]
         late = [part.table(LATE) for part in by_arrays.late]

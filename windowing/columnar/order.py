@@ -1,7 +1,7 @@
 """Sorting rows by several integers at once.
 
-Integers are packed with the row number into one int64 wherever their ranges allow, because NumPy sorts
-plain int64 several times faster than it finds a permutation.
+If their ranges allow, the integers are packed with the row number into an int64, because NumPy sorts plain int64
+several times faster than it computes a permutation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BITS = 63
 
 
 def sort_order(*parts: Int64s) -> Int64s:
-    """The rows in lexicographic order of `parts`, the first part first; equal rows stay as they come."""
+    """Return the rows in lexicographic order of `parts`, the first part first; equal rows keep their order."""
     rows = len(parts[0])
     if rows < 2:
         return np.arange(rows)
@@ -47,14 +47,14 @@ def _by_word(word: Int64s, row_bits: int, order: Int64s | None) -> Int64s:
 
 
 def rearranged(part: Int64s, order: Int64s) -> Int64s:
-    """`part[order]`; random access is what sorting costs most, and arrays of one value can do without."""
+    """Return `part[order]`, without copying if all values are equal: random access is the largest cost of sorting."""
     if len(part) and part[0] == part[-1] and part.min() == part.max():
         return part
     return part[order]
 
 
 def begins(*parts: Int64s) -> Bools:
-    """Where a sorted row differs from the one before it in any part; true at row 0."""
+    """Return a flag for each sorted row: it differs from the previous row in any part; true at row 0."""
     first = np.ones(len(parts[0]), np.bool_)
     if len(first):
         first[1:] = False
@@ -64,7 +64,7 @@ def begins(*parts: Int64s) -> Bools:
 
 
 def running_max(values: Int64s, ids: Int64s) -> Int64s:
-    """The largest value so far within each run of equal `ids`, which rise."""
+    """Return the largest value so far within each run of equal `ids`; `ids` never fall."""
     if not len(values):
         return values
     low = int(values.min())
@@ -78,7 +78,7 @@ def running_max(values: Int64s, ids: Int64s) -> Int64s:
 
 
 def shifted(values: Int64s, starts: Int64s, first: int) -> Int64s:
-    """Of each row the value before it, and `first` where a run begins."""
+    """Return the value of the previous row for each row, and `first` at the start of each run."""
     before = np.empty_like(values)
     before[1:] = values[:-1]
     before[starts] = first

@@ -1,4 +1,4 @@
-"""Panes and withdrawals of many windows as columns."""
+"""Panes and retractions of many windows as columns."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class PaneRows(ParallelArrays):
     """Panes and retractions, one a row.
 
     Args:
-        codes: the key, as a code.
-        starts: of the window, int64 epoch milliseconds.
-        ends: of the window, not included.
-        identity_starts: start of what the window was when it first fired.
-        identity_ends: its end.
+        codes: code of the key.
+        starts: start of the window, int64 epoch milliseconds.
+        ends: end of the window, not included, int64 epoch milliseconds.
+        identity_starts: start of the window at its first firing.
+        identity_ends: end of the window at its first firing.
         panes: number of the pane.
         timings: index into `TIMINGS`.
         withdrawn: 1 for a retraction, 0 for a pane.
-        watermarks: int64 epoch milliseconds.
-        results: one array for each result column.
+        watermarks: watermark at the firing, int64 epoch milliseconds.
+        results: an array for each result column.
     """
 
     codes: Int64s
@@ -49,7 +49,7 @@ class PaneRows(ParallelArrays):
     results: list[pa.Array]
 
     def table(self, keys: KeyCodes, result: pa.StructType) -> pa.Table:
-        """The rows as `Outcome.panes` has them."""
+        """Return the rows in the form of `Outcome.panes`."""
         return pane_table(
             keys.schema,
             keys.take(self.codes),
@@ -64,11 +64,11 @@ class PaneRows(ParallelArrays):
         )
 
     def emitted(self, result: pa.StructType, present: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
-        """The panes as lists of one, for the state row of the window that may have to withdraw it.
+        """Return the panes as lists of one pane, for the state rows of windows that may retract them.
 
         Args:
             result: type of a result row.
-            present: for each state row, whether it has the next of these panes; the others are null.
+            present: a flag for each state row: it gets the next of these panes; the other rows get null.
         """
         kind = emitted_type(result)
         values = pa.StructArray.from_arrays(self.results, fields=list(result))

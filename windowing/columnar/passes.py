@@ -1,7 +1,7 @@
-"""An epoch in several passes, each over elements that come before those of the next, so that memory is bounded.
+"""An epoch in several passes, which bounds memory: a pass takes in its elements before the next pass begins.
 
-Elements come by commit and then by time, so a pass may end wherever the time differs: what is taken in
-before is what would have been taken in anyway. One hot key needs no more memory than many.
+The operator takes elements in by commit and then by time, so a pass may end between any two elements of different
+times without changing the order. A single hot key needs no more memory than many keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.operators.counters import Counters
 
 ROWS_AT_A_TIME = 4_000_000
-"""Elements of one pass, once for each of their windows: what is made of one takes about 250 bytes."""
+"""Elements of a pass, counted once for each of their windows. Each takes about 250 bytes of memory."""
 
 
 def run_in_passes(
@@ -32,59 +32,59 @@ def run_in_passes(
     timeline: Timeline,
     rows: int = ROWS_AT_A_TIME,
 ) -> Outcome:
-    """What `operator.run` gives, with at most about so many elements at a time.
+    """Return the outcome of `operator.run`, computed on about `rows` elements at a time.
 
     Args:
-        operator: of the elements' windows.
-        elements: all elements of some keys.
+        operator: the columnar operator.
+        elements: all elements of a set of keys.
         state: all state rows of these keys, and of any others.
-        timeline: how watermark and clock move.
-        rows: elements of one pass, each as often as it has windows; those of one commit and one time are
-            never parted.
+        timeline: watermarks and clocks of the epoch.
+        rows: elements of a pass, counted once for each of their windows. Elements of the same commit and time
+            always share a pass.
     """
     rows = max(1, rows // operator.windows_of_an_element)
     if len(elements) <= rows:
         return operator.run(elements, state, timeline)
     outcomes = []
-    for own, commit, part in _passes(elements, timeline, rows):
-        taken = elements.take(own)
+    for pass_rows, commit, part in _passes(elements, timeline, rows):
+        taken = elements.take(pass_rows)
         outcome = operator.run(replace(taken, commits=taken.commits - commit), state, part)
         state = outcome.state
-        outcomes.append(outcome.with_late_rows(own))
+        outcomes.append(outcome.with_late_rows(pass_rows))
     return _joined(outcomes)
 
 
 def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple[Int64s, int, Timeline]]:
-    """The elements of each pass, the number of its first commit, and how the watermark moves in it."""
+    """Yield for each pass the indices of its elements, the number of its first commit, and its timeline."""
     times = elements.timestamps
     order = sort_order(elements.commits, times)
     differs = np.ones(len(order), np.bool_)
     differs[1:] = (np.diff(times[order]) != 0) | (np.diff(elements.commits[order]) != 0)
     if timeline.lag is not None:
-        # What does not move the watermark counts to one commit, whose late panes go out together.
+        # Elements that don't move the watermark count to the first commit, whose late panes go out together.
         differs[1:] &= times[order[1:]] - timeline.lag > timeline.initial
     may_begin = np.append(np.flatnonzero(differs), len(order))
     wanted = np.append(np.arange(0, len(order), rows), len(order))
     begins = np.unique(may_begin[np.searchsorted(may_begin, wanted)])
     watermark, commit = timeline.initial, 0
     for begin, end in pairwise(begins.tolist()):
-        own, final = order[begin:end], end == len(order)
+        pass_rows, final = order[begin:end], end == len(order)
         if timeline.lag is not None:
-            newest = max(watermark, int(times[own[-1]]) - timeline.lag)
+            newest = max(watermark, int(times[pass_rows[-1]]) - timeline.lag)
             after = timeline.final if final else newest
             part = Timeline.in_event_order(watermark, after, timeline.lag, clock=int(timeline.clocks[0]))
-            yield own, 0, part
+            yield pass_rows, 0, part
         else:
-            last = len(timeline.complete) - 1 if final else int(elements.commits[own[-1]])
+            last = len(timeline.complete) - 1 if final else int(elements.commits[pass_rows[-1]])
             ended = bool(timeline.complete[last]) and (final or int(elements.commits[order[end]]) > last)
             part = timeline.part(watermark, commit, last, ended)
-            yield own, commit, part
+            yield pass_rows, commit, part
             commit = last + ended
         watermark = part.final
 
 
 def _joined(outcomes: list[Outcome]) -> Outcome:
-    """What passes made together; the last one's state is what stays."""
+    """Return the outcomes of all passes as one; its state is that of the last pass."""
     counters = Counters.total(outcome.counters for outcome in outcomes)
     counters.open_windows = outcomes[-1].counters.open_windows
     return replace(

@@ -1,4 +1,4 @@
-"""Which operator runs a computation: the columnar one where it is exact, else the row operator."""
+"""The choice of the operator of a computation: the columnar operator if it is exact, else the row operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 2**60
 
 @dataclass(frozen=True, slots=True)
 class OperatorChoice:
-    """An operator and why it was taken, in words."""
+    """The operator of a computation, and the reason for the choice in words."""
 
     columnar: bool
     reason: str
@@ -27,7 +27,7 @@ class OperatorChoice:
 
 
 def choose_operator(windows: Compute) -> OperatorChoice:
-    """The operator that runs windows; process functions and joins go through row operators of their own."""
+    """Return the operator that runs a computation; process functions and joins always run in row operators."""
     if not isinstance(windows, Windows):
         return OperatorChoice(False, f"{type(windows).__name__} sees elements one by one, with state and timers")
     reason = _needs_rows(windows)
@@ -47,19 +47,19 @@ def choose_operator(windows: Compute) -> OperatorChoice:
 
 
 def is_purging(windows: Windows) -> bool:
-    """Return whether a window is empty after arrays fired it."""
+    """Return True if a window is empty after arrays fired it."""
     firing = windows.effective_trigger.array_firing
     return firing is not None and firing.purges
 
 
 def early_interval(windows: Windows) -> Millis | None:
-    """The interval at which arrays fire windows before their end, milliseconds; None where they don't."""
+    """Return the milliseconds between early firings on arrays; None if windows don't fire early there."""
     firing = windows.effective_trigger.array_firing
     return None if firing is None else firing.interval
 
 
 def _needs_rows(windows: Windows) -> str | None:
-    """Why arrays can't do it, None if they can."""
+    """Return the reason why arrays can't compute the windows, None if they can."""
     assigner, trigger = windows.assigner, windows.effective_trigger
     if not assigner.is_event_time:
         return f"windows of {type(assigner).__name__} do not end by event time"

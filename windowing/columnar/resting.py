@@ -1,7 +1,8 @@
-"""The state rows that an epoch leaves as they are: found before anything is made of them.
+"""State rows that rest: the epoch passes them on unchanged.
 
-Few of many windows change in most epochs, and what an epoch costs should not be what all of them weigh. A
-window rests where no element has its key and nothing of it becomes due: without an element windows of a key don't meet.
+Most epochs change few of the windows in state, so the cost of an epoch should not grow with all of them. A window
+rests if no element has its key and no timer or firing of it is due. Windows merge only through elements, so the
+other windows of its key can't change it.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from tidegate.windowing.keys import KeySchema
 
 
 def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rules, timeline: Timeline) -> Bools | None:
-    """Which state rows rest; None where looking costs more than it saves.
+    """Return a flag for each state row: it rests. Return None if the search costs more than it saves.
 
     Args:
-        state: state rows.
+        state: all state rows.
         key: names and types of the key columns.
-        elements: of the epoch.
-        rules: how windows fire.
-        timeline: how the watermark moves.
+        elements: elements of the epoch.
+        rules: settings of firing and cleanup.
+        timeline: watermarks and clocks of the epoch.
     """
     # Early firings by interval have timers of their own.
     if len(state) <= len(elements) or rules.interval is not None:
         return None
     ends = millis_of(state, "window_end")
     filled, pending = _array(state["filled"].fill_null(False)), _array(state["late_firing"].is_valid())
-    # Of the keys of what only the row operator knows it has to know all.
+    # If one state row of a key needs the row operator, all rows of that key go to it.
     odd = ~_array(is_plain(state)) | rules.lacks_contents(ends, filled, pending, timeline)
     rests: Bools = ~odd & ~pending & ~rules.due(ends, timeline)
     if len(elements) or odd.any():
@@ -44,17 +45,20 @@ def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rul
 
 
 def _has_keys(state: pa.Table, key: KeySchema, columns: Mapping[str, pa.Array], odd: Bools) -> Bools:
-    """Whether elements, or odd rows, have a row's key; of several columns each by itself, so a few others are too."""
-    found: Bools = np.ones(len(state), np.bool_)
+    """Return a flag for each state row: an element or an odd row has its key.
+
+    Each key column is compared by itself, so the flag of a few other keys may be set too.
+    """
+    matches: Bools = np.ones(len(state), np.bool_)
     for name, kind in zip(key.names, key.types, strict=True):
-        known = state[name].cast(kind)
-        values = _values([columns[name], known.filter(pa.array(odd))], kind)
-        found &= _array(pc.is_in(known, value_set=values))
-    return found
+        column = state[name].cast(kind)
+        values = _values([columns[name], column.filter(pa.array(odd))], kind)
+        matches &= _array(pc.is_in(column, value_set=values))
+    return matches
 
 
 def _values(columns: Sequence[pa.Array | pa.ChunkedArray], kind: pa.DataType) -> pa.Array:
-    """The values of key columns, each once; of dictionaries all that they hold."""
+    """Return the distinct values of key columns, with all values of their dictionaries."""
     chunks = [
         chunk for column in columns for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
     ]

@@ -1,4 +1,4 @@
-"""Sessions that are complete as far as this epoch goes: they fire or wait, and stay or go."""
+"""Firing and cleanup of the sessions that no other element or window of the epoch can touch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.contents import Contents
-from tidegate.windowing.columnar.kernel import Made, Rules, count
+from tidegate.windowing.columnar.kernel import KernelOutput, Rules, count
 from tidegate.windowing.columnar.panes import LATE, ON_TIME, PaneRows
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, timer_lists
 from tidegate.windowing.epochs.arrays import ParallelArrays, taken
@@ -19,16 +19,16 @@ from tidegate.windowing.panes import Accumulation, Timing
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions(ParallelArrays):
-    """Sessions that never fired before, each of which nothing more can touch in this epoch.
+    """Sessions that have never fired, and that nothing else in this epoch can touch.
 
     Args:
-        codes: the key of each, as a code.
-        starts: int64 epoch milliseconds.
-        ends: not included.
+        codes: code of the key.
+        starts: start, int64 epoch milliseconds.
+        ends: end, not included, int64 epoch milliseconds.
         contents: accumulators.
-        late: whether its end had passed when its elements came.
-        commits: the commit of a late one's elements.
-        watermarks: what they were judged against.
+        late: true if the watermark had passed the end when the elements came.
+        commits: commit of the elements, used only if `late`.
+        watermarks: watermark before the elements, used only if `late`.
     """
 
     codes: Int64s
@@ -40,8 +40,8 @@ class Sessions(ParallelArrays):
     watermarks: Int64s
 
 
-def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, made: Made) -> None:
-    """Put out the panes of sessions that fire, and the state rows of those that stay."""
+def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: KernelOutput) -> None:
+    """Put out the panes of sessions that fire, and the state rows of sessions that stay."""
     last, cleanups = sessions.ends - 1, rules.cleanups(sessions.ends)
     ended, cleaned = ~sessions.late & timeline.reaches(last), timeline.reaches(cleanups)
     fires = ended.copy()
@@ -64,20 +64,20 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, made: Ma
         watermarks=watermarks,
         results=rules.contents.results(taken(sessions.contents, fired)),
     )
-    made.panes.append(rows)
-    made.counters.fired[Timing.LATE] += count(late)
-    made.counters.fired[Timing.ON_TIME] += count(~late)
-    made.counters.timers_fired += count(ended) + (count(cleaned) if rules.lateness else 0)
+    output.panes.append(rows)
+    output.counters.fired[Timing.LATE] += count(late)
+    output.counters.fired[Timing.ON_TIME] += count(~late)
+    output.counters.timers_fired += count(ended) + (count(cleaned) if rules.lateness else 0)
     stays = np.flatnonzero(~cleaned)
-    made.counters.open_windows += len(stays)
+    output.counters.open_windows += len(stays)
     if len(stays):
         emitted = rows.take(np.flatnonzero(~cleaned[fired])) if rules.retracts or rules.withdraw_merged else None
-        made.state.append(_state_rows(sessions, rules, stays, fires, ended, cleanups, emitted))
+        output.state.append(_state_rows(sessions, rules, stays, fires, ended, cleanups, emitted))
         if rules.accumulation is Accumulation.DISCARDING and rules.withdraw_merged:
             gone_out = stays[fires[stays]]
             bounds = sessions.starts[gone_out], sessions.ends[gone_out]
             discarded = rules.state.discarded(*bounds, taken(sessions.contents, gone_out))
-            made.state.append(CodedRows(sessions.codes[gone_out], discarded))
+            output.state.append(CodedRows(sessions.codes[gone_out], discarded))
 
 
 def _state_rows(

@@ -1,13 +1,13 @@
-"""The kernel of sessions: each cluster of elements and windows in flight goes its own way.
+"""The kernel of sessions: it computes each cluster of elements and windows in flight by itself.
 
-Elements of different clusters never meet. A cluster is worked on as arrays where that is exact:
+Elements of different clusters never share a session. Arrays compute a cluster if they are exact, in two cases:
 
-- No element of it can meet a session that has fired, since each lies more than a millisecond after the
-  watermark before its commit. Then order does not matter, and the cluster is one session.
-- Or all its elements came with one commit and nothing of it is in flight. They are taken in by time,
-  so that the late ones come first, and the others make one session.
+- Each element lies more than a millisecond after the watermark before its commit, so no element can touch a
+  session that has fired. Then order does not matter, and the cluster is one session.
+- All elements came with one commit, and the cluster has no window in flight. Elements are taken in by time, so
+  the late elements come first, and the others form one session.
 
-The others, in which a late element meets a session or may, go through the row operator.
+The row operator computes all other clusters: a late element touches a session there, or may touch it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.clusters import Clusters, cluster
 from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.gaps import Gaps
-from tidegate.windowing.columnar.kernel import LateRows, Made, Rules, count
+from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules, count
 from tidegate.windowing.columnar.order import begins, shifted
 from tidegate.windowing.columnar.session_firing import Sessions, fire_sessions
 from tidegate.windowing.columnar.state import CodedRows, InFlight
@@ -29,12 +29,17 @@ from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.timeline import Timeline
 
 _SAFE = 2
-"""Milliseconds after the watermark from which an element can't touch a session that has fired."""
+"""Smallest distance from the watermark, milliseconds, at which an element can't touch a session that has fired."""
 
 
 @dataclass(frozen=True)
 class Routed:
-    """What is left for the row operator: elements, and windows in flight."""
+    """The share of the row operator.
+
+    Args:
+        elements: indices of elements.
+        windows: indices of windows in flight.
+    """
 
     elements: Int64s
     windows: Int64s
@@ -45,8 +50,8 @@ class SessionKernel:
 
     Args:
         gaps: the gap of each element.
-        rules: how windows fire.
-        timeline: how the watermark moves.
+        rules: settings of firing and cleanup.
+        timeline: watermarks and clocks of the epoch.
     """
 
     def __init__(self, gaps: Gaps, rules: Rules, timeline: Timeline) -> None:
@@ -54,35 +59,35 @@ class SessionKernel:
         self._rules = rules
         self._timeline = timeline
 
-    def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> tuple[Made, Routed]:
-        """Take in elements and the windows in flight; what is left for the row operator comes back.
+    def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> tuple[KernelOutput, Routed]:
+        """Return the output for the clusters that arrays compute exactly, and the share of the row operator.
 
         Args:
             codes: the key of each element.
             elements: the elements.
-            in_flight: the windows of the state.
+            in_flight: windows in flight.
             keys: number of codes.
         """
-        made = Made()
+        output = KernelOutput()
         alone = np.ones(len(in_flight), np.bool_)
         if not len(elements):
-            windows = self._untouched(in_flight, alone, made)
-            return made, Routed(np.empty(0, np.int64), windows)
+            windows = self._untouched(in_flight, alone, output)
+            return output, Routed(np.empty(0, np.int64), windows)
         clusters = self._clusters(codes, elements, in_flight, keys)
         fresh = self._fresh(in_flight)
         exact = self._exact(clusters, fresh)
-        left = clusters.some(~exact)
+        left = clusters.select(~exact)
         alone[clusters.rows[clusters.in_flight]] = False
         if exact.any():
-            self._run_clusters(clusters.some(exact), elements, in_flight, made)
-        windows = np.concatenate([left.rows[left.in_flight], self._untouched(in_flight, alone, made)])
-        return made, Routed(left.rows[~left.in_flight], windows)
+            self._run_clusters(clusters.select(exact), elements, in_flight, output)
+        windows = np.concatenate([left.rows[left.in_flight], self._untouched(in_flight, alone, output)])
+        return output, Routed(left.rows[~left.in_flight], windows)
 
     def _clusters(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> Clusters:
-        """Clusters with at least one element."""
+        """Return the clusters with at least one element."""
         with_elements = np.zeros(keys, np.bool_)
         with_elements[codes] = True
-        found = cluster(
+        clusters = cluster(
             codes,
             elements.timestamps,
             elements.timestamps + self._gaps.of(elements),
@@ -91,43 +96,43 @@ class SessionKernel:
             in_flight,
             np.flatnonzero(with_elements[in_flight.codes]),
         )
-        return found.some(found.of.any(~found.in_flight))
+        return clusters.select(clusters.of.any(~clusters.in_flight))
 
     def _fresh(self, in_flight: InFlight) -> Bools:
-        """Windows in flight that never fired and still wait for their end."""
+        """Return a flag for each window in flight: it has never fired and waits for its end."""
         waits = (in_flight.ends - 1 > self._timeline.initial) & (in_flight.panes == 0)
         fresh: Bools = waits & ~in_flight.pending & in_flight.filled
         return fresh
 
     def _exact(self, clusters: Clusters, fresh: Bools) -> Bools:
-        """Which clusters arrays can do exactly."""
+        """Return a flag for each cluster: arrays compute it exactly."""
         of, window = clusters.of, clusters.in_flight
         safe = window | (clusters.starts - clusters.watermarks >= _SAFE)
-        known_fresh = ~window
+        never_fired = ~window
         if window.any():
-            known_fresh[window] = fresh[clusters.rows[window]]
-        # Of elements of one time with different gaps the order decides what is counted, and what is late.
+            never_fired[window] = fresh[clusters.rows[window]]
+        # For elements of one time with different gaps, their order decides the counts and which of them are late.
         tied = ~begins(clusters.codes, clusters.starts, clusters.commits) & begins(clusters.ends)
-        simple = of.all(safe & known_fresh & ~tied)
+        simple = of.all(safe & never_fired & ~tied)
         if simple.all():
             return simple
         one_commit = of.min(clusters.commits) == of.max(clusters.commits)
         late = self._late(clusters)
-        # Once an element was taken, a late one after it may belong to the same session.
+        # A late element after one that was taken may belong to the same session.
         late_after = late & ~shifted(late.astype(np.int64), of.starts, 1).astype(np.bool_)
         exact: Bools = simple | (one_commit & ~of.any(window | late_after | tied))
         return exact
 
     def _late(self, clusters: Clusters) -> Bools:
-        """Which elements are late if they meet no session."""
+        """Return a flag for each member: as an element it is late, unless it touches a session."""
         return self._rules.have_passed(clusters.ends, clusters.watermarks)
 
-    def _run_clusters(self, clusters: Clusters, elements: Elements, in_flight: InFlight, made: Made) -> None:
-        made.counters.elements += count(~clusters.in_flight)
+    def _run_clusters(self, clusters: Clusters, elements: Elements, in_flight: InFlight, output: KernelOutput) -> None:
+        output.counters.elements += count(~clusters.in_flight)
         late = self._late(clusters) & ~clusters.in_flight
         if late.any():
-            made.counters.late += count(late)
-            made.late.append(
+            output.counters.late += count(late)
+            output.late.append(
                 LateRows(
                     rows=clusters.rows[late],
                     watermarks=clusters.watermarks[late],
@@ -151,59 +156,59 @@ class SessionKernel:
             starts=clusters.starts[of.starts],
             ends=ends,
             contents=self._contents(clusters, elements, in_flight),
-            # Of clusters that hold a window in flight none is late: they are safe.
+            # A cluster with a window in flight is never late: only safe clusters with such a window come here.
             late=(ends - 1 <= clusters.watermarks[last]) & ~clusters.in_flight[last],
             commits=clusters.commits[last],
             watermarks=clusters.watermarks[last],
         )
         kept = count(~sessions.late) + lasting * len(of)
         before = (1 + lasting) * count(clusters.in_flight)
-        made.counters.timers_registered += timers
-        made.counters.timers_deleted += timers + before - kept
-        fire_sessions(sessions, self._rules, self._timeline, made)
+        output.counters.timers_registered += timers
+        output.counters.timers_deleted += timers + before - kept
+        fire_sessions(sessions, self._rules, self._timeline, output)
 
     def _contents(self, clusters: Clusters, elements: Elements, in_flight: InFlight) -> Contents:
         window = clusters.in_flight
         contents = self._rules.contents
         if not window.any():
             return contents.accumulate(elements.columns, elements.timestamps, clusters.rows, clusters.of)
-        own = clusters.of.ids[~window]
+        cluster_ids = clusters.of.ids[~window]
         rows = clusters.rows[~window]
-        groups = Groups.of_firsts(begins(own))
+        groups = Groups.of_firsts(begins(cluster_ids))
         added = contents.accumulate(elements.columns, elements.timestamps, rows, groups)
-        there = clusters.rows[window]
-        known = [array.cast(kind.type) for array, kind in zip(taken(in_flight.contents, there), added, strict=True)]
-        ids = np.concatenate([own[groups.starts], clusters.of.ids[window]])
+        places = clusters.rows[window]
+        stored = [array.cast(kind.type) for array, kind in zip(taken(in_flight.contents, places), added, strict=True)]
+        ids = np.concatenate([cluster_ids[groups.starts], clusters.of.ids[window]])
         order = np.argsort(ids, kind="stable")
-        return contents.merge(taken(joined([added, known]), order), Groups.of_firsts(begins(ids[order])))
+        return contents.merge(taken(joined([added, stored]), order), Groups.of_firsts(begins(ids[order])))
 
-    def _untouched(self, in_flight: InFlight, alone: Bools, made: Made) -> Int64s:
-        """Windows that no element touches: those that fire or go, and what is left for the row operator."""
+    def _untouched(self, in_flight: InFlight, alone: Bools, output: KernelOutput) -> Int64s:
+        """Fire, clean or keep the windows that no element touches; return the indices of those for the row operator."""
         timeline = self._timeline
         waits = in_flight.ends - 1 > timeline.initial
         due = alone & (self._rules.due(in_flight.ends, timeline) | in_flight.pending)
         stays = np.flatnonzero(alone & ~due)
-        made.state.append(CodedRows(in_flight.codes[stays], in_flight.rows, stays))
-        made.counters.open_windows += len(stays)
+        output.state.append(CodedRows(in_flight.codes[stays], in_flight.rows, stays))
+        output.counters.open_windows += len(stays)
         fresh = self._fresh(in_flight)
         firing = np.flatnonzero(due & fresh)
         if len(firing):
-            some = in_flight.take(firing)
+            windows = in_flight.take(firing)
             nothing = np.zeros(len(firing), np.int64)
             fire_sessions(
                 Sessions(
-                    codes=some.codes,
-                    starts=some.starts,
-                    ends=some.ends,
-                    contents=some.contents,
+                    codes=windows.codes,
+                    starts=windows.starts,
+                    ends=windows.ends,
+                    contents=windows.contents,
                     late=nothing.astype(np.bool_),
                     commits=nothing,
                     watermarks=nothing,
                 ),
                 self._rules,
                 timeline,
-                made,
+                output,
             )
         gone = due & ~waits & ~in_flight.pending
-        made.counters.timers_fired += count(gone)
+        output.counters.timers_fired += count(gone)
         return np.flatnonzero(due & ~fresh & ~gone)

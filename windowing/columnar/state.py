@@ -28,14 +28,14 @@ class InFlight(ParallelArrays):
     """Windows in flight.
 
     Args:
-        codes: the key of each, as a code.
-        starts: int64 epoch milliseconds.
-        ends: int64 epoch milliseconds, not included.
+        codes: code of the key.
+        starts: start, int64 epoch milliseconds.
+        ends: end, not included, int64 epoch milliseconds.
         panes: number of the next pane.
-        filled: whether it holds contents.
-        pending: whether a late firing waits for the end of its commit.
+        filled: true if the window has contents.
+        pending: true if a late firing waits for the end of its commit.
         contents: accumulators.
-        rows: the state rows but for key group and key, for what is passed on as it is.
+        rows: the state rows without key group and key, from which unchanged rows are copied.
     """
 
     codes: Int64s
@@ -50,12 +50,12 @@ class InFlight(ParallelArrays):
 
 @dataclass(frozen=True)
 class CodedRows:
-    """State rows but for key group and key, and the code of each row's key.
+    """State rows without key group and key, and the code of each row's key.
 
     Args:
-        codes: one for each row that is meant.
-        rows: the rows.
-        places: which of `rows` are meant, rising; None for all.
+        codes: code of the key of each selected row.
+        rows: the table that the rows are selected from.
+        places: indices of the selected rows, rising; None selects all.
     """
 
     codes: Int64s
@@ -77,19 +77,19 @@ class StateArrays:
         self._contents = contents
         self._max_parallelism = max_parallelism
         self.columns = schema.to_table([], max_parallelism).schema
-        own = {"key_group", *schema.key.names}
-        self.rest = pa.schema([field for field in self.columns if field.name not in own])
+        key_columns = {"key_group", *schema.key.names}
+        self.rest = pa.schema([field for field in self.columns if field.name not in key_columns])
 
     def rest_of(self, table: pa.Table) -> pa.Table:
-        """State rows without key group and key, in the types of the format."""
+        """Return state rows without key group and key, in the types of the format."""
         return _in_types(table, self.rest).combine_chunks()
 
     def whole(self, table: pa.Table) -> pa.Table:
-        """Whole state rows in the types of the format."""
+        """Return whole state rows in the types of the format."""
         return _in_types(table, self.columns)
 
     def read(self, codes: Int64s, rest: pa.Table) -> tuple[InFlight, Bools]:
-        """Windows in flight, and which rows are something else that only the row operator knows."""
+        """Return the rows as windows in flight, and a flag for each row: only the row operator can read it."""
         starts, ends = millis_of(rest, "window_start"), millis_of(rest, "window_end")
         windows = InFlight(
             codes=codes,
@@ -116,9 +116,9 @@ class StateArrays:
         emitted: pa.Array | None,
         trigger_state: pa.Array | None = None,
     ) -> pa.Table:
-        """State rows of windows, but for key group and key."""
+        """Return the state rows of windows, without key group and key."""
         rows = len(starts)
-        known: dict[str, pa.Array] = {
+        by_name: dict[str, pa.Array] = {
             "namespace": pa.repeat(pa.scalar(WINDOW), rows),
             "window_start": _times(starts),
             "window_end": _times(ends),
@@ -131,17 +131,17 @@ class StateArrays:
             "late_firing": late_firing,
         }
         if emitted is not None:
-            known["emitted"] = emitted
+            by_name["emitted"] = emitted
         if trigger_state is not None:
-            known["trigger_state"] = trigger_state
+            by_name["trigger_state"] = trigger_state
         for (name, _), array in zip(self.schema.contents, self._contents.columns(contents), strict=True):
-            known[name] = array if filled.all() else _null_where(~filled, array)
-        return self._rest_table(known, rows)
+            by_name[name] = array if filled.all() else _null_where(~filled, array)
+        return self._rest_table(by_name, rows)
 
     def discarded(self, starts: Int64s, ends: Int64s, contents: Contents) -> pa.Table:
-        """State rows of contents that went out in discarding mode and may come back."""
+        """Return the state rows of contents that were discarded at a firing and that a retraction may restore."""
         rows = len(starts)
-        known: dict[str, pa.Array] = {
+        by_name: dict[str, pa.Array] = {
             "namespace": pa.repeat(pa.scalar(DISCARDED), rows),
             "window_start": _times(starts),
             "window_end": _times(ends),
@@ -150,25 +150,25 @@ class StateArrays:
             "pane": pa.repeat(pa.scalar(0, pa.int32()), rows),
         }
         columns = zip(self.schema.contents, self._contents.columns(contents), strict=True)
-        known |= {name: array for (name, _), array in columns}
-        return self._rest_table(known, rows)
+        by_name |= {name: array for (name, _), array in columns}
+        return self._rest_table(by_name, rows)
 
-    def _rest_table(self, known: dict[str, pa.Array], rows: int) -> pa.Table:
+    def _rest_table(self, by_name: dict[str, pa.Array], rows: int) -> pa.Table:
         return pa.table(
             [
-                known[field.name].cast(field.type) if field.name in known else pa.nulls(rows, field.type)
+                by_name[field.name].cast(field.type) if field.name in by_name else pa.nulls(rows, field.type)
                 for field in self.rest
             ],
             schema=self.rest,
         )
 
     def table(self, parts: Sequence[CodedRows], keys: KeyCodes, others: Sequence[pa.Table]) -> pa.Table:
-        """State rows with key group and key, sorted by key group.
+        """Return state rows with key group and key, sorted by key group.
 
         Args:
-            parts: what arrays made in the epoch.
+            parts: state rows from the kernel.
             keys: the keys of their codes.
-            others: whole state rows: those that the epoch left as they are, and what the row operator made.
+            others: whole state rows: those that rest, and those of the row operator.
         """
         groups_of_keys = key_groups(keys.hashes, self._max_parallelism)
         runs = [self._sorted(part, groups_of_keys, keys) for part in parts if len(part.codes)]
@@ -177,7 +177,7 @@ class StateArrays:
             return self.columns.empty_table()
         if len(runs) == 1:
             return runs[0][1]
-        # What is passed on as it is comes sorted; so nothing is gathered row by row, and groups are put side by side.
+        # Each part is sorted by group, so slices of groups are concatenated, and no row is copied by itself.
         bounds = [np.searchsorted(groups, np.arange(self._max_parallelism + 1)) for groups, _ in runs]
         slices = [
             table.slice(bound[group], bound[group + 1] - bound[group])
@@ -188,13 +188,13 @@ class StateArrays:
         return pa.concat_tables(slices)
 
     def _by_group(self, rows: pa.Table) -> tuple[Int32s, pa.Table]:
-        """Whole state rows by key group, in the types of the format, and the group of each."""
+        """Return the group of each row, and whole state rows sorted by key group, in the types of the format."""
         if (np.diff(rows["key_group"].to_numpy()) < 0).any():
             rows = rows.sort_by("key_group")
         return rows["key_group"].to_numpy(), self.whole(rows)
 
     def _sorted(self, part: CodedRows, groups_of_keys: Int32s, keys: KeyCodes) -> tuple[Int32s, pa.Table]:
-        """The rows of one part by key group, with key group and key, and the group of each."""
+        """Return the group of each row, and the rows of a part sorted by key group, with key group and key."""
         groups, codes, places = groups_of_keys[part.codes], part.codes, part.places
         rows = part.rows
         if (np.diff(groups) < 0).any():
@@ -202,7 +202,7 @@ class StateArrays:
             groups, codes = groups[order], codes[order]
             rows = rows.take(pa.array(order if places is None else places[order]))
         elif places is not None and len(places) < len(rows):
-            rows = _some(rows, places)
+            rows = _take_rising(rows, places)
         columns = {"key_group": pa.array(groups, pa.int32())}
         columns |= dict(zip(keys.schema.names, keys.take(codes), strict=True))
         table = pa.table(
@@ -213,7 +213,7 @@ class StateArrays:
 
 
 def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema in its types; null where rows don't have one."""
+    """Return the columns of a schema in its types; a column that the rows lack is null."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
         for field in schema
@@ -221,8 +221,8 @@ def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _some(rows: pa.Table, places: Int64s) -> pa.Table:
-    """Rows at rising places; most rows are copied in runs faster than one by one."""
+def _take_rising(rows: pa.Table, places: Int64s) -> pa.Table:
+    """Return the rows at rising places; a mask copies most of the rows faster than indices do."""
     if len(places) < len(rows) // 2:
         return rows.take(pa.array(places))
     kept = np.zeros(len(rows), np.bool_)
@@ -231,7 +231,7 @@ def _some(rows: pa.Table, places: Int64s) -> pa.Table:
 
 
 def where(rows: pa.Table, kept: Bools) -> pa.Table:
-    """The rows that are kept; columns of nulls alone, of which state has many, are made anew."""
+    """Return the rows that are kept; a column with only nulls, as state often has, is rebuilt instead of copied."""
     mask, count = pa.array(kept), int(np.count_nonzero(kept))
     return pa.table(
         [
@@ -243,7 +243,7 @@ def where(rows: pa.Table, kept: Bools) -> pa.Table:
 
 
 def is_plain(rows: pa.Table) -> pa.ChunkedArray:
-    """Whether state rows are windows in flight, and nothing that only the row operator knows."""
+    """Return a flag for each state row: it is a window in flight that arrays can read."""
     plain = pc.and_(pc.equal(rows["namespace"], WINDOW), rows["in_flight"])
     for name in ("window_start", "state_window_start"):
         plain = pc.and_(plain, rows[name].is_valid())
@@ -256,7 +256,11 @@ def is_plain(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:
-    """Lists of rising times: of each row the times that are set, null where none is."""
+    """Return a list of times for each row, null if no flag of the row is set.
+
+    Args:
+        timers: times and their flags; the times of a row rise.
+    """
     rows = len(timers[0][0])
     sizes = np.sum([present for _, present in timers], axis=0, dtype=np.int32) if rows else np.zeros(0, np.int32)
     values = np.column_stack([times for times, _ in timers])[np.column_stack([present for _, present in timers])]
@@ -276,7 +280,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 
 def millis_of(table: pa.Table, name: str) -> Int64s:
-    """A column of times as int64 epoch milliseconds; 0 for null."""
+    """Return a column of times as int64 epoch milliseconds; 0 for null."""
     return np.asarray(epoch_millis(_array(table, name)).fill_null(0).to_numpy(zero_copy_only=False))
 
 

@@ -1,4 +1,4 @@
-"""Retracting panes of aligned windows: each is preceded by the withdrawal of the one before."""
+"""Retractions of aligned windows: each new pane follows the retraction of the previous one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.windowing.aggregates.vectorised import Int64s
-from tidegate.windowing.columnar.kernel import Made, Rules
+from tidegate.windowing.columnar.kernel import KernelOutput, Rules
 from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.columnar.panes import TIMINGS, PaneRows
 from tidegate.windowing.columnar.state import InFlight
 
 
-def withdraw_earlier(rows: PaneRows, window_of: Int64s, states: Int64s, known: InFlight, made: Made) -> None:
-    """Withdraw of each window the pane before each new one, where there is one."""
+def withdraw_earlier(
+    rows: PaneRows, window_of: Int64s, states: Int64s, in_flight: InFlight, output: KernelOutput
+) -> None:
+    """Put out the retraction of the previous pane for each new pane that has one.
+
+    Args:
+        rows: new panes, sorted by window.
+        window_of: index of the window of each pane.
+        states: index of each window among those in flight, or -1.
+        in_flight: windows in flight.
+        output: takes the retractions, and counts them.
+    """
     first = begins(window_of)
     again = np.flatnonzero(~first)
     earlier = again - 1
@@ -32,7 +42,7 @@ def withdraw_earlier(rows: PaneRows, window_of: Int64s, states: Int64s, known: I
     opening = np.flatnonzero(first)
     opening = opening[states[window_of[opening]] >= 0]
     if len(opening):
-        emitted = _only_entries(known.rows, states[window_of[opening]])
+        emitted = _only_entries(in_flight.rows, states[window_of[opening]])
         opening = opening[emitted.is_valid().to_numpy(zero_copy_only=False)]
         entries = dict(zip([field.name for field in emitted.type], emitted.drop_null().flatten(), strict=True))
         starts, ends = rows.starts[opening], rows.ends[opening]
@@ -51,25 +61,33 @@ def withdraw_earlier(rows: PaneRows, window_of: Int64s, states: Int64s, known: I
                 results=entries["value"].flatten(),
             )
         )
-    made.counters.withdrawn += sum(len(part) for part in parts)
-    made.panes.extend(parts)
+    output.counters.withdrawn += sum(len(part) for part in parts)
+    output.panes.extend(parts)
 
 
-def emitted_panes(rows: PaneRows, newest: Int64s, states: Int64s, known: InFlight, rules: Rules) -> pa.Array:
-    """The pane of each window that a withdrawal would have to repeat."""
+def emitted_panes(rows: PaneRows, newest: Int64s, states: Int64s, in_flight: InFlight, rules: Rules) -> pa.Array:
+    """Return the newest pane of each window, which its next retraction repeats; null if it has none.
+
+    Args:
+        rows: new panes.
+        newest: index of each window's newest pane in `rows`, or -1.
+        states: index of each window among those in flight, or -1.
+        in_flight: windows in flight.
+        rules: settings of firing and cleanup.
+    """
     result = rules.contents.result
     fresh = rows.emitted(result, np.ones(len(rows), np.bool_))
     parts = [fresh]
     place = newest.copy()
-    if len(known):
-        older = known.rows["emitted"]
+    if len(in_flight):
+        older = in_flight.rows["emitted"]
         parts.append((older.combine_chunks() if isinstance(older, pa.ChunkedArray) else older).cast(fresh.type))
         place = np.where(newest >= 0, newest, np.where(states >= 0, states + len(rows), -1))
     return pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
 
 
 def _only_entries(rows: pa.Table, places: Int64s) -> pa.Array:
-    """The one entry of `emitted` of each of these state rows, null where there is none."""
+    """Return the only entry of `emitted` of each of these state rows, null if there is none."""
     column = rows["emitted"].take(pa.array(places))
     lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = lists.type.value_type

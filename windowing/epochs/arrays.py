@@ -1,4 +1,4 @@
-"""Records of parallel arrays: every field has one value a row, and rows are taken or put together field by field."""
+"""Records of parallel arrays: every field has a value for each row, and rows are taken and joined field by field."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelArrays:
-    """Base of records of arrays of one length.
+    """Base class of records whose fields are arrays of the same length.
 
-    A field is a NumPy array, an Arrow array or table, a list or a mapping of Arrow arrays, or None where the record
-    has no such field. The first field is none of the last three.
+    A field is a NumPy array, an Arrow array or table, a list or a mapping of Arrow arrays, or None if the record
+    does not have it. The first field gives the length: it is a NumPy array, or an Arrow array or table.
 
     Example:
         >>> @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class ParallelArrays:
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Return several records, one after the other; there is at least one."""
+        """Return the rows of several records, one after the other; `parts` is not empty."""
         if len(parts) == 1:
             return parts[0]
         return cls(**{field.name: _joined([getattr(part, field.name) for part in parts]) for field in fields(cls)})
@@ -55,7 +55,7 @@ class ParallelArrays:
         """Return a record without rows.
 
         Args:
-            others: the fields that are no NumPy arrays of integers or flags.
+            others: values of the fields that are not NumPy arrays of integers or flags.
         """
         return cls(**{name: np.empty(0, kind) for name, kind in _kinds(cls).items() if name not in others}, **others)
 
@@ -105,6 +105,6 @@ def _joined(values: Sequence[Any]) -> Any:
 
 
 def _kinds(cls: type[ParallelArrays]) -> dict[str, type[np.generic]]:
-    """The type of the values of each field that is a NumPy array."""
+    """Return the type of the values of each field that is a NumPy array."""
     kinds: dict[Any, type[np.generic]] = {Int64s: np.int64, Bools: np.bool_}
     return {name: kinds[hint] for name, hint in get_type_hints(cls).items() if hint in kinds}

@@ -13,19 +13,19 @@ from tidegate.windowing.operators.two_inputs import SIDES, side_of_column
 
 KEY_PREFIX = "key_"
 VALUE_PREFIX = "value_"
-"""Before the names of key columns and of columns of values, where both are in one table."""
+"""Prefix of the names of value columns; key columns have `KEY_PREFIX`, so that a table can hold both."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Elements(ParallelArrays):
-    """Elements of some keys, in any order.
+    """Elements of a set of keys, in any order.
 
     Args:
         timestamps: int64 epoch milliseconds.
-        commits: index of each element's source commit within the epoch; int64.
+        commits: index of each element's source commit within the epoch, int64.
         keys: the key columns by name.
-        columns: the columns of the values, by name; of two inputs those of both, as `value_column` names them.
-        sides: `left` or `right` where there are two inputs, else None.
+        columns: the value columns by name; with two inputs, the columns of both, as `value_column` names them.
+        sides: `left` or `right` for each element; None if there is a single input.
     """
 
     timestamps: Int64s
@@ -36,13 +36,13 @@ class Elements(ParallelArrays):
 
     @property
     def types(self) -> tuple[pa.StructType, ...]:
-        """The type of the elements of each input."""
+        """Type of the elements of each input."""
         columns = [pa.struct([(name, self.columns[key].type) for key, name in names]) for names in self.names.values()]
         return tuple(columns)
 
     @property
     def names(self) -> Mapping[str | None, list[tuple[str, str]]]:
-        """For each input its columns: their names here, and as its elements have them."""
+        """Columns of each input: the name in `columns`, and the name in its elements."""
         if self.sides is None:
             return {None: [(name, name) for name in self.columns]}
         return {

@@ -1,6 +1,6 @@
-"""The one place that feeds a row operator: elements in their order, each with the time that has passed before it.
+"""The only feed of a row operator: it moves time and hands over the elements of an epoch in their order.
 
-Production, the columnar operator's fallback, the harnesses for users and the property tests all come here.
+Pipelines, the columnar operator's fallback, the test harnesses for users and the property tests all use it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _RECORDS_AT_A_TIME = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records that a row operator put out in an epoch, in the order in which they happened.
+    """The records that a row operator put out in an epoch, in the order of their creation.
 
     Args:
         panes: results of windows, and their retractions.
-        outputs: results and side outputs of functions and joins.
+        outputs: results and side outputs of process functions and joins.
         late: the late elements.
-        late_rows: the row of each late element among the elements.
+        late_rows: index of each late element among the elements of the epoch.
     """
 
     panes: list[WindowResult] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Records:
     late_rows: list[int] = field(default_factory=list)
 
     def collect(self, operator: KeyedOperator) -> None:
-        """Take what the operator put out."""
+        """Move the operator's output into this value."""
         for record in operator.take_output():
             if isinstance(record, WindowResult):
                 self.panes.append(record)
@@ -53,18 +53,18 @@ class Records:
 
 
 Fed: TypeAlias = tuple[Any, dict[str, Any], Millis, str | None, int]
-"""Key, value, timestamp and side of an element, as a row operator takes them, and its row among the elements."""
+"""Key, value, timestamp and side of an element, as a row operator takes them, and its index among the elements."""
 
 
 def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: KeySchema) -> Records:
-    """Feed an epoch: for each commit the clock, its elements by time, then its end and the watermark after it.
+    """Feed an epoch: for each commit set the clock, feed its elements by time, then end it and move the watermark.
 
-    In event order the watermark follows the elements instead: before one at t it moves to `t - lag`.
+    In event order the watermark follows the elements instead: before an element at t it moves to `t - lag`.
 
     Args:
-        operator: a row operator with the state and the time of before the epoch.
-        elements: in any order.
-        timeline: how watermark and clock move.
+        operator: a row operator with the state and the time before the epoch.
+        elements: the elements, in any order.
+        timeline: watermarks and clocks of the epoch.
         key: names and types of the key columns.
     """
     records = Records()
@@ -81,7 +81,7 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
             size = len(operator.output)
             operator.process_element(key_value, value, timestamp, side)
             if len(operator.output) > size:
-                # A late element is put out at once, and nothing after it.
+                # The operator puts out a late element at once, as its last record.
                 if isinstance(operator.output[-1], LateElement):
                     records.late_rows.append(row)
                 if len(operator.output) > _RECORDS_AT_A_TIME:
@@ -97,9 +97,9 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
 
 
 def advance(operator: KeyedOperator, watermark: Millis) -> None:
-    """Move event time on to `watermark`, every due timer at its own time.
+    """Move event time to `watermark`, and fire every due timer at its own time.
 
-    So the watermark of a pane does not depend on which other keys share its shard.
+    So the watermark of a pane does not depend on the other keys of its shard.
     """
     operator.end_commit()
     while (due := operator.next_event_time) is not None and due <= watermark:
@@ -108,7 +108,7 @@ def advance(operator: KeyedOperator, watermark: Millis) -> None:
 
 
 def order_of(elements: Elements, key: KeySchema) -> Int64s:
-    """Return the rows of elements by commit and time, ties by key and value, so that no order of arrival shows."""
+    """Return the rows of elements by commit and time, then by key and value: the order of arrival has no effect."""
     keys = _plain(elements.keys)
     columns = {
         "commit": pa.array(elements.commits),
@@ -130,7 +130,7 @@ def _fed(ordered: Elements, rows: Int64s, key: KeySchema, begin: int, end: int) 
     for start in range(begin, end, _ROWS_AT_A_TIME):
         part = ordered.slice(start, min(_ROWS_AT_A_TIME, end - start))
         keys = [part.keys[name].to_pylist() for name in key.names]
-        # A map is a dict to user code, as it is when an element comes back from a snapshot.
+        # User code sees a map as a dict, both here and after a restore from a snapshot.
         columns = [column.to_pylist(maps_as_pydicts="lossy") for column in part.columns.values()]
         yield from zip(
             keys[0] if len(keys) == 1 else _tuples(keys, len(part)),
@@ -145,7 +145,7 @@ def _fed(ordered: Elements, rows: Int64s, key: KeySchema, begin: int, end: int) 
 def _values(
     values: Sequence[tuple[Any, ...]], part: Elements, places: Mapping[str | None, list[tuple[int, str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the value of each element; of two inputs it has the columns of its own."""
+    """Yield the value of each element, with the columns of its input."""
     if part.sides is None:
         names = [name for _, name in places[None]]
         yield from (dict(zip(names, value, strict=True)) for value in values)
@@ -155,7 +155,7 @@ def _values(
 
 
 def _plain(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Columns without their dictionaries."""
+    """Return the columns, dictionaries decoded."""
     return {
         name: column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
         for name, column in columns.items()

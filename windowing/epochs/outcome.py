@@ -1,4 +1,4 @@
-"""The outcome of an epoch, as tables; and the one interface that every operator has."""
+"""The outcome of an epoch as tables, and the interface that every epoch operator has."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Everything that an epoch made of some keys. Times are int64 epoch milliseconds.
+    """The results, late elements and state that an epoch produced for a set of keys.
+
+    Times are int64 epoch milliseconds.
 
     Args:
         panes: a row for each pane and retraction of a window: the key columns as `key_<name>`, `window_id`,
             `window_start`, `window_end` (null for the global window), `pane`, `timing`, `op`, `watermark`, the
-            results as `value_<name>`. Without columns where no windows are computed.
+            results as `value_<name>`. Without columns if the computation has no windows.
         outputs: a row for each result and side output of a process function or join: the key columns as
-            `key_<name>`, `timestamp` (null where a timer in processing time made it), `output` (the tag, null for a
-            result), the results as `value_<name>`. Without columns where windows are computed.
-        late: a row for each late element: its `row` among the elements, `reason`, `watermark`,
+            `key_<name>`, `timestamp` (null if it came from a processing-time timer), `output` (the tag, null for a
+            result), the results as `value_<name>`. Without columns if the computation has windows.
+        late: a row for each late element: `row` (its index among the elements), `reason`, `watermark`,
             `window_start`, `window_end`.
         state: state rows, sorted by key group.
-        counters: what was counted.
-        next_timer: the watermark at which something happens next, None if nothing waits for one.
-        next_processing_time_timer: when the next timer in processing time is due, None if there is none.
-        rows_by_row: how many of the elements went one by one.
+        counters: counts of the epoch.
+        next_timer: smallest watermark at which a timer or a held element is due, None if none is waiting.
+        next_processing_time_timer: time of the next processing-time timer, None if there is none.
+        rows_by_row: number of elements that the row operator took.
     """
 
     panes: pa.Table
@@ -47,7 +49,7 @@ class Outcome:
     rows_by_row: int = 0
 
     def with_late_rows(self, rows: Int64s) -> Outcome:
-        """Return the same outcome of elements that are `rows` of others, which the late ones then number."""
+        """Return the outcome with late elements numbered in a larger set, in which the epoch's elements are `rows`."""
         if not len(self.late):
             return self
         numbers = pa.array(rows[self.late["row"].to_numpy()], pa.int64())
@@ -55,15 +57,15 @@ class Outcome:
 
 
 class EpochOperator(Protocol):
-    """An operator that takes an epoch at a time, and remembers nothing between epochs but state rows."""
+    """An operator that computes an epoch at a time, and keeps only state rows between epochs."""
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
-        """Take in the elements of an epoch and the state rows before it.
+        """Return the outcome of an epoch.
 
         Args:
-            elements: all elements of some keys.
-            state: all state rows of these keys, and of any others.
-            timeline: how watermark and clock move.
+            elements: all elements of a set of keys.
+            state: all state rows of these keys before the epoch, and of any others.
+            timeline: watermarks and clocks of the epoch.
         """
 
 
@@ -80,7 +82,7 @@ def pane_table(
     watermark: pa.Array,
     results: Mapping[str, pa.Array],
 ) -> pa.Table:
-    """Return rows as `Outcome.panes` has them."""
+    """Return rows in the form of `Outcome.panes`."""
     columns = {
         "window_id": window_id,
         "window_start": window_start,
@@ -96,7 +98,7 @@ def pane_table(
 def output_table(
     key: KeySchema, keys: Sequence[pa.Array], *, timestamp: pa.Array, output: pa.Array, results: Mapping[str, pa.Array]
 ) -> pa.Table:
-    """Return rows as `Outcome.outputs` has them."""
+    """Return rows in the form of `Outcome.outputs`."""
     columns = {"timestamp": timestamp, "output": output}
     return pa.table(key_columns(key, keys) | columns | result_columns(results))
 
@@ -104,7 +106,7 @@ def output_table(
 def late_table(
     *, row: pa.Array, reason: pa.Array, watermark: pa.Array, window_start: pa.Array, window_end: pa.Array
 ) -> pa.Table:
-    """Return rows as `Outcome.late` has them."""
+    """Return rows in the form of `Outcome.late`."""
     return pa.table(
         {
             "row": row,
@@ -128,7 +130,7 @@ def result_columns(results: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
 
 @cache
 def no_late() -> pa.Table:
-    """Return the late elements of an epoch that has none. Made when asked for: making an array imports pandas."""
+    """Return an empty table of late elements. It is created on first use, because creating arrays imports pandas."""
     columns = [("row", pa.int64()), ("reason", pa.string())]
     times = [(name, pa.int64()) for name in ("watermark", "window_start", "window_end")]
     return pa.schema([*columns, *times]).empty_table()
@@ -136,5 +138,5 @@ def no_late() -> pa.Table:
 
 @cache
 def nothing() -> pa.Table:
-    """Return a table without columns: what an outcome has of what its operator does not make."""
+    """Return a table without columns, for the panes or outputs that an operator does not produce."""
     return pa.table({})

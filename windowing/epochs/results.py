@@ -1,4 +1,4 @@
-"""Records of a row operator as the tables of an outcome; results of user code are checked against their types."""
+"""Tables of an outcome from the records of a row operator; results of user code are checked against their types."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ResultColumns:
     """The result columns of a computation.
 
     Args:
-        fields: name and type of each column, those of side outputs among them.
-        declared: the type of each as the user wrote it, in which a table may not keep it.
-        side_outputs: type of the values of each side output.
-        are_ours: whether the library's own aggregates make the results, which need no check.
+        fields: name and type of each column in the table, side outputs included.
+        declared: type of each column as the user declared it; the table may keep it in another type.
+        side_outputs: type of the values of each side output, by tag.
+        are_ours: True if the library's own aggregates compute the results, which need no check.
     """
 
     fields: pa.StructType
@@ -66,7 +66,7 @@ class ResultColumns:
         """Return the columns of the results of windows.
 
         Raises:
-            IllegalArgument: a result is not what was declared.
+            IllegalArgument: a result does not fit the declared columns.
         """
         if self.are_ours:
             return {field.name: pa.array([value[field.name] for value in values], field.type) for field in self.fields}
@@ -76,10 +76,10 @@ class ResultColumns:
         return self._columns(values)
 
     def of_outputs(self, records: Sequence[ElementResult | SideOutput]) -> dict[str, pa.Array]:
-        """Return the columns of what process functions and joins put out.
+        """Return the columns of the output of process functions and joins.
 
         Raises:
-            IllegalArgument: a result is no mapping of the declared columns, or a side output was not declared.
+            IllegalArgument: a result does not fit the declared columns, or a side output was not declared.
         """
         main = {field.name for field in self.fields} - set(self.side_outputs)
         return self._columns([self._row(record, main) for record in records])
@@ -109,7 +109,7 @@ class ResultColumns:
 
 
 def panes_of(records: Sequence[WindowResult], key: KeySchema, results: ResultColumns) -> pa.Table:
-    """Return results of windows as `Outcome.panes` has them."""
+    """Return results of windows in the form of `Outcome.panes`."""
     hashes = {owner: key.hash_of(owner) for owner in {record.key for record in records}}
     bounds = [start_and_end(record.window) for record in records]
     ids = [window_identity(hashes[record.key], *(record.identity or (0, 0))) for record in records]
@@ -128,7 +128,7 @@ def panes_of(records: Sequence[WindowResult], key: KeySchema, results: ResultCol
 
 
 def outputs_of(records: Sequence[ElementResult | SideOutput], key: KeySchema, results: ResultColumns) -> pa.Table:
-    """Return results of functions and joins as `Outcome.outputs` has them."""
+    """Return results of functions and joins in the form of `Outcome.outputs`."""
     tags = [record.tag if isinstance(record, SideOutput) else None for record in records]
     return output_table(
         key,
@@ -140,7 +140,7 @@ def outputs_of(records: Sequence[ElementResult | SideOutput], key: KeySchema, re
 
 
 def late_of(records: Sequence[LateElement], rows: Sequence[int]) -> pa.Table:
-    """Return late elements as `Outcome.late` has them."""
+    """Return late elements in the form of `Outcome.late`."""
     if not records:
         return no_late()
     bounds = [start_and_end(record.window) for record in records]
@@ -154,10 +154,10 @@ def late_of(records: Sequence[LateElement], rows: Sequence[int]) -> pa.Table:
 
 
 def refuse_side_outputs(outputs: Sequence[ElementResult | SideOutput]) -> None:
-    """Refuse what the function of a window sent aside.
+    """Refuse the side outputs of a window's function.
 
     Raises:
-        UnsupportedOperation: there is anything.
+        UnsupportedOperation: `outputs` is not empty.
     """
     for record in outputs:
         tag = record.tag if isinstance(record, SideOutput) else None

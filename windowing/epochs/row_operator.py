@@ -1,4 +1,4 @@
-"""Any computation one element at a time, an epoch at a time: windows, process functions and joins."""
+"""The epoch operator of any computation: it feeds windows, process functions and joins one element at a time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import StateSchema
 
 MakeOperator: TypeAlias = Callable[[tuple[pa.StructType, ...]], KeyedOperator]
-"""Makes a new keyed operator, given the type of the elements of each input."""
+"""Function that returns a new keyed operator, given the type of the elements of each input."""
 
 
 class RowOperator:
-    """An `EpochOperator` around a keyed operator, which is a new one in each epoch: what lasts is in state rows.
+    """An `EpochOperator` around a keyed operator, which it creates for each epoch; only state rows last.
 
     Args:
-        make: makes the keyed operator.
-        compute: what it computes.
-        state: the columns of the state rows, and of the key.
+        make: function that returns the keyed operator.
+        compute: the computation.
+        state: schema of the state rows, which holds the key columns too.
         max_parallelism: number of key groups.
         results: name and type of each result column as a table keeps it; None takes the declared ones.
     """
@@ -58,7 +58,7 @@ class RowOperator:
         late_output: bool = True,
         account_for_all: bool = True,
     ) -> RowOperator:
-        """Return the row operator of windows; arguments as of `ColumnarOperator`."""
+        """Return the row operator of windows; it has the arguments of `ColumnarOperator`."""
 
         def make(inputs: tuple[pa.StructType, ...]) -> WindowOperator:
             return WindowOperator(windows, panes=panes, late_output=late_output, account_for_all=account_for_all)
@@ -69,7 +69,7 @@ class RowOperator:
         """Take in the elements of an epoch and the state rows before it; see `EpochOperator`.
 
         Raises:
-            IllegalArgument: a result is not what was declared.
+            IllegalArgument: a result does not fit the declared columns.
             UnsupportedOperation: a window's function sent something to a side output.
         """
         operator = self._make(elements.types)

@@ -1,4 +1,4 @@
-"""Time in an epoch: how watermark and clock move from commit to commit, asked for many elements and timers at once."""
+"""Time in an epoch: watermark and clock from commit to commit, for many elements and timers at once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The watermarks of an epoch, commit by commit, or following the elements in event order; and its clocks.
+    """The watermarks and clocks of an epoch. The watermark moves commit by commit, or follows the elements.
 
     Args:
-        before: watermark that the elements of each commit are judged against; int64, never falling.
-        complete: whether each commit ends within the epoch. Rows that follow one that does not are of it too.
+        before: watermark before the elements of each commit, which decides if they are late; int64, never falls.
+        complete: true for each commit that ends within the epoch. Elements that follow an incomplete commit
+            belong to it too.
         final: the watermark after the epoch.
         clocks: processing time before the elements of each commit, int64 epoch milliseconds.
         clock: processing time before the epoch.
-        lag: None where the watermark moves at the end of commits. Else it follows the elements of the
-            one commit: before one at t it moves to `t - lag`, and what is due fires at its own time.
+        lag: None if the watermark moves at the end of commits. Else the epoch has a single commit and the watermark
+            follows its elements: before an element at t it moves to `t - lag`, and each timer fires at its own time.
     """
 
     before: Int64s
@@ -44,9 +45,9 @@ class Timeline:
         """Return the timeline of commits in order.
 
         Args:
-            watermark: before the epoch.
-            commits: the watermark after each, and whether it is complete.
-            clocks: processing time before each; None where the clock does not move.
+            watermark: watermark before the epoch.
+            commits: the watermark after each commit, and True if the commit is complete.
+            clocks: processing time before each commit; None if the clock does not move.
             clock: processing time before the epoch.
         """
         reached = [watermark]
@@ -64,13 +65,13 @@ class Timeline:
     def in_event_order(
         cls, watermark: Millis, after: Millis, lag: Millis, *, now: Millis | None = None, clock: Millis = 0
     ) -> Timeline:
-        """Return the timeline of one commit whose elements move the watermark.
+        """Return the timeline of a single commit whose elements move the watermark.
 
         Args:
-            watermark: before the epoch.
-            after: the watermark after it, at least `newest - lag`.
+            watermark: watermark before the epoch.
+            after: watermark after the epoch, at least the time of the newest element minus `lag`.
             lag: see `Timeline`.
-            now: processing time before the elements; None where the clock does not move.
+            now: processing time before the elements; None if the clock does not move.
             clock: processing time before the epoch.
         """
         return cls(
@@ -83,13 +84,13 @@ class Timeline:
         )
 
     def part(self, watermark: Millis, first: int, last: int, ended: bool) -> Timeline:
-        """Return the timeline of some commits of this one.
+        """Return the timeline of a range of commits.
 
         Args:
-            watermark: before them.
-            first: the first commit.
-            last: the last commit, included.
-            ended: whether that one ends within the part.
+            watermark: watermark before the first commit.
+            first: index of the first commit.
+            last: index of the last commit, included.
+            ended: True if the last commit ends within the part.
         """
         complete = [bool(flag) for flag in self.complete[first : last + 1]]
         complete[-1] = ended
@@ -102,11 +103,11 @@ class Timeline:
 
     @property
     def initial(self) -> Millis:
-        """The watermark before the epoch."""
+        """Watermark before the epoch."""
         return int(self.before[0]) if len(self.before) else self.final
 
     def seen_by(self, timestamps: Int64s, commits: Int64s) -> Int64s:
-        """The watermark that each element is judged against."""
+        """Return the watermark before each element, which decides if the element is late."""
         if self.lag is not None:
             return np.maximum(timestamps - self.lag, self.initial)
         if len(self.before) == 1:
@@ -114,35 +115,35 @@ class Timeline:
         return self.before[commits]
 
     def commits_of(self, timestamps: Int64s, commits: Int64s) -> Int64s:
-        """The commit that each element counts to.
+        """Return the commit that each element counts to.
 
-        In event order a commit ends when the watermark first moves: those that don't move it are in the
-        first, and all others, which can't be late, in a second.
+        In event order the first commit ends when the watermark first moves. It has the elements that don't move
+        the watermark; the second commit has all others, which can't be late.
         """
         if self.lag is None:
             return commits
         return (timestamps - self.lag > self.initial).astype(np.int64)
 
     def reaches(self, times: Int64s) -> Bools:
-        """Tell of each time whether a timer of it, set before, has fired by the end; the end of time never comes."""
+        """Return a flag for each time: a timer for it fires by the end of the epoch; the end of time never comes."""
         return (times <= self.final) & (times < MAX_TIMESTAMP)
 
     def firings(self, times: Int64s) -> Int64s:
-        """The watermark at which a timer of each time fires; only for times that are reached."""
+        """Return the watermark at which a timer of each time fires; the epoch must reach all times."""
         if self.lag is not None:
             return times
         return self.moves[self.moves_at(times)]
 
     @property
     def moves(self) -> Int64s:
-        """The watermark after each commit."""
+        """Watermark after each commit."""
         return np.append(self.before[1:], self.final)
 
     @property
     def moved(self) -> int:
-        """The number of commits that are complete, and moved the watermark at their end."""
+        """Number of complete commits, each of which moved the watermark at its end."""
         return int(np.count_nonzero(self.complete))
 
     def moves_at(self, times: Int64s) -> Int64s:
-        """The commit at whose end a timer of each time fires; only for times that are reached."""
+        """Return the commit at whose end a timer of each time fires; the epoch must reach all times."""
         return np.searchsorted(self.moves, times)

@@ -25,12 +25,12 @@ def state_schema(
     left_type: pa.StructType | None = None,
     right_type: pa.StructType | None = None,
 ) -> StateSchema:
-    """The columns of the state rows of such a function.
+    """Return the schema of the state rows of a keyed co-process function.
 
     Args:
-        process: what to compute.
+        process: the computation.
         key: the key columns.
-        left_type: Arrow type of the left elements, which may have to wait; None infers it.
+        left_type: Arrow type of the left elements, which state holds if they are sorted by time; None infers it.
         right_type: Arrow type of the right elements.
     """
     types: ElementTypes = {LEFT: left_type, RIGHT: right_type}
@@ -40,13 +40,13 @@ def state_schema(
 class KeyedCoProcessOperator:
     """Runs a `KeyedCoProcessFunction` over the inputs `left` and `right`.
 
-    The watermark is the smaller of both, idle inputs left out; it is forwarded when it advances.
+    The watermark is the smaller of both inputs' watermarks; idle inputs are ignored. It is forwarded when it advances.
 
     Args:
-        process: what to compute.
-        left_type: Arrow type of the left elements; where it is known, its columns order elements of one time.
-        right_type: Arrow type of the right elements. At one time left elements come before right ones.
-        keyed: False for a stream without a key, on which state and timers are refused.
+        process: the computation.
+        left_type: Arrow type of the left elements; if given, its columns order elements of the same time.
+        right_type: Arrow type of the right elements. At the same time, left elements come before right ones.
+        keyed: False for a stream without a key, which refuses state and timers.
     """
 
     def __init__(
@@ -86,28 +86,28 @@ class KeyedCoProcessOperator:
         self._core.process(key, value, timestamp, checked_side(side))
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time of one input (of both if `side` is None), and fire what is due by the smaller."""
+        """Move event time of one input (of both if `side` is None), and fire what is due at the smaller."""
         self._inputs.watermark(watermark, side)
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:
-        """An input went idle, or resumed; a watermark on it makes it active, too."""
+        """Mark an input as idle or active; a watermark also makes it active."""
         self._inputs.idle(idle, side)
 
     def process_processing_time(self, clock: Millis) -> None:
-        """Move the clock, never back: fire what is due."""
+        """Move the clock, never back, and fire due timers."""
         self.timers.advance_processing_time(clock)
 
     def end_commit(self) -> None:
-        """Nothing waits for the end of a source commit."""
+        """Do nothing: this operator holds nothing back until the end of a source commit."""
 
     @property
     def output(self) -> Sequence[Record]:
-        """What came out and was not taken yet."""
+        """Records that were put out and not taken yet."""
         return self._core.output
 
     @property
     def counters(self) -> Counters:
-        """What was counted since the operator was made, timers included."""
+        """Counts since the operator was created, timers included."""
         return self._core.counters.count_timers(self.timers)
 
     def take_output(self) -> list[Record]:
@@ -120,7 +120,7 @@ class KeyedCoProcessOperator:
         self._core.restore_state(rows)
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set both clocks without firing; both inputs are taken to be at the watermark."""
+        """Set watermark and clock without firing; both inputs start at the watermark."""
         self._core.restore_time(watermark, processing_time)
         self._inputs.start_at(watermark)
 

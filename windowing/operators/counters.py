@@ -1,4 +1,4 @@
-"""What an operator counts, so that nothing disappears silently.
+"""Counters of an operator, which account for every element.
 
 elements in = on time + late + no_window; a pipeline adds rejected rows to the right-hand side.
 """
@@ -14,13 +14,13 @@ from tidegate.windowing.timers import InternalTimerService
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the operator was made. Counts add up over shards and epochs.
+    """Counts since the operator was created. Counts add up over shards and epochs.
 
-    on_time counts every element that a window took, within its lateness too, and every one that a
-    process function got or that waits for the watermark; no_window those that their assigner put
-    nowhere while they were not late. `fed` counts those that waited and then went to their function.
-    never_emitted counts, of those that windows took, the elements that no pane had shown when their
-    window went away or was emptied; one that is in several windows counts in each.
+    `on_time` counts the elements that a window took, even within its allowed lateness, and those that a process
+    function received or that wait for the watermark. `no_window` counts the elements that are not late and that
+    their assigner put into no window. `fed` counts the elements that waited and then went to their function.
+    `never_emitted` counts the elements that a window took and that no pane had shown when the window was cleaned
+    or emptied; an element in several windows counts in each.
     """
 
     elements: int = 0
@@ -37,7 +37,7 @@ class Counters:
     fed: int = 0
 
     def count_timers(self, timers: InternalTimerService) -> Counters:
-        """These counters, with what the queues of both domains have counted."""
+        """Set the counts of timers from the queues of both domains, and return these counters."""
         queues = timers.event_time, timers.processing_time
         self.timers_registered = sum(queue.added for queue in queues)
         self.timers_fired = sum(queue.fired for queue in queues)
@@ -45,10 +45,10 @@ class Counters:
         return self
 
     def by_name(self) -> dict[str, int]:
-        """What a pipeline keeps of them, by name."""
+        """Return the counts that a pipeline records, by name."""
         counts = {counter.name: getattr(self, counter.name) for counter in fields(self)}
         by_timing = counts.pop("fired")
-        # A pipeline puts every late element out.
+        # A pipeline puts out every late element.
         del counts["late_dropped"]
         return counts | {"on_time": self.on_time} | {f"fired_{timing.value}": by_timing[timing] for timing in Timing}
 
@@ -68,5 +68,5 @@ class Counters:
 
     @property
     def on_time(self) -> int:
-        """Elements that were taken: by a window at least, or by a function."""
+        """Number of elements that at least one window, or a function, took."""
         return self.elements - self.late - self.no_window

@@ -1,8 +1,8 @@
 """Elements that wait for the watermark, so that a process function gets them in event order.
 
-An element is held until the watermark reaches its time: only then can no earlier one come on time.
-Elements of one millisecond and key are fed in an order of their values, so that neither the order of
-arrival nor a cut into epochs shows. Sources: Flink's `CepOperator`, which buffers and sorts likewise,
+An element is held until the watermark reaches its time: after that, every earlier element is late.
+Elements of the same millisecond and key are fed in an order of their values, so neither the order of
+arrival nor the division into epochs has an effect. Sources: Flink's `CepOperator`, which buffers and sorts likewise,
 and Beam's `@RequiresTimeSortedInput`.
 
     watermark 100, held: ann @ 103, ann @ 101        watermark 103: ann @ 101, ann @ 103
@@ -27,7 +27,7 @@ Held: TypeAlias = tuple[Side, Any]
 """The input and the value of an element that waits."""
 
 ElementTypes: TypeAlias = Mapping[Side, pa.StructType | None]
-"""Type of the elements of each input; None where it is not known, as in tests of an operator."""
+"""Type of the elements of each input; None if it is unknown, as in tests of an operator."""
 
 _VALUE = "value"
 
@@ -36,7 +36,7 @@ class HeldElements:
     """The elements of an operator that wait for the watermark.
 
     Args:
-        types: of the elements of each input, in the order in which elements of one millisecond are fed.
+        types: type of the elements of each input. Elements of the same millisecond are fed in this order of inputs.
     """
 
     __slots__ = ("_by_time", "_columns", "_orders", "_sides", "_times")
@@ -57,17 +57,17 @@ class HeldElements:
         keys.setdefault(key, []).append((side, value))
 
     def next_time(self) -> Millis | None:
-        """The smallest time of any element that waits, or None."""
+        """Return the smallest time of the elements that wait, or None."""
         return self._times[0] if self._times else None
 
     def take(self) -> Iterator[tuple[Any, Held]]:
-        """Take out the elements of the smallest time, each with its key and in the order in which it is fed."""
+        """Remove the elements of the smallest time, and yield each with its key, in the order of feeding."""
         for key, elements in self._by_time.pop(heappop(self._times)).items():
             for element in self._in_order(elements):
                 yield key, element
 
     def by_key(self) -> dict[Any, list[Any]]:
-        """The contents of the state row of each key that has elements, for `held_contents` of the same types."""
+        """Return the contents of each key's state row, in the columns of `held_contents`; only keys with elements."""
         rows: dict[Any, list[list[Any]]] = {}
         columns = 1 + (len(self._sides) > 1) + sum(map(len, (names or (_VALUE,) for names in self._columns.values())))
         for time in sorted(self._times):
@@ -84,10 +84,10 @@ class HeldElements:
         """Hold the elements of a state row's contents again.
 
         Raises:
-            IllegalState: the row names an input that there is not.
+            IllegalState: the row names an input that does not exist.
         """
         times, *columns = contents
-        # A column that is younger than the row is null as a whole.
+        # A column that was added after the row was written is null as a whole.
         parts = zip(*([None] * len(times) if column is None else column for column in columns), strict=True)
         for time, part in zip(times, parts if columns else [()] * len(times), strict=True):
             self.add(key, time, *self._element(part))
@@ -96,7 +96,7 @@ class HeldElements:
         return sum(len(elements) for keys in self._by_time.values() for elements in keys.values())
 
     def _in_order(self, elements: list[Held]) -> list[Held]:
-        """By input, then by value; elements of a type that is not known stay in the order of arrival."""
+        """Return elements sorted by input, then by value; elements of an unknown type stay in the order of arrival."""
         if len(elements) == 1:
             return elements
         return sorted(elements, key=lambda element: (self._sides[element[0]], self._order(element)))
@@ -106,7 +106,7 @@ class HeldElements:
         return () if order is None else order.key(element[1])
 
     def _parts(self, time: Millis, side: Side, value: Any) -> Iterator[Any]:
-        """The time, side and columns of an element, null where a column is of the other input."""
+        """Yield the time, side and columns of an element; the columns of the other input are null."""
         yield time
         if len(self._sides) > 1:
             yield side
@@ -134,9 +134,9 @@ class HeldElements:
 
 
 def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], ...]:
-    """Name and type of each column of a state row that holds waiting elements: parallel lists.
+    """Return name and type of each column of a state row that holds elements: parallel lists.
 
-    A list for each column of an element, and not one of structs, so that a source may gain a column.
+    Each column of an element has its own list, rather than all a list of structs, so that a source may gain a column.
     """
     columns: list[tuple[str, pa.DataType | None]] = [(HELD, pa.list_(pa.int64()))]
     if len(types) > 1:
@@ -151,13 +151,13 @@ def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], 
 
 
 class ValueOrder:
-    """A total order over the values of a type: as Arrow sorts their columns, then by what Arrow can't sort.
+    """A total order of the values of a type: Arrow's order of their columns, then an order of what Arrow can't sort.
 
-    Arrow sorts nulls after everything and NaN after the numbers. It takes -0.0 and 0.0 for equal and does
-    not sort nested columns; a function can tell them apart, so here they decide where all else is equal.
+    Arrow sorts nulls last and NaN after the numbers. It treats -0.0 and 0.0 as equal and does not sort nested
+    columns. A function can distinguish such values, so they break the ties here.
 
     Args:
-        kind: of the values, which are mappings.
+        kind: type of the values, which are mappings.
     """
 
     __slots__ = ("_nested", "_plain")
@@ -167,7 +167,7 @@ class ValueOrder:
         self._nested = [field.name for field in kind if pa.types.is_nested(field.type)]
 
     def key(self, value: Mapping[str, Any]) -> tuple[Any, ...]:
-        """A key to sort by."""
+        """Return the sort key of a value."""
         plain = [value[name] for name in self._plain]
         signs = [copysign(1, item) for item in plain if isinstance(item, float)]
         nested = [_nested_key(value[name]) for name in self._nested]
@@ -181,7 +181,7 @@ def _plain_key(value: Any) -> tuple[Any, ...]:
 
 
 def _nested_key(value: Any) -> tuple[Any, ...]:
-    """A key of a list, struct or map, whatever is in it; a map's entries count in any order."""
+    """Return a sort key of a nested value; the order of a map's entries does not matter."""
     if value is None:
         return (2,)
     if isinstance(value, Mapping):

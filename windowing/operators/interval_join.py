@@ -1,11 +1,11 @@
-"""The interval join: pairs of two inputs whose times are near. Source: Flink's `IntervalJoinOperator`.
+"""The interval join: pairs of elements of two inputs with near times. Source: Flink's `IntervalJoinOperator`.
 
-Each side keeps its elements in buckets of one millisecond. An element joins the other side's
-buckets in reach, and stays until the watermark says that no partner can come any more.
+Each side keeps its elements in buckets of one millisecond. An element joins the buckets of the other side
+that lie within the bounds, and stays until the watermark shows that no partner can follow.
 
     lower -1, upper 2       left at t joins right from t - 1 to t + 2
-    left bucket t           goes at watermark t + 2, after the last right one it could meet
-    right bucket t          goes at watermark t + 1
+    left bucket t           is removed at watermark t + 2, after its last possible partner
+    right bucket t          is removed at watermark t + 1
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tidegate.windowing.windows import TimeWindow
 def state_schema(
     join: IntervalJoin, key: KeySchema, left_type: pa.DataType | None = None, right_type: pa.DataType | None = None
 ) -> StateSchema:
-    """The columns of the state rows of a join.
+    """Return the schema of the state rows of a join.
 
     Args:
-        join: which join.
+        join: the computation.
         key: the key columns.
         left_type: Arrow type of the left elements; None infers it.
         right_type: Arrow type of the right elements.
@@ -64,12 +64,12 @@ class JoinBuffer:
         bucket.extend(values)
 
     def remove(self, time: Millis) -> None:
-        """Forget a bucket; nothing happens if there is none."""
+        """Remove a bucket; do nothing if it does not exist."""
         if self.buckets.pop(time, None) is not None:
             del self.times[bisect_left(self.times, time)]
 
     def between(self, first: Millis, last: Millis) -> Iterator[tuple[Millis, Any]]:
-        """Elements from `first` to `last`, both included, with their times."""
+        """Yield the elements from `first` to `last`, both included, with their times."""
         for time in self.times[bisect_left(self.times, first) : bisect_right(self.times, last)]:
             for value in self.buckets[time]:
                 yield time, value
@@ -78,11 +78,11 @@ class JoinBuffer:
 class IntervalJoinOperator:
     """Joins the inputs `left` and `right`. A result has the larger timestamp of its two elements.
 
-    An element is late when its timestamp lies before the watermark: strictly, unlike in windows.
+    An element is late when `timestamp < watermark`; at the watermark itself it is on time, unlike in windows.
 
     Args:
-        join: bounds, and what to make of a pair.
-        late_output: whether late elements are put out; else they are counted as dropped.
+        join: the computation: bounds, and the function of a pair.
+        late_output: True puts late elements out; False only counts them as dropped.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class IntervalJoinOperator:
         return self.timers.event_time.peek()
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element of the input `side`, and join it with what is there.
+        """Take in one element of the input `side`, and join it with the elements of the other.
 
         Args:
             key: any hashable value.
@@ -137,22 +137,22 @@ class IntervalJoinOperator:
         self.timers.event_time.add(saturating_add(timestamp, max(0, upper)), (key, (side, timestamp)))
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time of one input (of both if `side` is None), and drop what can meet nobody any more."""
+        """Move event time of one input (of both if `side` is None), and drop elements that can't join any more."""
         self._inputs.watermark(watermark, side)
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:
-        """An input went idle, or resumed; a watermark on it makes it active, too."""
+        """Mark an input as idle or active; a watermark also makes it active."""
         self._inputs.idle(idle, side)
 
     def process_processing_time(self, clock: Millis) -> None:
-        """Move the clock, never back; a join does nothing by it."""
+        """Move the clock, never back; it does not affect a join."""
         self.timers.advance_processing_time(clock)
 
     def end_commit(self) -> None:
-        """Nothing waits for the end of a source commit."""
+        """Do nothing: this operator holds nothing back until the end of a source commit."""
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
-        """Called back by the timer service: the bucket that the slot names can meet nobody any more."""
+        """Remove the bucket of the slot, which can't join any more; the timer service calls this."""
         key, (side, bucket) = slot
         buffer = self._buffers[side].get(key)
         if buffer is not None:
@@ -161,21 +161,21 @@ class IntervalJoinOperator:
                 del self._buffers[side][key]
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
-        """Never called: a join sets no such timers."""
+        """Do nothing: a join sets no processing-time timers."""
 
     @property
     def counters(self) -> Counters:
-        """What was counted since the operator was made, timers included."""
+        """Counts since the operator was created, timers included."""
         return self._counters.count_timers(self.timers)
 
     def take_output(self) -> list[Record]:
-        """What came out since the last call."""
+        """Return the records since the last call."""
         records = self.output[:]
         self.output.clear()
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """One row for each key, side and millisecond, with the timer that drops it."""
+        """Yield a row for each key, side and millisecond, with the timer that removes it."""
         timers = self.timers.snapshot()
         for position, side in enumerate(SIDES):
             for key, buffer in self._buffers[side].items():
@@ -192,7 +192,7 @@ class IntervalJoinOperator:
                     )
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Take in rows; the operator must be new."""
+        """Restore state rows into a new operator."""
         for row in rows:
             side = checked_side(row.side)
             if not isinstance(row.window, TimeWindow) or row.contents is None:
@@ -203,7 +203,7 @@ class IntervalJoinOperator:
             self.timers.restore((row.key, (side, row.window.start)), TimersSnapshot(row.event_time_timers, []))
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set both clocks without firing; both inputs are taken to be at the watermark."""
+        """Set watermark and clock without firing; both inputs start at the watermark."""
         self.timers.current_watermark, self.timers.current_processing_time = watermark, processing_time
         self._inputs.start_at(watermark)
 
@@ -214,7 +214,7 @@ class IntervalJoinOperator:
         self._inputs.restore(snapshot)
 
     def num_state_entries(self) -> int:
-        """Number of buckets."""
+        """Return the number of buckets."""
         return sum(len(buffer.times) for buffers in self._buffers.values() for buffer in buffers.values())
 
     def _buffer(self, side: str, key: Any) -> JoinBuffer:

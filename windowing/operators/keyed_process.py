@@ -17,12 +17,12 @@ from tidegate.windowing.time import Millis
 
 
 def state_schema(process: KeyedProcess, key: KeySchema, value_type: pa.StructType | None = None) -> StateSchema:
-    """The columns of the state rows of such a function.
+    """Return the schema of the state rows of a keyed process function.
 
     Args:
-        process: what to compute.
+        process: the computation.
         key: the key columns.
-        value_type: Arrow type of the elements, which may have to wait; None infers it.
+        value_type: Arrow type of the elements, which state holds if they are sorted by time; None infers it.
     """
     return process_schema(process.function, key, {None: value_type} if process.time_sorted else None)
 
@@ -31,9 +31,9 @@ class KeyedProcessOperator:
     """Runs a `KeyedProcessFunction`, with the state and timers of each key.
 
     Args:
-        process: what to compute.
-        value_type: Arrow type of the elements; where it is known, its columns order elements of one time.
-        keyed: False for a stream without a key, on which state and timers are refused.
+        process: the computation.
+        value_type: Arrow type of the elements; if given, its columns order elements of the same time.
+        keyed: False for a stream without a key, which refuses state and timers.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class KeyedProcessOperator:
             key: any hashable value.
             value: the element.
             timestamp: int64 epoch milliseconds, None if it has none.
-            side: not used: there is one input.
+            side: ignored, because there is a single input.
 
         Raises:
             MissingTimestamp: elements are sorted by time, and this one has none.
@@ -70,25 +70,25 @@ class KeyedProcessOperator:
         self._core.process(key, value, timestamp)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time, never back: do what is due, then forward the watermark."""
+        """Move event time, never back: feed due elements and fire due timers, then forward the watermark."""
         self._core.advance_watermark(watermark)
         self._core.output.append(WatermarkRecord(self.timers.current_watermark))
 
     def process_processing_time(self, clock: Millis) -> None:
-        """Move the clock, never back: fire what is due."""
+        """Move the clock, never back, and fire due timers."""
         self.timers.advance_processing_time(clock)
 
     def end_commit(self) -> None:
-        """Nothing waits for the end of a source commit."""
+        """Do nothing: this operator holds nothing back until the end of a source commit."""
 
     @property
     def output(self) -> Sequence[Record]:
-        """What came out and was not taken yet."""
+        """Records that were put out and not taken yet."""
         return self._core.output
 
     @property
     def counters(self) -> Counters:
-        """What was counted since the operator was made, timers included."""
+        """Counts since the operator was created, timers included."""
         return self._core.counters.count_timers(self.timers)
 
     def take_output(self) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The keyed operator of a computation: the one place that knows which."""
+"""The choice of the keyed operator of a computation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tidegate.windowing.panes import PanePolicy
 
 
 def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
-    """Return a new operator, as a pipeline runs it.
+    """Return a new operator with the settings of a pipeline.
 
     Args:
-        compute: what it computes.
-        panes: of windows.
+        compute: the computation.
+        panes: policies of the panes of windows; other computations ignore them.
         inputs: type of the elements of each input.
     """
     if isinstance(compute, Windows):
@@ -40,11 +40,11 @@ def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructTy
 
 @dataclass(frozen=True, slots=True)
 class _Reducing:
-    """A user's reduce whose values are of the elements' type, before a window keeps them.
+    """A user's reduce function whose values are checked and converted to the elements' type.
 
     Args:
-        reduce: the user's.
-        kind: of an element.
+        reduce: the user's function.
+        kind: type of an element.
     """
 
     reduce: Callable[[Any, Any], Any]

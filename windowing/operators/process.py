@@ -1,4 +1,4 @@
-"""What operators of process functions share: keyed state, timers, elements that wait, and the context of a hook."""
+"""The core of operators of process functions: keyed state, timers, held elements, and the context of a hook."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
 
 
 class ProcessFunction(Protocol):
-    """What every process function has, whatever the number of its inputs."""
+    """The hooks that process functions of one and of two inputs share."""
 
     def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """A timer fired."""
+        """Handle a timer that fired."""
 
     def states(self) -> Sequence[StateDescriptor]:
-        """Declared state."""
+        """Return the declared state."""
 
 
 class HookContext:
@@ -84,12 +84,12 @@ class HookContext:
         self._emit(SideOutput(tag, value, self.timestamp, self.current_key))
 
     def enter(self, key: Any, timestamp: Millis | None, domain: TimeDomain | None = None) -> None:
-        """Work for an element (no domain) or a timer of `key` from now on."""
+        """Switch to an element (no domain) or a timer of `key`."""
         self._timers.key_context.current_key = key
         self.timestamp, self._domain = timestamp, domain
 
     def leave(self) -> None:
-        """The hook is done: a cell that holds nothing goes."""
+        """End the hook, and remove the key's cell if it is empty."""
         key = self.current_key
         if key in self.cells and not self.cells[key]:
             del self.cells[key]
@@ -99,17 +99,17 @@ class HookContext:
 
 
 class ProcessCore:
-    """Runs the hooks of one process function, and keeps what they keep.
+    """Runs the hooks of a process function, and keeps their state and timers.
 
-    Elements go to their hook as they come, or, where they are sorted by time, once the watermark reaches
-    them: then in event order, with the timers that are due between them. An element that comes when the
-    watermark has reached its time is late, and the hook never sees it.
+    Without sorting, each element goes to its hook at once. If elements are sorted by time, they are held until the
+    watermark reaches them, and go to their hooks in event order, with due timers between them. An element whose
+    time the watermark has reached is late then, and its hook never gets it.
 
     Args:
         function: the function.
-        hooks: what takes the elements of each input.
-        types: of the elements of each input where they are sorted by time; None where they are not.
-        keyed: False for a stream without a key, on which state and timers are refused.
+        hooks: the hook for the elements of each input.
+        types: type of the elements of each input if they are sorted by time, else None.
+        keyed: False for a stream without a key, which refuses state and timers.
     """
 
     def __init__(
@@ -147,9 +147,9 @@ class ProcessCore:
             self.output.append(LateElement(key, value, timestamp, LATE, None, self.timers.current_watermark, side))
 
     def advance_watermark(self, watermark: Millis) -> None:
-        """Move event time, never back: feed what waited for it, and fire what is due.
+        """Move event time, never back: feed due elements, and fire due timers.
 
-        Where elements are sorted by time, each is fed just before the watermark reaches it, and each timer
+        If elements are sorted by time, each is fed just before the watermark reaches it, and each timer
         fires at its own time: a hook sees the same watermark whether this is one advance or many.
         """
         held = self._held
@@ -169,7 +169,7 @@ class ProcessCore:
 
     @property
     def next_event_time(self) -> Millis | None:
-        """The watermark at which something happens next: a timer fires, or an element that waits is fed."""
+        """Smallest watermark at which a timer or a held element is due, or None."""
         timer = self.timers.event_time.peek()
         element = None if self._held is None else self._held.next_time()
         return timer if element is None else element if timer is None else min(timer, element)
@@ -179,18 +179,18 @@ class ProcessCore:
         self._emit(self._hooks[side](value, self._context), key, timestamp)
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
-        """Called back by the timer service."""
+        """Run the hook of a timer; the timer service calls this."""
         self._context.enter(slot[0], time, TimeDomain.EVENT_TIME)
         self._emit(self._function.on_timer(time, self._context), slot[0], time)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
-        """Called back by the timer service."""
+        """Run the hook of a timer; the timer service calls this."""
         self._context.enter(slot[0], time, TimeDomain.PROCESSING_TIME)
         self._emit(self._function.on_timer(time, self._context), slot[0], None)
 
     def _emit(self, results: Iterable[Any] | None, key: Any, timestamp: Millis | None) -> None:
         if results is not None:
-            # A row or a text is no list of results, though Python could walk it as one.
+            # A row or a text is not a list of results, though Python could iterate over it.
             if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
                 raise IllegalArgument("results", results, "yield results, or return them in a list")
             for value in results:
@@ -198,13 +198,13 @@ class ProcessCore:
         self._context.leave()
 
     def take_output(self) -> list[Record]:
-        """What came out since the last call."""
+        """Return the records since the last call."""
         records = self.output[:]
         self.output.clear()
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """State, timers and elements that wait, one row for each key; state that has expired is left out."""
+        """Yield a row for each key: state that has not expired, timers, and held elements."""
         declared, clock = self._function.states(), lambda: self.timers.current_processing_time
         swept = {key: without_expired(cell, declared, clock) for key, cell in self._context.cells.items()}
         cells = {key: cell for key, cell in swept.items() if cell}
@@ -223,7 +223,7 @@ class ProcessCore:
             )
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Take in rows; the operator must be new."""
+        """Restore state rows into a new operator."""
         for row in rows:
             timers = TimersSnapshot(row.event_time_timers, row.processing_time_timers)
             self.timers.restore((row.key, VOID_NAMESPACE), timers)
@@ -233,22 +233,22 @@ class ProcessCore:
                 self._held.restore(row.key, row.contents)
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set both clocks without firing; what is overdue fires at the next move."""
+        """Set watermark and clock without firing; overdue timers fire at the next move."""
         self.timers.current_watermark, self.timers.current_processing_time = watermark, processing_time
 
     def num_state_entries(self) -> int:
-        """Number of non-empty state cells, and of elements that wait."""
+        """Return the number of state values and held elements."""
         cells = sum(len(cell) for cell in self._context.cells.values())
         return cells + (0 if self._held is None else len(self._held))
 
 
 def process_schema(function: ProcessFunction, key: KeySchema, types: ElementTypes | None) -> StateSchema:
-    """The columns of the state rows of a process function.
+    """Return the schema of the state rows of a process function.
 
     Args:
         function: the function.
         key: the key columns.
-        types: of the elements of each input where they are sorted by time; None where they are not.
+        types: type of the elements of each input if they are sorted by time, else None.
     """
     declared = tuple((state.name, state.arrow_type) for state in function.states())
     return StateSchema(key, () if types is None else held_contents(types), user_state=declared, namespace=KEY)

@@ -1,4 +1,4 @@
-"""What every keyed operator offers to whoever drives it: a pipeline's task, or a test."""
+"""The interface of every keyed operator, for its callers: a pipeline's task, or a test."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class KeyedOperator(Protocol):
 
     @property
     def output(self) -> Sequence[Record]:
-        """What came out and was not taken yet."""
+        """Records that were put out and not taken yet."""
 
     @property
     def counters(self) -> Counters:
-        """What was counted since the operator was made."""
+        """Counts since the operator was created."""
 
     @property
     def timers(self) -> InternalTimerService:
-        """Timers of both domains, and the clocks they run by. To be read only; `process_...` moves time."""
+        """Timers of both domains, with watermark and clock. Callers only read it; `process_...` methods move time."""
 
     @property
     def next_event_time(self) -> Millis | None:
-        """The watermark at which something happens next: a timer fires, or an element that waits is fed."""
+        """Smallest watermark at which a timer or a held element is due, or None."""
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Take in one element; `side` names the input where there are two (`left`, `right`)."""
+        """Take in one element; with two inputs, `side` names the input (`left`, `right`)."""
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         """Move event time, never back, and fire what is due."""
@@ -41,19 +41,19 @@ class KeyedOperator(Protocol):
         """Move the clock, never back, and fire what is due."""
 
     def end_commit(self) -> None:
-        """The source commit is complete."""
+        """End the source commit."""
 
     def take_output(self) -> list[Record]:
-        """What came out since the last call."""
+        """Return the records since the last call."""
 
     def state_rows(self) -> Iterator[StateRow]:
-        """Everything the operator remembers."""
+        """Yield the operator's whole state."""
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Take in rows; the operator must be new."""
+        """Restore state rows into a new operator."""
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set both clocks without firing; what is overdue fires at the next move."""
+        """Set watermark and clock without firing; overdue timers fire at the next move."""
 
     def num_state_entries(self) -> int:
-        """Number of non-empty state cells."""
+        """Return the number of non-empty state cells."""

@@ -1,4 +1,4 @@
-"""What operators put out, in the order in which it happened."""
+"""Records that operators put out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tidegate.windowing.windows import Window
 
 
 class WindowResult(NamedTuple):
-    """One result of a window's firing, or (op `-`) its withdrawal.
+    """One result of a window's firing, or (op `-`) its retraction.
 
-    `timestamp` is the window's last millisecond; `timer` the time of the timer that fired it, None
-    where an element did. `identity` is what the window was when it first fired: it stays while a
-    session grows, and with the key it identifies the window. `watermark` is the operator's at the firing.
+    `timestamp` is the window's last millisecond. `timer` is the time of the timer that fired the window, None if
+    an element fired it. `identity` is the window at its first firing: it stays while a session grows, and with
+    the key it identifies the window. `watermark` is the operator's watermark at the firing.
     """
 
     key: Any
@@ -30,7 +30,7 @@ class WindowResult(NamedTuple):
 
 
 class ElementResult(NamedTuple):
-    """One result of a process function: `timestamp` is the element's or event-time timer's, else None."""
+    """One result of a process function or join; `timestamp` is that of the element or event-time timer, else None."""
 
     value: Any
     timestamp: Millis | None
@@ -38,10 +38,11 @@ class ElementResult(NamedTuple):
 
 
 class LateElement(NamedTuple):
-    """An element that no window could take any more.
+    """A late element, which no window, function or join took.
 
-    `window` is the one it would have gone to first, None if it has none; `reason` says why it is
-    late: `late`, or `merged_window_late` where merging would have made a passed window.
+    `window` is the first of its windows, None if it has none. `reason` says why it is late: `late`,
+    `merged_window_late` if a merge would have ended a window in the past, or `windows_passed` if all its windows
+    have passed though the element itself is not late.
     """
 
     key: Any
@@ -54,7 +55,7 @@ class LateElement(NamedTuple):
 
 
 class SideOutput(NamedTuple):
-    """A value that a user function sent to a tag."""
+    """A value that a user function sent to the side output `tag`."""
 
     tag: str
     value: Any
@@ -63,7 +64,7 @@ class SideOutput(NamedTuple):
 
 
 class WatermarkRecord(NamedTuple):
-    """The watermark, forwarded after everything it caused."""
+    """A watermark, forwarded after the records that it caused."""
 
     timestamp: Millis
 

@@ -1,4 +1,4 @@
-"""Event time of an operator with two inputs: the smaller of their watermarks, idle ones left out.
+"""Event time of an operator with two inputs: the smaller of the watermarks of its active inputs.
 
 Source: Flink's `AbstractStreamOperator.processWatermark1` and `processWatermarkStatus1`.
 """
@@ -21,23 +21,23 @@ SIDES = (LEFT, RIGHT)
 
 @runtime_checkable
 class TwoInputOperator(Protocol):
-    """What an operator with two inputs offers beyond `KeyedOperator`."""
+    """The methods that an operator with two inputs has beyond `KeyedOperator`."""
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:
-        """An input went idle, or resumed; both if `side` is None."""
+        """Mark an input, or both if `side` is None, as idle or active."""
 
     def snapshot_inputs(self) -> WatermarkSnapshot:
-        """Watermark and status of each input, as plain JSON values."""
+        """Return watermark and status of each input, as plain JSON values."""
 
     def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot_inputs` gave, after `restore_time`."""
+        """Restore a value of `snapshot_inputs`, after `restore_time`."""
 
 
 def checked_side(side: str | None) -> str:
-    """`side` if it names an input.
+    """Return `side` if it names an input.
 
     Raises:
-        IllegalArgument: it is neither `left` nor `right`.
+        IllegalArgument: `side` is neither `left` nor `right`.
     """
     if side not in SIDES:
         raise IllegalArgument("side", side, f"say which input: {LEFT!r} or {RIGHT!r}")
@@ -45,7 +45,7 @@ def checked_side(side: str | None) -> str:
 
 
 def value_column(side: str, name: str) -> str:
-    """Return the name of a column of one input among those of both; with a dot Spark would look for a struct's field.
+    """Return the name of an input's column in a table of both inputs; Spark would read a dot as a struct's field.
 
     >>> value_column("left", "amount")
     'left:amount'
@@ -54,7 +54,7 @@ def value_column(side: str, name: str) -> str:
 
 
 def side_of_column(name: str) -> tuple[str, str]:
-    """Return the input and the name that `value_column` was given."""
+    """Return the arguments of `value_column` that give this name: the input and the column."""
     side, _, column = name.partition(":")
     return side, column
 
@@ -64,7 +64,7 @@ class TwoInputs:
 
     Args:
         advance: moves event time to the combined watermark.
-        output: takes the watermark after what it caused, and changes of the status.
+        output: list that takes each watermark after the records it caused, and each change of status.
     """
 
     def __init__(self, advance: Callable[[Millis], None], output: list[Record]) -> None:
@@ -73,30 +73,30 @@ class TwoInputs:
         self._combined = CombinedWatermark(SIDES)
 
     def watermark(self, watermark: Millis, side: str | None) -> None:
-        """A watermark of one input (of both if `side` is None), which makes it active."""
+        """Move the watermark of one input (of both if `side` is None), and make it active."""
         for name in SIDES if side is None else (checked_side(side),):
             self._combined[name].advance(watermark)
         self._update()
 
     def idle(self, idle: bool, side: str | None) -> None:
-        """The status of one input, or of both."""
+        """Set the status of one input (of both if `side` is None)."""
         for name in SIDES if side is None else (checked_side(side),):
             self._combined[name].idle = idle
         self._update()
 
     def start_at(self, watermark: Millis) -> None:
-        """Both inputs active at a watermark, without firing: what is known without `restore`."""
+        """Set both inputs active at a watermark, without firing; `restore` may replace this."""
         self._combined = CombinedWatermark(SIDES)
         for name in SIDES:
             self._combined[name].advance(watermark)
         self._combined.update()
 
     def snapshot(self) -> WatermarkSnapshot:
-        """Watermark and status of each input, as plain JSON values."""
+        """Return watermark and status of each input, as plain JSON values."""
         return self._combined.snapshot()
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave."""
+        """Restore a value of `snapshot`."""
         self._combined.restore(snapshot)
 
     def _update(self) -> None:

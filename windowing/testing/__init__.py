@@ -1,4 +1,4 @@
-"""For tests of pipelines and operators: a harness without Spark."""
+"""Harnesses for tests of operators, without Spark."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def window_harness(
     account_for_all: bool = False,
     max_parallelism: int = DEFAULT_MAX_PARALLELISM,
 ) -> OperatorHarness:
-    """A harness around the window operator.
+    """Return a harness around the window operator.
 
     Args:
-        windows: what to compute.
+        windows: the windows to compute.
         key: the key columns; None infers them from the first key.
-        value_type: Arrow type of the elements, where contents keep them; None infers it.
-        panes: see `WindowOperator`.
-        late_output: see `WindowOperator`.
-        account_for_all: see `WindowOperator`.
+        value_type: Arrow type of the elements, if windows keep them; None infers it.
+        panes: options of the panes, as in `WindowOperator`; None takes the accumulation of `windows`.
+        late_output: as in `WindowOperator`.
+        account_for_all: as in `WindowOperator`.
         max_parallelism: number of key groups.
     """
     policy = panes or PanePolicy(accumulation=windows.accumulation)
@@ -69,13 +69,14 @@ def keyed_process_harness(
     keyed: bool = True,
     max_parallelism: int = DEFAULT_MAX_PARALLELISM,
 ) -> OperatorHarness:
-    """A harness around the operator of a keyed process function.
+    """Return a harness around the operator of a keyed process function.
 
     Args:
         function: the function.
-        time_sorted: whether elements wait for the watermark; by default they go to the function at once, as in Flink.
+        time_sorted: True delays elements until the watermark reaches them. False gives them to the function at once, as
+            Flink does.
         key: the key columns; None infers them from the first key.
-        keyed: see `KeyedProcessOperator`.
+        keyed: as in `KeyedProcessOperator`.
         max_parallelism: number of key groups.
     """
     process = KeyedProcess(function, time_sorted)
@@ -95,13 +96,14 @@ def co_process_harness(
     keyed: bool = True,
     max_parallelism: int = DEFAULT_MAX_PARALLELISM,
 ) -> OperatorHarness:
-    """A harness around the operator of a keyed co-process function; inputs are `left` and `right`.
+    """Return a harness around the operator of a keyed co-process function, with inputs `left` and `right`.
 
     Args:
         function: the function.
-        time_sorted: whether elements wait for the watermark; by default they go to the function at once, as in Flink.
+        time_sorted: True delays elements until the watermark reaches them. False gives them to the function at once, as
+            Flink does.
         key: the key columns; None infers them from the first key.
-        keyed: see `KeyedCoProcessOperator`.
+        keyed: as in `KeyedCoProcessOperator`.
         max_parallelism: number of key groups.
     """
     process = CoProcess(function, time_sorted)
@@ -122,14 +124,14 @@ def interval_join_harness(
     late_output: bool = True,
     max_parallelism: int = DEFAULT_MAX_PARALLELISM,
 ) -> OperatorHarness:
-    """A harness around the interval join; inputs are `left` and `right`.
+    """Return a harness around the interval join, with inputs `left` and `right`.
 
     Args:
-        join: what to join.
+        join: the join.
         key: the key columns; None infers them from the first key.
         left_type: Arrow type of the left elements; None infers it.
         right_type: Arrow type of the right elements; None infers it.
-        late_output: see `IntervalJoinOperator`.
+        late_output: as in `IntervalJoinOperator`.
         max_parallelism: number of key groups.
     """
     return OperatorHarness(

@@ -1,7 +1,7 @@
-"""A harness for tests of operators: feed, move time, snapshot, restore, rescale, look inside.
+"""Harness for tests of operators: feed elements, advance time, take a snapshot, restore it at another parallelism.
 
-No Spark and no clock of its own: time is what the test says it is. A snapshot always passes through
-state rows in an Arrow table, as it does in a pipeline.
+The harness needs no Spark and reads no clock, because the test sets the time. Every snapshot is an Arrow table of state
+rows, as in a pipeline.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 _ANY_KEY = KeySchema(("key",), (pa.string(),))
-"""While no element has told what a key is, and there are no rows."""
+"""Key schema of a harness that has seen neither an element nor a state row."""
 
 MakeOperator = Callable[[], KeyedOperator]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State rows, and the clocks they were taken at.
+    """State rows, with the watermark and the clock at the time of the snapshot.
 
-    `format` says what the rows are; `inputs` is known of operators with two inputs, `stagger_offset` of
-    windows that have drawn one.
+    `format` describes the rows. `inputs` is None unless the operator has two inputs. `stagger_offset` is None unless
+    the windows have a drawn stagger.
     """
 
     rows: pa.Table
@@ -56,16 +56,16 @@ class Snapshot:
 
 @dataclass
 class OperatorHarness:
-    """Runs one logical operator at any parallelism.
+    """Harness that runs a logical operator at any parallelism.
 
     Args:
-        make: makes the operator of one subtask.
+        make: function that makes the operator of a subtask.
+        schema: function from a key schema to the columns of the state rows.
         key: the key columns; None infers them from the first key.
-        schema: columns of the state rows for a key schema.
         max_parallelism: number of key groups.
 
     Example:
-        >>> from windowing import Count, EventTimeSessionWindows, Windows
+        >>> from tidegate.windowing import Count, EventTimeSessionWindows, Windows
         >>> from tidegate.windowing.testing import window_harness
         >>> harness = window_harness(Windows(EventTimeSessionWindows.with_gap(10), aggregate={"n": Count()}))
         >>> harness.element("a", {}, 5)
@@ -88,7 +88,7 @@ class OperatorHarness:
         self._start(1)
 
     def element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Feed one element to the subtask that owns its key group."""
+        """Feed an element to the subtask that owns its key group."""
         if self.key is None:
             self.key = KeySchema.inferred(key)
         subtask = self.subtasks[
@@ -99,32 +99,32 @@ class OperatorHarness:
         self._collect(subtask)
 
     def end_commit(self) -> None:
-        """End a source commit: late firings that waited for it go out."""
+        """End a source commit. Coalesced late panes are emitted now."""
         for subtask in self.subtasks:
             subtask.end_commit()
             self._collect(subtask)
 
     def watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time in every subtask."""
+        """Advance event time in every subtask."""
         for subtask in self.subtasks:
             subtask.process_watermark(watermark, side)
             self._collect(subtask)
 
     def idle(self, side: str | None = None, idle: bool = True) -> None:
-        """Change the status of an input (of both if `side` is None) in every subtask with two inputs."""
+        """Change the status of an input, or of both if `side` is None, in every subtask with two inputs."""
         for subtask in self.subtasks:
             if isinstance(subtask, TwoInputOperator):
                 subtask.process_idle(idle, side)
                 self._collect(subtask)
 
     def processing_time(self, clock: Millis) -> None:
-        """Move the clock of every subtask."""
+        """Advance processing time in every subtask."""
         for subtask in self.subtasks:
             subtask.process_processing_time(clock)
             self._collect(subtask)
 
     def snapshot(self) -> Snapshot:
-        """Everything the operator remembers. Taking it changes nothing."""
+        """Return the whole state of the operator, which does not change."""
         schema = self.schema(self.key or _ANY_KEY)
         rows = [row for subtask in self.subtasks for row in subtask.state_rows()]
         first = self.subtasks[0]
@@ -145,16 +145,16 @@ class OperatorHarness:
         restore_watermark: bool = True,
         drop: Collection[str] = (),
     ) -> None:
-        """Throw the operator away and make a new one from a snapshot.
+        """Replace the operator by a new one that is restored from a snapshot.
 
         Args:
-            snapshot: what `snapshot` gave.
-            parallelism: number of subtasks to spread the rows over.
-            restore_watermark: False starts both clocks at their minimum, as Flink does.
-            drop: contents and states of the snapshot that may be left behind.
+            snapshot: a result of `snapshot`.
+            parallelism: number of subtasks that share the rows.
+            restore_watermark: False starts the watermark and the clock at their minimum, as Flink does.
+            drop: contents and states of the snapshot that the new operator may ignore.
 
         Raises:
-            IncompatibleSnapshot: the snapshot is one of another key, namespace or contents.
+            IncompatibleSnapshot: key, namespace or contents of the snapshot don't fit the operator.
         """
         if snapshot.max_parallelism != self.max_parallelism:
             raise IncompatibleSnapshot(
@@ -179,24 +179,24 @@ class OperatorHarness:
             operator.restore_state(schema.from_table(rows.filter(pa.array(owned, pa.bool_()))))
 
     def records(self) -> list[Record]:
-        """Everything that came out since the last call, in order."""
+        """Return the records that were emitted since the last call, in order."""
         records, self._records = self._records, []
         return records
 
     def results(self) -> list[WindowResult]:
-        """The window results that came out since the last call; drops the other records."""
+        """Return the window results since the last call, and discard the other records."""
         return [record for record in self.records() if isinstance(record, WindowResult)]
 
     def element_results(self) -> list[ElementResult]:
-        """The results of process functions and joins since the last call; drops the other records."""
+        """Return the results of process functions and joins since the last call, and discard the other records."""
         return [record for record in self.records() if isinstance(record, ElementResult)]
 
     def late(self) -> list[LateElement]:
-        """The late elements that came out since the last call; drops the other records."""
+        """Return the late elements since the last call, and discard the other records."""
         return [record for record in self.records() if isinstance(record, LateElement)]
 
     def side_outputs(self) -> list[SideOutput]:
-        """The side outputs that came out since the last call; drops the other records."""
+        """Return the side outputs since the last call, and discard the other records."""
         return [record for record in self.records() if isinstance(record, SideOutput)]
 
     @property
@@ -211,12 +211,12 @@ class OperatorHarness:
 
     @property
     def state_entries(self) -> int:
-        """Number of non-empty state cells: contents, trigger and function state, merging sets."""
+        """Number of non-empty state cells: contents, state of triggers and functions, and merging sets."""
         return sum(subtask.num_state_entries() for subtask in self.subtasks)
 
     @property
     def late_dropped(self) -> int:
-        """Late elements that were dropped because there is no output for them."""
+        """Number of late elements that were discarded because the operator has no late output."""
         return self.late_dropped_before + sum(subtask.counters.late_dropped for subtask in self.subtasks)
 
     @property
@@ -228,14 +228,14 @@ class OperatorHarness:
         self.subtasks = [self.make() for _ in range(parallelism)]
 
     def _share_stagger(self, subtask: KeyedOperator) -> None:
-        """What one subtask drew is the offset of all: windows don't depend on the parallelism."""
+        """Give the stagger that a subtask drew to all others, so that windows don't depend on the parallelism."""
         if isinstance(subtask, WindowOperator):
             for other in self.subtasks:
                 if isinstance(other, WindowOperator) and other is not subtask:
                     other.restore_stagger(subtask.stagger_offset)
 
     def _collect(self, subtask: KeyedOperator) -> None:
-        # Every subtask forwards watermark and status; one operator does it once.
+        # Every subtask forwards watermark and status, but a logical operator emits them once.
         for record in subtask.take_output():
             if not (isinstance(record, WatermarkRecord | IdleRecord) and subtask is not self.subtasks[-1]):
                 self._records.append(record)

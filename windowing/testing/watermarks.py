@@ -1,4 +1,4 @@
-"""For tests of watermark generators: an output that remembers, and a clock that moves when told.
+"""Tools for tests of watermark generators: an output that records its calls, and a clock that the test sets.
 
 >>> from tidegate.windowing.testing import RecordingOutput
 >>> from tidegate.windowing.watermarks import BoundedOutOfOrdernessWatermarks
@@ -17,7 +17,7 @@ from tidegate.windowing.time import Millis
 
 
 class RecordingOutput:
-    """A `WatermarkOutput` that keeps watermarks, `"idle"` and `"active"` in order, and what was last."""
+    """A `WatermarkOutput` that records watermarks, `"idle"` and `"active"` in order, and keeps the last of them."""
 
     def __init__(self) -> None:
         self.out: list[Any] = []
@@ -37,13 +37,13 @@ class RecordingOutput:
         self.idle = False
 
     def take(self) -> list[Any]:
-        """What came since the last call."""
+        """Return the calls since the last `take`."""
         out, self.out = self.out, []
         return out
 
 
 class ManualClock:
-    """Processing time, int64 epoch milliseconds; a test sets `now`."""
+    """Processing time, int64 epoch milliseconds. The test sets `now`."""
 
     def __init__(self, now: Millis = 0) -> None:
         self.now = now

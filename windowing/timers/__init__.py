@@ -1,4 +1,4 @@
-"""Timers: a set per key and namespace, in event time and in processing time."""
+"""Timers of keys and namespaces, in event time and in processing time."""
 
 from tidegate.windowing.timers.queue import Slot, TimerQueue
 from tidegate.windowing.timers.service import (

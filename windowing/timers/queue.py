@@ -1,8 +1,8 @@
-"""The set of timers of one time domain, smallest time first.
+"""The timers of a time domain, sorted by time.
 
-Timers that are due at the same millisecond share a bucket, and only distinct times are in the
-heap: the windows of 100,000 keys that end together cost one heap entry. A bucket of one timer is
-that timer alone, because sessions rarely end together.
+Timers that are due at the same millisecond share a bucket, and the heap holds each time once: if windows of 100,000
+keys end together, the heap has a single entry for them. A bucket with a single timer is just the slot of that timer,
+because sessions rarely end together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tidegate.windowing.time import Millis
 
 Slot: TypeAlias = tuple[Any, Any]
-"""Whose timer it is: (key, namespace)."""
+"""Owner of a timer: (key, namespace)."""
 
 Bucket: TypeAlias = Slot | dict[Slot, None]
 
@@ -24,7 +24,7 @@ _STALE_TIMES = 64
 
 
 class TimerQueue:
-    """A set of (time, key, namespace) that is drained in time order."""
+    """A set of timers (time, key, namespace), which fire in order of time."""
 
     # A time in the heap without a bucket is stale: its timers were deleted, or fired before.
     __slots__ = ("_buckets", "_size", "_times", "added", "deleted", "fired")
@@ -38,7 +38,7 @@ class TimerQueue:
         self.deleted = 0
 
     def add(self, time: Millis, slot: Slot) -> bool:
-        """Register a timer; whether it is new."""
+        """Register a timer. Return True if it is new."""
         bucket = self._buckets.get(time)
         if bucket is None:
             self._buckets[time] = slot
@@ -56,14 +56,14 @@ class TimerQueue:
         return True
 
     def put_back(self, slot: Slot, times: Iterable[Millis]) -> None:
-        """Register timers of a snapshot: they were counted when they were set."""
+        """Register timers of a snapshot without counting them: they were counted when they were first registered."""
         counted = self.added
         for time in times:
             self.add(time, slot)
         self.added = counted
 
     def remove(self, time: Millis, slot: Slot) -> bool:
-        """Delete a timer; whether it was there."""
+        """Delete a timer. Return True if it was registered."""
         if not self._take(time, slot):
             return False
         self.deleted += 1
@@ -73,7 +73,7 @@ class TimerQueue:
         return True
 
     def peek(self) -> Millis | None:
-        """The smallest time of any timer, or None."""
+        """Return the smallest time of all timers; None if there are none."""
         times = self._times
         while times:
             if times[0] in self._buckets:
@@ -82,11 +82,11 @@ class TimerQueue:
         return None
 
     def drain(self, limit: Millis, fire: Callable[[Millis, Slot], None]) -> None:
-        """Take out and fire every timer with a time up to and including `limit`.
+        """Remove and fire every timer with a time up to and including `limit`.
 
-        A timer that `fire` registers takes its place in the order and fires in the same drain when
-        it is due; one that `fire` deletes does not fire. Timers of one key that are due together
-        fire in the order of their namespaces, so that a restore can't change it.
+        If `fire` registers a timer that is due, the timer fires in the same drain, in order of time. If `fire` deletes
+        a timer, it does not fire. Timers of a key that are due at the same time fire in the order of their namespaces,
+        so that a restore does not change the order.
         """
         times, buckets = self._times, self._buckets
         while times and times[0] <= limit:

@@ -1,8 +1,7 @@
-"""Timer services: what operators hold (with namespaces), and what user functions see (without).
+"""Timer services: operators use the internal one, with namespaces; user functions use the one without.
 
-A timer is identified by its time, key and namespace within its domain, so registering it twice is
-registering it once. Timer t fires when the clock reaches t, t included. Source: Flink's
-`InternalTimerServiceImpl` and `SimpleTimerService`.
+Time domain, time, key and namespace identify a timer, so a second registration of a timer has no effect. A timer fires
+when the watermark or the clock reaches its time. Source: Flink's `InternalTimerServiceImpl` and `SimpleTimerService`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tidegate.windowing.timers.queue import Slot, TimerQueue
 _new = tuple.__new__
 
 VOID_NAMESPACE = ()
-"""The one namespace of operators whose timers belong to the key alone."""
+"""Namespace of every timer of an operator whose timers belong to the key alone."""
 
 ON_NON_KEYED_STREAM = (
     "setting and deleting timers is only supported on keyed streams: give the stream a key "
@@ -27,17 +26,17 @@ ON_NON_KEYED_STREAM = (
 
 
 class Triggerable(Protocol):
-    """What a timer service calls back."""
+    """An operator that a timer service calls back."""
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
-        """An event-time timer of `slot` = (key, namespace) is due."""
+        """Handle a due event-time timer of `slot` = (key, namespace)."""
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
-        """A processing-time timer of `slot` = (key, namespace) is due."""
+        """Handle a due processing-time timer of `slot` = (key, namespace)."""
 
 
 class TimersSnapshot(NamedTuple):
-    """The timers of one slot as its state row keeps them: times ascending, int64 epoch milliseconds."""
+    """Timers of a slot as its state row keeps them: ascending times, int64 epoch milliseconds."""
 
     event_time: list[Millis]
     processing_time: list[Millis]
@@ -45,7 +44,7 @@ class TimersSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class KeyContext:
-    """The key that is being worked for: timers and state belong to it. None on a non-keyed stream."""
+    """The current key, to which timers and state belong. None on a non-keyed stream."""
 
     current_key: Any = None
     keyed: bool = True
@@ -53,10 +52,10 @@ class KeyContext:
 
 @dataclass(slots=True)
 class InternalTimerService:
-    """Timers of one operator in both time domains, with namespaces.
+    """Timers of an operator in both time domains, with namespaces.
 
     Args:
-        key_context: names the current key.
+        key_context: gives the current key.
     """
 
     key_context: KeyContext
@@ -67,39 +66,39 @@ class InternalTimerService:
     _target: Triggerable | None = None
 
     def start(self, target: Triggerable) -> None:
-        """Tell the service whom to call."""
+        """Set the operator that the service calls back."""
         self._target = target
 
     def register_event_time_timer(self, namespace: Any, time: Millis) -> None:
-        """Call back when the watermark reaches `time`; in the past: at the next watermark."""
+        """Register a callback at watermark `time`. A timer in the past fires at the next watermark."""
         self.event_time.add(time, (self.key_context.current_key, namespace))
 
     def delete_event_time_timer(self, namespace: Any, time: Millis) -> None:
-        """Forget a timer; nothing happens if there is none."""
+        """Delete a timer. Nothing happens if it is not registered."""
         self.event_time.remove(time, (self.key_context.current_key, namespace))
 
     def register_processing_time_timer(self, namespace: Any, time: Millis) -> None:
-        """Call back when the clock reaches `time`; in the past: at the next tick."""
+        """Register a callback at processing time `time`. A timer in the past fires when the clock moves next."""
         self.processing_time.add(time, (self.key_context.current_key, namespace))
 
     def delete_processing_time_timer(self, namespace: Any, time: Millis) -> None:
-        """Forget a timer; nothing happens if there is none."""
+        """Delete a timer. Nothing happens if it is not registered."""
         self.processing_time.remove(time, (self.key_context.current_key, namespace))
 
     def advance_watermark(self, watermark: Millis) -> None:
-        """Move event time (never back) and fire what is due; callbacks already see the new watermark."""
+        """Advance event time, never back, and fire due timers. Callbacks already see the new watermark."""
         target = self._started()
         self.current_watermark = max(self.current_watermark, watermark)
         self.event_time.drain(self.current_watermark, target.on_event_time)
 
     def advance_processing_time(self, clock: Millis) -> None:
-        """Move the clock (never back) and fire what is due."""
+        """Advance processing time, never back, and fire due timers."""
         target = self._started()
         self.current_processing_time = max(self.current_processing_time, clock)
         self.processing_time.drain(self.current_processing_time, target.on_processing_time)
 
     def snapshot(self) -> dict[Slot, TimersSnapshot]:
-        """Return the timers of each slot that has any: those of event time first."""
+        """Return the timers of each slot that has timers. Slots with event-time timers come first."""
         slots: dict[Slot, TimersSnapshot] = {}
         for domain, queue in enumerate((self.event_time, self.processing_time)):
             for time, slot in queue:
@@ -110,7 +109,7 @@ class InternalTimerService:
         return slots
 
     def restore(self, slot: Slot, snapshot: TimersSnapshot) -> None:
-        """Take in the timers of one slot. Overdue ones fire at the next advance."""
+        """Restore the timers of a slot. Overdue timers fire when their time domain advances next."""
         if snapshot.event_time:
             self.event_time.put_back(slot, snapshot.event_time)
         if snapshot.processing_time:
@@ -124,7 +123,7 @@ class InternalTimerService:
 
 @dataclass(frozen=True, slots=True)
 class TimerService:
-    """Timers as a user function sees them: of the current key, without namespaces.
+    """Timers of the current key for user functions, without namespaces.
 
     Raises:
         UnsupportedOperation: a timer is set or deleted on a non-keyed stream.
@@ -133,27 +132,27 @@ class TimerService:
     _internal: InternalTimerService
 
     def current_processing_time(self) -> Millis:
-        """The clock, int64 epoch milliseconds."""
+        """Return processing time, int64 epoch milliseconds."""
         return self._internal.current_processing_time
 
     def current_watermark(self) -> Millis:
-        """The watermark, int64 epoch milliseconds; inside a callback it is already the new one."""
+        """Return the watermark, int64 epoch milliseconds. A callback already sees the new one."""
         return self._internal.current_watermark
 
     def register_processing_time_timer(self, time: Millis) -> None:
-        """Call `on_timer` when the clock reaches `time`."""
+        """Register a call of `on_timer` when the clock reaches `time`."""
         self._keyed().register_processing_time_timer(VOID_NAMESPACE, time)
 
     def register_event_time_timer(self, time: Millis) -> None:
-        """Call `on_timer` when the watermark reaches `time`."""
+        """Register a call of `on_timer` when the watermark reaches `time`."""
         self._keyed().register_event_time_timer(VOID_NAMESPACE, time)
 
     def delete_processing_time_timer(self, time: Millis) -> None:
-        """Forget a processing-time timer of the current key."""
+        """Delete a processing-time timer of the current key."""
         self._keyed().delete_processing_time_timer(VOID_NAMESPACE, time)
 
     def delete_event_time_timer(self, time: Millis) -> None:
-        """Forget an event-time timer of the current key."""
+        """Delete an event-time timer of the current key."""
         self._keyed().delete_event_time_timer(VOID_NAMESPACE, time)
 
     def _keyed(self) -> InternalTimerService:

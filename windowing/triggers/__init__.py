@@ -1,4 +1,4 @@
-"""Triggers: when a window fires."""
+"""Triggers, which decide when a window fires."""
 
 from tidegate.windowing.triggers.after import AfterCount, AfterProcessingTime, AfterWatermark
 from tidegate.windowing.triggers.base import ArrayFiring, OnMergeContext, Trigger, TriggerContext, TriggerResult

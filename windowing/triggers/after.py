@@ -1,4 +1,4 @@
-"""The conditions of the algebra: the end of the window, a number of elements, a delay.
+"""Conditions of composite triggers: the end of the window, a number of elements, a delay.
 
 >>> from tidegate.windowing.triggers import AfterCount, AfterProcessingTime, AfterWatermark
 >>> AfterWatermark(early=AfterProcessingTime(60_000), late=AfterCount(1))
@@ -17,9 +17,12 @@ from tidegate.windowing.triggers.terms import COUNT, DUE, FINISHED, ON_TIME, Pla
 
 @dataclass(frozen=True, slots=True)
 class AfterCount(Term):
-    """Fires once, when `count` elements have come.
+    """Term that fires once, when the window has `count` elements.
 
-    Windows that merge add up; merging never fires by itself, the next element does.
+    A merge adds up the counts of its windows. It does not fire the term, but the next element may.
+
+    Args:
+        count: number of elements, 1 or more.
 
     Raises:
         IllegalArgument: the count is below 1.
@@ -54,10 +57,10 @@ class AfterCount(Term):
 
 @dataclass(frozen=True, slots=True)
 class AfterProcessingTime(Term):
-    """Fires once, `delay` of processing time after the first element.
+    """Term that fires once, when processing time reaches the time of the first element plus `delay`.
 
     Args:
-        delay: a timedelta, or int milliseconds.
+        delay: a timedelta, or an int of milliseconds.
 
     Raises:
         IllegalArgument: the delay is not greater than zero.
@@ -94,18 +97,18 @@ EACH_LATE_ELEMENT = AfterCount(1)
 
 @dataclass(frozen=True, slots=True)
 class AfterWatermark(Term):
-    """Fires at the end of the window; before it as often as `early` does, after it as often as `late`.
+    """Term that fires when the watermark reaches the end of the window, and before and after it with other terms.
 
-    Without arguments it is the event-time trigger. A window that grows past the watermark again by a
-    merge begins again.
+    Without arguments, it fires as `EventTimeTrigger` does. If a merge moves the end of the window ahead of the
+    watermark, the term starts again.
 
     Args:
-        early: fires before the end, and starts again each time; None: nothing does.
-        late: fires after the end, and starts again each time; each late element by default. None:
-            nothing does, the term is finished at the end, and late elements stay unseen.
+        early: term that fires the window before its end, and starts again after each firing. None fires nothing early.
+        late: term that fires the window after its end, and starts again after each firing. By default, each late
+            element fires. With None, the term is finished at the end, and no pane shows late elements.
 
     Raises:
-        IllegalArgument: a part that is no term.
+        IllegalArgument: `early` or `late` is no term.
     """
 
     early: Term | None = None
@@ -120,29 +123,29 @@ class AfterWatermark(Term):
         if at.passed:
             if at.get(ON_TIME) is None:
                 return self._end(at)
-            late, there = self._late(at)
-            return late is not None and late.element(there) and _again(late, there)
-        early, there = self._early(at)
-        return early is not None and early.element(there) and _again(early, there)
+            late, place = self._late(at)
+            return late is not None and late.element(place) and _start_again(late, place)
+        early, place = self._early(at)
+        return early is not None and early.element(place) and _start_again(early, place)
 
     def event_time(self, time: Millis, at: Place) -> bool:
         if time == at.window.max_timestamp and at.get(ON_TIME) is None:
             return self._end(at)
-        part, there = self._now(at)
-        return part is not None and part.event_time(time, there) and _again(part, there)
+        part, place = self._now(at)
+        return part is not None and part.event_time(time, place) and _start_again(part, place)
 
     def processing_time(self, time: Millis, at: Place) -> bool:
-        part, there = self._now(at)
-        return part is not None and part.processing_time(time, there) and _again(part, there)
+        part, place = self._now(at)
+        return part is not None and part.processing_time(time, place) and _start_again(part, place)
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         if at.finished:
             return
         if at.get(ON_TIME) is None and not at.passed:
             yield Wakeup(True, at.window.max_timestamp)
-        part, there = self._now(at)
+        part, place = self._now(at)
         if part is not None:
-            yield from part.wakeups(there)
+            yield from part.wakeups(place)
 
     def own_states(self) -> Sequence[str]:
         return ON_TIME, FINISHED
@@ -154,7 +157,7 @@ class AfterWatermark(Term):
         return event_time and (self.late is None or self.late.shows_all(event_time=event_time))
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        # Without lateness nothing comes after the end, so what happens then does not matter.
+        # Without lateness, the window accepts no element after its end, so `late` does not matter.
         return not event_time if lateness == 0 else Term.may_lose_data(self, event_time=event_time, lateness=lateness)
 
     def parts(self) -> Sequence[Term]:
@@ -164,17 +167,17 @@ class AfterWatermark(Term):
         if not at.passed:
             at.clear(ON_TIME)
             at.clear(FINISHED)
-            late, there = self._late(at)
+            late, place = self._late(at)
             if late is not None:
-                late.reset(there)
+                late.reset(place)
         for index, part in enumerate(self.parts()):
             part.merged(at.part(index))
 
     def _end(self, at: Place) -> bool:
         at.put(ON_TIME, 1)
-        early, there = self._early(at)
+        early, place = self._early(at)
         if early is not None:
-            early.reset(there)
+            early.reset(place)
         return at.finish() if self.late is None else True
 
     def _now(self, at: Place) -> tuple[Term | None, Place]:
@@ -187,7 +190,8 @@ class AfterWatermark(Term):
         return self.late, at.part(0 if self.early is None else 1)
 
 
-def _again(part: Term, there: Place) -> bool:
-    if there.finished:
-        part.reset(there)
+def _start_again(part: Term, place: Place) -> bool:
+    """Reset a term that has fired, if it is finished. Return True, because it fired."""
+    if place.finished:
+        part.reset(place)
     return True

@@ -1,8 +1,7 @@
-"""The trigger's contract: it decides when a window fires.
+"""Contract of triggers, which decide when a window fires.
 
-A trigger is a value without state of its own: what it must remember lives in the context, in one
-cell for each key and window, and in timers. The hooks return what to do with the window. Source:
-Flink's `Trigger`, `TriggerResult` and `Trigger.TriggerContext`.
+A trigger is a value without state. Its context keeps the state of each key and window, and the timers. The hooks return
+the action for the window. Source: Flink's `Trigger`, `TriggerResult` and `Trigger.TriggerContext`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tidegate.windowing.windows import Window
 
 
 class TriggerResult(Enum):
-    """The action that a hook asks the operator for."""
+    """Action for a window that a hook returns to the operator."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -34,7 +33,7 @@ class TriggerResult(Enum):
 
     @staticmethod
     def of(*, fire: bool, purge: bool) -> TriggerResult:
-        """The result with these two parts."""
+        """Return the result that fires, purges, does both or neither."""
         return FIRE_AND_PURGE if fire and purge else FIRE if fire else PURGE if purge else CONTINUE
 
 
@@ -45,41 +44,41 @@ FIRE_AND_PURGE = TriggerResult.FIRE_AND_PURGE
 
 
 class TriggerContext(Protocol):
-    """The clocks, timers and state that a hook may read and change, for the current key and window."""
+    """Clocks, timers and state of the current key and window, for hooks."""
 
     current_watermark: Millis
     current_processing_time: Millis
 
     def register_event_time_timer(self, time: Millis) -> None:
-        """Call `on_event_time` when the watermark reaches `time`."""
+        """Register a call of `on_event_time` when the watermark reaches `time`."""
 
     def delete_event_time_timer(self, time: Millis) -> None:
-        """Forget such a timer."""
+        """Delete the event-time timer of `time`. Nothing happens if it is not registered."""
 
     def register_processing_time_timer(self, time: Millis) -> None:
-        """Call `on_processing_time` when the clock reaches `time`."""
+        """Register a call of `on_processing_time` when the clock reaches `time`."""
 
     def delete_processing_time_timer(self, time: Millis) -> None:
-        """Forget such a timer."""
+        """Delete the processing-time timer of `time`. Nothing happens if it is not registered."""
 
     def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
-        """A handle on declared state."""
+        """Return the handle of a declared state."""
 
 
 class OnMergeContext(TriggerContext, Protocol):
-    """The context of `on_merge`: the current window is the result of the merge."""
+    """Context of `on_merge`. The current window is the result of the merge."""
 
     def merge_partitioned_state(self, descriptor: StateDescriptor) -> None:
-        """Fold the state of the merged windows into the result's."""
+        """Merge the state of the merged windows into the state of the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayFiring:
-    """The way in which arrays fire windows: at their end, and after it once for each commit with late elements.
+    """Form in which arrays fire windows: at their end, and after it once for each commit with late elements.
 
     Args:
-        interval: milliseconds; windows also fire before their end, at each multiple of it. None if they do not.
-        purges: whether a window is emptied when it fires.
+        interval: milliseconds. Windows also fire before their end, at each multiple of the interval; None: they don't.
+        purges: True purges a window when it fires.
     """
 
     interval: Millis | None = None
@@ -87,48 +86,48 @@ class ArrayFiring:
 
 
 class Trigger(HasFacts, ABC):
-    """Decides when a window fires. Subclasses are frozen dataclasses: equal settings, equal triggers.
+    """A trigger, which decides when a window fires. Subclasses are frozen dataclasses, so they compare by settings.
 
-    The facts at the end have safe answers (windowing/facts.py); a trigger that knows better overrides them.
+    The facts at the end have safe answers (windowing/facts.py). A trigger with a better answer overrides them.
     """
 
     @abstractmethod
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """An element was added to the window. Without a timestamp (processing time) that is None."""
+        """Handle an element that was added to the window. `timestamp` is None if the element has none."""
 
     def on_event_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """An event-time timer of the window fired, or its cleanup time came."""
+        """Handle an event-time timer of the window, or its cleanup time."""
         return CONTINUE
 
     def on_processing_time(self, time: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """A processing-time timer of the window fired, or its cleanup time came."""
+        """Handle a processing-time timer of the window, or its cleanup time."""
         return CONTINUE
 
     def can_merge(self) -> bool:
-        """True if the trigger works on windows that merge, such as sessions."""
+        """Return True if the trigger supports windows that merge, such as sessions."""
         return False
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        """Windows merged into `window`: take over their state and set the timers that it needs."""
+        """Take over the state of the windows that merged into `window`, and register the timers that it needs."""
         raise UnsupportedOperation(f"{self!r} does not support merging windows: override can_merge and on_merge")
 
     @abstractmethod
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """The window goes away: drop its state and timers."""
+        """Delete the state and the timers of a window that is removed."""
 
     def states(self) -> Sequence[StateDescriptor]:
-        """The state this trigger keeps for a window, for the snapshot's schema."""
+        """Return the states that the trigger keeps for a window, for the schema of snapshots."""
         return ()
 
     # --- facts -------------------------------------------------------------------------------
 
     @fact
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        """Return whether a window may take an element and go away before the trigger has shown it.
+        """Return True if a window may accept an element and be removed before a pane shows it.
 
         Args:
-            event_time: whether the windows end by the watermark; else by the clock.
-            lateness: how long after its end a window still takes elements, milliseconds.
+            event_time: True if the windows end by the watermark; False if they end by the clock.
+            lateness: allowed lateness of the windows, milliseconds.
         """
         return True
 
@@ -141,33 +140,33 @@ class Trigger(HasFacts, ABC):
     @property
     @fact
     def array_firing(self) -> ArrayFiring | None:
-        """The form in which the columnar operator fires windows; None if it can't."""
+        """Form in which the columnar operator fires windows; None if it can't."""
         return None
 
     @property
     @fact
     def allows_split_commits(self) -> bool:
-        """True if the same panes come out if an epoch ends inside a source commit."""
+        """True if the panes stay the same when an epoch ends inside a source commit."""
         return False
 
     @property
     @fact
     def bounds_state(self) -> bool:
-        """True if the trigger empties windows, or fires them no more, so that those without an end need no bound."""
+        """True if the state of windows without an end needs no other bound, for example because the trigger purges."""
         return False
 
     @fact
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
-        """Return whether each element is in the newest pane of its window, or is counted as never emitted.
+        """Return True if each element is in the newest pane of its window, or is counted as never emitted.
 
         Args:
-            event_time: whether the windows end by the watermark; else by the clock.
-            merging: whether the windows may merge.
+            event_time: True if the windows end by the watermark; False if they end by the clock.
+            merging: True if the windows may merge.
         """
         return False
 
     @property
     @fact
     def waits_for_end_only(self) -> bool:
-        """True if the trigger keeps no state, and sets no timer but that at the end of the window."""
+        """True if the trigger keeps no state, and its only timer is the event-time timer at the end of the window."""
         return False

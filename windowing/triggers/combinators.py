@@ -1,4 +1,4 @@
-"""How conditions combine: any, all, each in order, repeatedly, or finally.
+"""Combinations of conditions: any, all, each in order, repeatedly, or finally.
 
 >>> from tidegate.windowing.triggers import AfterAny, AfterCount, AfterProcessingTime, Repeatedly
 >>> Repeatedly(AfterAny.of(AfterCount(100), AfterProcessingTime(1000))) == Repeatedly(
@@ -20,7 +20,7 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.triggers.terms import FINISHED, Place, Term, Wakeup, check_terms
 
 Hook: TypeAlias = Callable[[Term, Place], bool]
-"""One of a term's three hooks, with its arguments."""
+"""Call of one of the three hooks of a term, with the arguments of the hook."""
 
 
 def _element(term: Term, at: Place) -> bool:
@@ -35,21 +35,21 @@ def _checked(terms: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _unfinished(term: Term, at: Place) -> Iterator[tuple[Term, Place]]:
-    """The parts that are not finished, with their places."""
+    """Yield the unfinished parts of a term with their places."""
     for index, part in enumerate(term.parts()):
-        there = at.part(index)
-        if not there.finished:
-            yield part, there
+        place = at.part(index)
+        if not place.finished:
+            yield part, place
 
 
 def _wakeups(term: Term, at: Place) -> Iterator[Wakeup]:
     if not at.finished:
-        for part, there in _unfinished(term, at):
-            yield from part.wakeups(there)
+        for part, place in _unfinished(term, at):
+            yield from part.wakeups(place)
 
 
 def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> None:
-    """Merge the parts; the term is finished where they say so, and not where the merged window begins again."""
+    """Merge the parts. Then the term is finished if `ended` holds for their finished flags; else it is not."""
     for index, part in enumerate(term.parts()):
         part.merged(at.part(index))
     if ended([at.part(index).finished for index in range(len(term.parts()))]):
@@ -60,7 +60,7 @@ def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> N
 
 @dataclass(frozen=True, slots=True)
 class _Several(Term):
-    """Several terms as one; which are asked, and what their firings make of the whole, is for `_step` to say."""
+    """Several terms as one. `_step` decides which terms get a hook, and when the whole term fires."""
 
     terms: tuple[Term, ...]
 
@@ -69,17 +69,17 @@ class _Several(Term):
 
     @classmethod
     def of(cls, *terms: Term) -> Self:
-        """`AfterAny.of(a, b)`, `AfterAll.of(a, b)`, `AfterEach.of(a, b)`."""
+        """Make a term of several terms: `AfterAny.of(a, b)`, `AfterAll.of(a, b)`, `AfterEach.of(a, b)`."""
         return cls(terms)
 
     def element(self, at: Place) -> bool:
         return self._step(_element, at)
 
     def event_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.event_time(time, there), at)
+        return self._step(lambda term, place: term.event_time(time, place), at)
 
     def processing_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.processing_time(time, there), at)
+        return self._step(lambda term, place: term.processing_time(time, place), at)
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return _wakeups(self, at)
@@ -92,22 +92,22 @@ class _Several(Term):
 
     @abstractmethod
     def _step(self, hook: Hook, at: Place) -> bool:
-        """Call a hook of each unfinished term; whether the whole fires."""
+        """Call a hook of unfinished terms. Return True if the whole term fires."""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterAny(_Several):
-    """Fires once, with the first of its terms.
+    """Term that fires once, when the first of its terms fires.
 
     Raises:
-        IllegalArgument: no terms, or something that is no term.
+        IllegalArgument: there are no terms, or a value is no term.
     """
 
     def _step(self, hook: Hook, at: Place) -> bool:
         fired = False
-        for part, there in list(_unfinished(self, at)):
-            if hook(part, there):
-                fired = there.finish()
+        for part, place in list(_unfinished(self, at)):
+            if hook(part, place):
+                fired = place.finish()
         return fired and at.finish()
 
     def merged(self, at: Place) -> None:
@@ -119,16 +119,16 @@ class AfterAny(_Several):
 
 @dataclass(frozen=True, slots=True)
 class AfterAll(_Several):
-    """Fires once, when each of its terms has fired.
+    """Term that fires once, when each of its terms has fired.
 
     Raises:
-        IllegalArgument: no terms, or something that is no term.
+        IllegalArgument: there are no terms, or a value is no term.
     """
 
     def _step(self, hook: Hook, at: Place) -> bool:
-        for part, there in list(_unfinished(self, at)):
-            if hook(part, there):
-                there.finish()
+        for part, place in list(_unfinished(self, at)):
+            if hook(part, place):
+                place.finish()
         return not any(_unfinished(self, at)) and at.finish()
 
     def merged(self, at: Place) -> None:
@@ -140,22 +140,22 @@ class AfterAll(_Several):
 
 @dataclass(frozen=True, slots=True)
 class AfterEach(_Several):
-    """Fires with its first term until that is finished, then with the second, and so on.
+    """Term that fires with its first term until that is finished, then with the second, and so on.
 
     Raises:
-        IllegalArgument: no terms, or something that is no term.
+        IllegalArgument: there are no terms, or a value is no term.
     """
 
     def _step(self, hook: Hook, at: Place) -> bool:
-        part, there = next(_unfinished(self, at))
-        fired = hook(part, there)
+        part, place = next(_unfinished(self, at))
+        fired = hook(part, place)
         if not any(_unfinished(self, at)):
             at.finish()
         return fired
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        for part, there in islice(_unfinished(self, at), 1):
-            yield from part.wakeups(there)
+        for part, place in islice(_unfinished(self, at), 1):
+            yield from part.wakeups(place)
 
     def merged(self, at: Place) -> None:
         _merged(self, at, all)
@@ -169,10 +169,10 @@ class AfterEach(_Several):
 
 @dataclass(frozen=True, slots=True)
 class Repeatedly(Term):
-    """Fires with its term, and starts it again each time it is finished; never finished itself.
+    """Term that fires with another term, and starts it again each time it is finished. It never finishes by itself.
 
     Raises:
-        IllegalArgument: what it repeats is no term.
+        IllegalArgument: `term` is no term.
     """
 
     term: Term
@@ -184,26 +184,26 @@ class Repeatedly(Term):
         return self._step(_element, at)
 
     def event_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.event_time(time, there), at)
+        return self._step(lambda term, place: term.event_time(time, place), at)
 
     def processing_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.processing_time(time, there), at)
+        return self._step(lambda term, place: term.processing_time(time, place), at)
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return self.term.wakeups(at.part(0))
 
     def own_states(self) -> Sequence[str]:
-        # Something around it may call it finished: all of several terms, say.
+        # A term around this one may finish it, such as AfterAll.
         return (FINISHED,)
 
     def parts(self) -> Sequence[Term]:
         return (self.term,)
 
     def _step(self, hook: Hook, at: Place) -> bool:
-        there = at.part(0)
-        fired = hook(self.term, there)
-        if there.finished:
-            self.term.reset(there)
+        place = at.part(0)
+        fired = hook(self.term, place)
+        if place.finished:
+            self.term.reset(place)
         return fired
 
     def finishes(self) -> bool:
@@ -215,10 +215,10 @@ class Repeatedly(Term):
 
 @dataclass(frozen=True, slots=True)
 class OrFinally(Term):
-    """Fires with `term` until `until` fires, which it does too, and is finished then.
+    """Term that fires with `term` until `until` fires. It fires then too, and is finished.
 
     Raises:
-        IllegalArgument: one of the two is no term.
+        IllegalArgument: `term` or `until` is no term.
     """
 
     term: Term
@@ -232,10 +232,10 @@ class OrFinally(Term):
         return self._step(_element, at)
 
     def event_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.event_time(time, there), at)
+        return self._step(lambda term, place: term.event_time(time, place), at)
 
     def processing_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, there: term.processing_time(time, there), at)
+        return self._step(lambda term, place: term.processing_time(time, place), at)
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return _wakeups(self, at)

@@ -1,7 +1,6 @@
-"""Fire again and again at an interval, and at the end of the window.
+"""Continuous triggers, which fire at each multiple of an interval.
 
-Firings align to multiples of the interval, not to the window, and the next one is capped at the
-window's end.
+Firings align to multiples of the interval, not to the window. A firing after the end of the window moves to the end.
 """
 
 from __future__ import annotations
@@ -27,13 +26,16 @@ from tidegate.windowing.triggers.base import (
 )
 from tidegate.windowing.windows import Window
 
-# Windows that merge go on with the earliest of their next firings.
+# Windows that merge keep the earliest of their next firings.
 _NEXT_FIRING = ReducingStateDescriptor("next_firing", min, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuousTrigger(Trigger):
-    """Fires each time the clock of a time domain passes a multiple of `interval`.
+    """Trigger that fires each time that the time of its domain reaches a multiple of `interval`.
+
+    Args:
+        interval: milliseconds (`of` takes a timedelta).
 
     Raises:
         IllegalArgument: the interval is not greater than zero.
@@ -48,7 +50,7 @@ class ContinuousTrigger(Trigger):
 
     @classmethod
     def of(cls, interval: Duration) -> Self:
-        """The trigger; Flink's spelling."""
+        """Make the trigger, in Flink's spelling."""
         return cls(positive_millis(interval, "interval"))
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
@@ -78,12 +80,12 @@ class ContinuousTrigger(Trigger):
         return (_NEXT_FIRING,)
 
     def _is_due(self, time: Millis, window: Window, ctx: TriggerContext) -> bool:
-        """Return whether a timer is that of the next firing, and set the one after it."""
+        """Return True if a timer is that of the next firing. Then register the firing after it."""
         state = ctx.get_partitioned_state(_NEXT_FIRING)
         if state.get() != time:
             return False
         state.clear()
-        # Processing time may pass the end of a window of event time, which stays: it has no next firing then.
+        # Processing time may pass the end of a window of event time. The window stays, but has no next firing.
         if time < window.max_timestamp:
             self._schedule(time, window, ctx)
         return True
@@ -101,13 +103,14 @@ class ContinuousTrigger(Trigger):
 
 
 class ContinuousEventTimeTrigger(ContinuousTrigger):
-    """`ContinuousTrigger` of event time; fires at the end of the window too, and for each element after it.
+    """Continuous trigger of event time. It also fires at the end of the window, and for each element after the end.
 
-    Elements need timestamps, in windows of processing time too. Flink takes a missing one for the smallest number
-    there is, and then fires once for each interval since.
+    Elements need timestamps, even in windows of processing time. Flink uses the smallest long for a missing timestamp,
+    and then fires once for each interval since.
 
     Raises:
-        IllegalArgument: the interval is not greater than zero; MissingTimestamp: an element without one.
+        IllegalArgument: the interval is not greater than zero.
+        MissingTimestamp: an element has no timestamp.
 
     Source: Flink's `ContinuousEventTimeTrigger`.
     """
@@ -135,7 +138,7 @@ class ContinuousEventTimeTrigger(ContinuousTrigger):
 
 
 class ContinuousProcessingTimeTrigger(ContinuousTrigger):
-    """`ContinuousTrigger` of processing time. Source: Flink's `ContinuousProcessingTimeTrigger`."""
+    """Continuous trigger of processing time. Source: Flink's `ContinuousProcessingTimeTrigger`."""
 
     __slots__ = ()
 

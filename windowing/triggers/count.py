@@ -1,4 +1,4 @@
-"""Fire when a number of elements has come."""
+"""Trigger by count: fire at a number of elements."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ _COUNT = ReducingStateDescriptor("count", add, pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class CountTrigger(Trigger):
-    """Fires at every `max_count`-th element of a window. Source: Flink's `CountTrigger`.
+    """Trigger that fires at every `max_count`-th element of a window. Source: Flink's `CountTrigger`.
 
-    Merging adds counts up but never fires by itself: the next element does. On time windows the
-    remainder below `max_count` is lost at the window's end, as in Flink.
+    A merge adds up the counts of its windows. It does not fire, but the next element may. In time windows, no
+    pane shows the elements after the last firing, as in Flink.
+
+    Args:
+        max_count: number of elements from one firing to the next, 1 or more.
 
     Raises:
         IllegalArgument: the count is below 1.
@@ -37,7 +40,7 @@ class CountTrigger(Trigger):
 
     @classmethod
     def of(cls, max_count: int) -> CountTrigger:
-        """The trigger; Flink's spelling."""
+        """Make the trigger, in Flink's spelling."""
         return cls(max_count)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -52,7 +55,7 @@ class CountTrigger(Trigger):
         return self.max_count > 1
 
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
-        # A session that grew takes back the pane that showed its elements: then nothing says how many are shown.
+        # If a session grows, its pane is retracted, and then nothing counts how many elements were shown.
         return not merging
 
     def can_merge(self) -> bool:

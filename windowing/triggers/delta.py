@@ -1,4 +1,4 @@
-"""Fire when an element lies far enough from the one that fired last."""
+"""Trigger by delta: fire when an element is far from a reference element."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class DeltaTrigger(Trigger):
-    """Fires when `delta(reference, element) > threshold`; the reference moves only when it fires.
+    """Trigger that fires when `delta(reference, element) > threshold`. Then the element becomes the reference.
+
+    The first element of a window is its first reference. The trigger does not support windows that merge, because a
+    merged window would have several references. Source: Flink's `DeltaTrigger`.
 
     Args:
-        threshold: strictly passed, in the unit of `delta`.
-        delta: how far an element lies from an earlier one, `(old, new) -> number`.
-        element_type: Arrow type of the elements, which the reference is kept as.
-
-    Source: Flink's `DeltaTrigger`. It can't merge: which window's reference should stay?
+        threshold: limit in the unit of `delta`. A delta equal to it does not fire.
+        delta: function `(old, new) -> number`, the distance of an element from an earlier one.
+        element_type: Arrow type of the elements, for the reference in a snapshot.
     """
 
     threshold: float
@@ -32,7 +33,7 @@ class DeltaTrigger(Trigger):
 
     @classmethod
     def of(cls, threshold: float, delta: Callable[[Any, Any], float], element_type: pa.DataType) -> DeltaTrigger:
-        """The trigger; Flink's spelling."""
+        """Make the trigger, in Flink's spelling."""
         return cls(threshold, delta, element_type)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:

@@ -1,4 +1,4 @@
-"""Fire once when the watermark passes the end of the window: the default in event time."""
+"""Default trigger in event time: fire when the watermark reaches the end of the window."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class EventTimeTrigger(Trigger):
-    """Fires at the window's end, and at once for each element that comes after. Source: Flink's `EventTimeTrigger`."""
+    """Trigger that fires at the end of a window, and for each element after it. Source: Flink's `EventTimeTrigger`."""
 
     @classmethod
     def create(cls) -> EventTimeTrigger:
-        """The trigger; Flink's spelling."""
+        """Make the trigger, in Flink's spelling."""
         return cls()
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -63,7 +63,7 @@ class EventTimeTrigger(Trigger):
         return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        # A merged end that has passed waits for its element, which fires at once.
+        # If the end has passed, the element that caused the merge fires the window at once.
         if window.max_timestamp > ctx.current_watermark:
             ctx.register_event_time_timer(window.max_timestamp)
 

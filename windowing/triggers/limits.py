@@ -1,4 +1,4 @@
-"""The triggers of the global window: never, and at the end of input."""
+"""Triggers of the global window: fire never, or at the end of input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class NeverTrigger(Trigger):
-    """Never fires: the default of `GlobalWindows`. Source: Flink's `GlobalWindows.NeverTrigger`."""
+    """Trigger that never fires: the default of `GlobalWindows`. Source: Flink's `GlobalWindows.NeverTrigger`."""
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
@@ -24,15 +24,15 @@ class NeverTrigger(Trigger):
         return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        """Nothing to take over."""
+        """Do nothing, because the trigger has no state."""
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Nothing to drop."""
+        """Do nothing, because the trigger has no state."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfStreamTrigger(Trigger):
-    """Fires when the watermark says that input has ended. Source: Flink's `GlobalWindows.EndOfStreamTrigger`."""
+    """Trigger that fires at the end of input. Source: Flink's `GlobalWindows.EndOfStreamTrigger`."""
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
         ctx.register_event_time_timer(window.max_timestamp)

@@ -1,4 +1,4 @@
-"""Fire once when the clock passes the end of the window: the default in processing time."""
+"""Default trigger in processing time: fire when the clock reaches the end of the window."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class ProcessingTimeTrigger(Trigger):
-    """Fires when processing time reaches the window's end. Source: Flink's `ProcessingTimeTrigger`."""
+    """Trigger that fires when processing time reaches the end of a window. Source: Flink's `ProcessingTimeTrigger`."""
 
     @classmethod
     def create(cls) -> ProcessingTimeTrigger:
-        """The trigger; Flink's spelling."""
+        """Make the trigger, in Flink's spelling."""
         return cls()
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:

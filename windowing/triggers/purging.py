@@ -1,4 +1,4 @@
-"""Turn any trigger into one that empties the window when it fires."""
+"""Purging trigger, which empties the window at each firing of another trigger."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class PurgingTrigger(Trigger):
-    """Fires with `nested`, and purges. Purging drops contents only: trigger state and timers stay.
+    """Trigger that fires with `nested`, and purges the window at each firing. Source: Flink's `PurgingTrigger`.
 
-    Source: Flink's `PurgingTrigger`.
+    A purge removes the contents of the window. The state and the timers of the trigger stay.
+
+    Args:
+        nested: trigger that decides when the window fires.
     """
 
     nested: Trigger
 
     @classmethod
     def of(cls, nested: Trigger) -> PurgingTrigger:
-        """The trigger; Flink's spelling."""
+        """Make the trigger, in Flink's spelling."""
         return cls(nested)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:

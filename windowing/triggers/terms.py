@@ -1,10 +1,10 @@
-"""The composable algebra of triggers: what a term is, and how terms become one trigger.
+"""Terms, the parts of composite triggers, and the trigger that a tree of terms makes.
 
-A term fires when its condition holds, and is then finished until something starts it again. Terms
-are values without state; what they remember of a window lives in named int64 states, one set for
-each place in the tree of terms. Timers follow from these states alone: after each hook, those that a
-term waits for are set and those that no term waits for any more are deleted, so that two terms that
-wait for the same time never take each other's timer. Source of the idea: Beam's composite triggers.
+A term fires when its condition holds. Then it is finished, until another term starts it again. Terms are values without
+state. Each place in the tree of terms has named int64 states for a window. Timers follow from these states alone: after
+each hook, the trigger registers the timers that a term waits for, and deletes those that no term waits for any more. So
+two terms can wait for the same time, and neither deletes the timer of the other. Source of the idea: Beam's composite
+triggers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tidegate.windowing.windows import Window
 
 COUNT, DUE, FINISHED, ON_TIME = "count", "due", "finished", "on_time"
 
-# How each state of windows that merge becomes one: what finished in one of them is finished.
+# Functions that merge the states of windows. A term that is finished in one of the windows is finished.
 _MERGES: dict[str, Callable[[int, int], int]] = {COUNT: add, DUE: min, FINISHED: max, ON_TIME: max}
 
 
 @dataclass(frozen=True, slots=True)
 class TermState:
-    """An int64 of a window. A merge copies it: the window that goes must still know which timers it set."""
+    """An int64 state of a window. A merge copies the state, because a merged window needs it to delete its timers."""
 
     name: str
     reduce: Callable[[int, int], int]
@@ -47,8 +47,8 @@ class TermState:
 
     def merge(self, target: Cell, source: Cell) -> None:
         if self.name in source:
-            there, here = target.get(self.name), source[self.name]
-            target[self.name] = here if there is None else self.reduce(there, here)
+            into, merged = target.get(self.name), source[self.name]
+            target[self.name] = merged if into is None else self.reduce(into, merged)
 
 
 @cache
@@ -57,14 +57,14 @@ def _descriptor(path: str, state: str) -> TermState:
 
 
 class Wakeup(NamedTuple):
-    """A time that a term waits for."""
+    """A time for which a term waits, in event time or in processing time."""
 
     event_time: bool
     time: Millis
 
 
 class Place:
-    """A term's place in the tree, for one window and one hook: its states, and the clocks."""
+    """Place of a term in the tree of terms during a hook of a window: the states of the term, and the clocks."""
 
     __slots__ = ("ctx", "path", "window")
 
@@ -72,75 +72,75 @@ class Place:
         self.ctx, self.window, self.path = ctx, window, path
 
     def part(self, index: int) -> Place:
-        """The place of the term's part with this index."""
+        """Return the place of the part with this index."""
         return Place(self.ctx, self.window, f"{self.path}part{index}_")
 
     def get(self, state: str) -> int | None:
-        """A state of the term here, None if it is not set."""
+        """Return a state of the term; None if it is not set."""
         value: int | None = self.ctx.get_partitioned_state(_descriptor(self.path, state)).value()
         return value
 
     def put(self, state: str, value: int) -> None:
-        """Set a state of the term here."""
+        """Set a state of the term."""
         self.ctx.get_partitioned_state(_descriptor(self.path, state)).update(value)
 
     def clear(self, state: str) -> None:
-        """Forget a state of the term here."""
+        """Clear a state of the term."""
         self.ctx.get_partitioned_state(_descriptor(self.path, state)).clear()
 
     @property
     def finished(self) -> bool:
-        """Whether the term here is finished."""
+        """True if the term is finished."""
         return self.get(FINISHED) is not None
 
     def finish(self) -> bool:
-        """The term here fires and is finished."""
+        """Mark the term as finished. Return True, because it fires."""
         self.put(FINISHED, 1)
         return True
 
     @property
     def passed(self) -> bool:
-        """Whether the watermark has passed the end of the window."""
+        """True if the watermark has reached the end of the window."""
         return self.window.max_timestamp <= self.ctx.current_watermark
 
 
 class Term(Trigger):
-    """A part of the algebra, and a whole trigger by itself; one that is finished fires no more.
+    """A term, which is a part of a composite trigger, and also a trigger by itself. A finished term does not fire.
 
-    Subclasses are frozen dataclasses. Hooks of terms return whether they fire.
+    Subclasses are frozen dataclasses. The hooks of a term return True if it fires.
     """
 
     @abstractmethod
     def element(self, at: Place) -> bool:
-        """An element came."""
+        """Handle an element of the window."""
 
     @abstractmethod
     def event_time(self, time: Millis, at: Place) -> bool:
-        """The watermark reached a time that some term waits for."""
+        """Handle a watermark that reached the time of a wakeup, maybe one of another term."""
 
     @abstractmethod
     def processing_time(self, time: Millis, at: Place) -> bool:
-        """The clock reached a time that some term waits for."""
+        """Handle processing time that reached the time of a wakeup, maybe one of another term."""
 
     @abstractmethod
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        """The times this term and its parts wait for."""
+        """Yield the times for which this term and its parts wait."""
 
     @abstractmethod
     def own_states(self) -> Sequence[str]:
-        """Names of the states this term keeps, without those of its parts."""
+        """Return the names of the states of this term, without those of its parts."""
 
     def parts(self) -> Sequence[Term]:
-        """The terms it is made of."""
+        """Return the terms that this term combines."""
         return ()
 
     def merged(self, at: Place) -> None:
-        """The states here and below are those of merged windows: make them fit the new one."""
+        """Adapt the states of this term and its parts, which come from merged windows, to the new window."""
         for index, part in enumerate(self.parts()):
             part.merged(at.part(index))
 
     def reset(self, at: Place) -> None:
-        """Start again: forget the states here and below."""
+        """Start again: clear the states of this term and its parts."""
         for state in self.own_states():
             at.clear(state)
         for index, part in enumerate(self.parts()):
@@ -148,12 +148,16 @@ class Term(Trigger):
 
     @fact
     def finishes(self) -> bool:
-        """Whether it may be finished while its window still takes elements; a late one comes after the end."""
+        """Return True if the term may be finished while its window still accepts elements, such as late ones."""
         return True
 
     @fact
     def shows_all(self, *, event_time: bool) -> bool:
-        """Whether each element is in a firing before the window goes, as long as the term is not finished."""
+        """Return True if each element is in a pane before the window is removed, unless the term is finished.
+
+        Args:
+            event_time: True if the windows end by the watermark; False if they end by the clock.
+        """
         return False
 
     # --- as a trigger ------------------------------------------------------------------------
@@ -185,7 +189,7 @@ class Term(Trigger):
         at = Place(ctx, window)
         for wakeup in self._waits_for(at):
             _delete(wakeup, ctx)
-        # Timers at the end were never taken back before, because they may be those that clean the window.
+        # The hooks never delete timers at the end of the window, because such a timer may be the cleanup timer.
         ctx.delete_event_time_timer(window.max_timestamp)
         ctx.delete_processing_time_timer(window.max_timestamp)
         self.reset(at)
@@ -204,7 +208,7 @@ class Term(Trigger):
             if wakeup.time != end:
                 _delete(wakeup, at.ctx)
         for wakeup in after:
-            # The end is waited for from the start, before any state says so.
+            # A term waits for the end from the start, so `before` has that wakeup even if no timer is registered yet.
             if wakeup not in before or wakeup.time == end:
                 _register(wakeup, at.ctx)
         return FIRE if fires else CONTINUE
@@ -220,10 +224,10 @@ class Term(Trigger):
 
 
 def check_terms(field: str, *terms: object) -> None:
-    """Refuse what is no term.
+    """Refuse values that are no terms.
 
     Raises:
-        IllegalArgument: with the field and the value.
+        IllegalArgument: a value is no term. The error names the field and the value.
     """
     for term in terms:
         if not isinstance(term, Term):

@@ -1,4 +1,4 @@
-"""Fire with another trigger, or when processing time has gone on for too long without it."""
+"""Timeout trigger: fire with another trigger, or when a timeout in processing time is over."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from tidegate.windowing.windows import Window
 
 @dataclass(frozen=True, slots=True)
 class ProcessingTimeoutTrigger(Trigger):
-    """Fires with `nested`, or `timeout` after the first element. Source: Flink's `ProcessingTimeoutTrigger`.
+    """Trigger that fires with `nested`, or `timeout` after the first element.
 
-    Any timer of the window fires it, the nested trigger's too. Like Flink's, it can't merge.
+    Any timer of the window fires it, including timers of the nested trigger. It does not support windows that merge.
+    Source: Flink's `ProcessingTimeoutTrigger`.
 
     Args:
-        nested: the trigger that usually fires.
-        timeout: processing time after which the window fires in any case.
-        reset_timer_on_new_record: whether each element starts the timeout anew.
-        clear_on_timeout: whether the nested trigger is cleared when a timer fires.
+        nested: trigger that fires the window before the timeout.
+        timeout: processing time after which the window fires in any case, milliseconds (`of` takes a timedelta).
+        reset_timer_on_new_record: True restarts the timeout at each element.
+        clear_on_timeout: True clears this trigger and the nested one when a timer fires.
+
+    Raises:
+        IllegalArgument: the timeout is not greater than zero.
     """
 
     nested: Trigger
@@ -44,7 +48,7 @@ class ProcessingTimeoutTrigger(Trigger):
         reset_timer_on_new_record: bool = False,
         clear_on_timeout: bool = True,
     ) -> ProcessingTimeoutTrigger:
-        """The trigger; Flink's spelling."""
+        """Make the trigger, in Flink's spelling."""
         return cls(nested, positive_millis(timeout, "timeout"), reset_timer_on_new_record, clear_on_timeout)
 
     def on_element(self, element: Any, timestamp: Millis, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -78,7 +82,7 @@ class ProcessingTimeoutTrigger(Trigger):
         self.nested.clear(window, ctx)
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        # Any timer fires it, also the one that cleans the window.
+        # Any timer fires the window, including the cleanup timer.
         return False
 
     def states(self) -> Sequence[StateDescriptor]:
@@ -86,7 +90,7 @@ class ProcessingTimeoutTrigger(Trigger):
 
     @property
     def _timeout(self) -> ValueStateDescriptor:
-        # One inside another, whatever stands between, has the name: snapshots tell states by it.
+        # Snapshots identify states by name, and a nested timeout trigger, at any depth, may have taken a name.
         taken = {state.name for state in self.nested.states()}
         names = (f"timeout_{number}" if number > 1 else "timeout" for number in count(1))
         return ValueStateDescriptor(next(name for name in names if name not in taken), pa.int64())

@@ -1,4 +1,4 @@
-"""Watermarks: how far event time has come, who is idle, and who has to wait."""
+"""Watermarks, which measure event time, with idleness and alignment of sources."""
 
 from tidegate.windowing.watermarks.alignment import WatermarkAlignment, WatermarkAlignmentParams
 from tidegate.windowing.watermarks.bounded import (

@@ -1,8 +1,8 @@
-"""Hold back sources that run ahead of the others of their group.
+"""Watermark alignment: pause sources that are too far ahead of the other sources of their group.
 
-Without this, the state of a slow source's windows piles up while a fast one reads on. A source whose
-watermark is more than the drift ahead of the smallest of its group has to pause. Source: Flink's
-watermark alignment (`WatermarkAlignmentParams`, `SourceCoordinator`).
+Without alignment, a fast source reads on, and the state of its windows grows while they wait for a slow source. A
+source has to pause if its watermark is more than the drift ahead of the smallest watermark of its group. Source:
+Flink's watermark alignment (`WatermarkAlignmentParams`, `SourceCoordinator`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, millis_in,
 
 @dataclass(frozen=True, slots=True)
 class WatermarkAlignmentParams:
-    """Which sources are aligned, and how closely.
+    """Settings of watermark alignment.
 
     Args:
-        group: sources of one group are held against each other.
-        max_drift: how far a source may be ahead of the smallest watermark of its group.
-        update_interval: how often the limit is announced anew, in processing time.
+        group: name of the group of sources that are aligned with each other.
+        max_drift: largest lead of a source over the smallest watermark of its group.
+        update_interval: processing time from one announcement of the limit to the next.
 
     Raises:
-        IllegalArgument: no group, a negative drift, or an interval that is not greater than zero.
+        IllegalArgument: the group is empty, the drift is negative, or the interval is not greater than zero.
     """
 
     group: str
@@ -46,13 +46,13 @@ class WatermarkAlignmentParams:
 
 
 class WatermarkAlignment:
-    """Knows the watermark of each source of a group, and says which of them may read.
+    """Watermarks of the sources of a group, which decide which sources may read.
 
-    A source that has not reported yet, or is idle, holds nobody back. Until the first announcement
-    everybody may read.
+    A source that has not reported yet, or is idle, does not hold back others. Before the first announcement, every
+    source may read.
 
     Args:
-        max_drift: a timedelta, or int milliseconds.
+        max_drift: largest lead of a source over the smallest watermark: a timedelta, or an int of milliseconds.
 
     Raises:
         IllegalArgument: the drift is negative.
@@ -65,46 +65,46 @@ class WatermarkAlignment:
         self._limit: Millis = MAX_TIMESTAMP
 
     def report(self, source: str, watermark: Millis) -> None:
-        """The watermark of a source, int64 epoch milliseconds; it makes the source active."""
+        """Set the watermark of a source, int64 epoch milliseconds, and make the source active."""
         self._watermarks[source] = max(watermark, self._watermarks.get(source, watermark))
         self._idle.discard(source)
 
     def mark_idle(self, source: str) -> None:
-        """Nothing comes from a source for now."""
+        """Mark a source as idle, until its next report."""
         self._idle.add(source)
 
     def remove(self, source: str) -> None:
-        """A source is finished, or gone."""
+        """Remove a source that is finished."""
         self._watermarks.pop(source, None)
         self._idle.discard(source)
 
     def announce(self) -> Millis:
-        """Set the limit by what was reported: the smallest watermark and the drift.
+        """Set the limit to the smallest reported watermark plus the drift.
 
         Returns:
-            The largest watermark with which a source may read on; the end of time if none holds back.
+            The largest watermark with which a source may read on; `MAX_TIMESTAMP` if no active source has reported.
         """
         reported = [mark for source, mark in self._watermarks.items() if source not in self._idle]
         self._limit = saturating_add(min(reported, default=MAX_TIMESTAMP), self._max_drift)
         return self._limit
 
     def may_read(self, source: str) -> bool:
-        """Whether a source is not too far ahead of what was announced last."""
+        """Return True if the watermark of a source is not beyond the announced limit, or if it has not reported."""
         return source not in self._watermarks or self._watermarks[source] <= self._limit
 
     def paused(self) -> list[str]:
-        """The sources that have to wait, by name."""
+        """Return the names of the sources that have to pause, sorted."""
         return sorted(source for source in self._watermarks if not self.may_read(source))
 
     def snapshot(self) -> WatermarkSnapshot:
-        """Watermarks and status by source, and the limit."""
+        """Return watermarks and status by source, and the limit."""
         return {"watermarks": dict(self._watermarks), "idle": sorted(self._idle), "limit": self._limit}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave.
+        """Restore a result of `snapshot`.
 
         Raises:
-            IncompatibleSnapshot: it is of something else.
+            IncompatibleSnapshot: the snapshot has other fields.
         """
         watermarks = part_of(snapshot, "watermarks")
         self._limit = millis_in(snapshot, "limit")

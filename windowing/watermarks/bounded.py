@@ -1,4 +1,4 @@
-"""Watermarks behind the largest timestamp: by a bound on disorder, by nothing, or none at all."""
+"""Watermark generators of the largest timestamp: with a bound on disorder, without disorder, and without watermarks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, optional_m
 
 
 class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
-    """Emits `largest timestamp - delay - 1`, and the minimum before any event.
+    """Generator that emits `largest timestamp - delay - 1`, and `MIN_TIMESTAMP` before the first event.
 
     Source: Flink's `BoundedOutOfOrdernessWatermarks`.
 
     Args:
-        delay: how far events may lie behind the largest timestamp; a timedelta, or int milliseconds.
+        delay: largest distance of an event behind the largest timestamp: a timedelta, or an int of milliseconds.
 
     Raises:
         IllegalArgument: the delay is negative.
@@ -41,7 +41,7 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
         output.emit_watermark(watermark_behind(self._largest, self._delay))
 
     def snapshot(self) -> WatermarkSnapshot:
-        # The timestamp, not the watermark, so that another delay can go on from here.
+        # The timestamp, not the watermark, so that a generator with another delay can restore it.
         return {"largest_timestamp": self._largest}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
@@ -49,7 +49,7 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
 
 
 class AscendingTimestampsWatermarks(BoundedOutOfOrdernessWatermarks):
-    """Emits `largest timestamp - 1`: for events in order, of which several may share a timestamp.
+    """Generator that emits `largest timestamp - 1`, for events in order. Several events may share a timestamp.
 
     Source: Flink's `AscendingTimestampsWatermarks`.
     """
@@ -59,7 +59,7 @@ class AscendingTimestampsWatermarks(BoundedOutOfOrdernessWatermarks):
 
 
 class NoWatermarks(WatermarkGenerator):
-    """Never emits: for pipelines in processing time. Source: Flink's `NoWatermarksGenerator`."""
+    """Generator that emits nothing, for pipelines in processing time. Source: Flink's `NoWatermarksGenerator`."""
 
     @property
     def reads_events(self) -> bool:
@@ -70,12 +70,12 @@ class NoWatermarks(WatermarkGenerator):
         return False
 
     def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
-        """Nothing to learn."""
+        """Ignore the event."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Nothing to say."""
+        """Emit nothing."""
 
 
 def watermark_behind(largest: Millis | None, delay: Millis) -> Millis:
-    """The watermark that a largest timestamp and a bound on disorder allow, within int64."""
+    """Return the watermark for a largest timestamp and a bound on disorder, clamped to int64."""
     return MIN_TIMESTAMP if largest is None else max(MIN_TIMESTAMP, largest - delay - 1)

@@ -1,7 +1,7 @@
-"""One watermark of many inputs: the smallest of those that are not idle, and it never goes back.
+"""Combined watermark of several inputs: the smallest watermark of the inputs that are not idle. It never goes back.
 
-Source: Flink 1.20's `CombinedWatermarkStatus`. When all inputs are idle it stays where it is; the
-`StatusWatermarkValve` moves on to the largest there.
+If all inputs are idle, the combined watermark does not change. In this case, a `StatusWatermarkValve` advances to the
+largest watermark. Source: Flink 1.20's `CombinedWatermarkStatus`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, m
 
 
 class PartialWatermark:
-    """Watermark and status of one input."""
+    """Watermark and status of an input."""
 
     __slots__ = ("idle", "watermark")
 
@@ -23,7 +23,7 @@ class PartialWatermark:
         self.idle = False
 
     def advance(self, watermark: Millis) -> bool:
-        """Take a watermark, which makes the input active; whether it moved on."""
+        """Take a watermark, which makes the input active. Return True if the watermark of the input advanced."""
         self.idle = False
         if watermark <= self.watermark:
             return False
@@ -32,10 +32,10 @@ class PartialWatermark:
 
 
 class CombinedWatermark:
-    """Watermarks of inputs by name, and what they combine to.
+    """Watermarks of inputs by name, and the combined watermark.
 
     Args:
-        inputs: those that are there from the start.
+        inputs: names of the first inputs.
     """
 
     def __init__(self, inputs: Iterable[Hashable] = ()) -> None:
@@ -44,27 +44,27 @@ class CombinedWatermark:
         self.idle = False
 
     def add(self, name: Hashable) -> None:
-        """A new input, at the minimum: it holds the combined watermark where it is.
+        """Add an input at `MIN_TIMESTAMP`. It holds back the combined watermark until it advances.
 
         Raises:
-            IllegalState: there is one of this name.
+            IllegalState: an input has this name already.
         """
         if name in self._inputs:
             raise IllegalState(f"input {name!r} is registered already: unregister it first, or use another name")
         self._inputs[name] = PartialWatermark()
 
     def remove(self, name: Hashable) -> bool:
-        """Forget an input; whether it was there. The next `update` no longer waits for it."""
+        """Remove an input. Return True if it existed. The next `update` no longer waits for it."""
         return self._inputs.pop(name, None) is not None
 
     def __getitem__(self, name: Hashable) -> PartialWatermark:
-        found = self._inputs.get(name)
-        if found is None:
+        part = self._inputs.get(name)
+        if part is None:
             raise IllegalArgument("input", name, f"register it first; there are {sorted(map(repr, self._inputs))}")
-        return found
+        return part
 
     def update(self) -> bool:
-        """Combine what the inputs say now; whether the combined watermark moved on."""
+        """Combine the watermarks of the inputs. Return True if the combined watermark advanced."""
         if not self._inputs:
             return False
         active = [part.watermark for part in self._inputs.values() if not part.idle]
@@ -75,7 +75,7 @@ class CombinedWatermark:
         return True
 
     def snapshot(self) -> WatermarkSnapshot:
-        """Everything, by input."""
+        """Return the combined watermark and status, and those of each input."""
         return {
             "watermark": self.watermark,
             "idle": self.idle,
@@ -83,10 +83,10 @@ class CombinedWatermark:
         }
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave, inputs included.
+        """Restore a result of `snapshot`, including its inputs.
 
         Raises:
-            IncompatibleSnapshot: it is of something else.
+            IncompatibleSnapshot: the snapshot has other fields.
         """
         watermark, idle, inputs = millis_in(snapshot, "watermark"), flag_in(snapshot, "idle"), snapshot.get("inputs")
         if not isinstance(inputs, list):

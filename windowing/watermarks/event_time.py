@@ -1,12 +1,12 @@
-"""Event time of one source: a watermark for each source partition, aligned, moved at source commits.
+"""Event time of a source: a watermark for each source partition, which advances at source commits.
 
-The built-in generators depend on the largest timestamp alone, so one aggregate over a commit stands
-for all its events; a generator of one's own sees each of them, in the order of their times. Idleness
-is read off the source's log: a partition is idle when no commit carried it for longer than the
-timeout, by commit times, so a backlog makes nobody idle and a replay agrees with the stream.
+The built-in generators depend on the largest timestamp alone, so the largest timestamp of a commit stands for all its
+events. A user's generator gets each event, in the order of event time. Idleness follows from the source's log: a
+partition is idle if no commit had rows of it for longer than the timeout, measured by commit times. So a backlog makes
+no partition idle, and a replay gives the same watermarks as the stream.
 
-Each partition's generator writes to a channel of a `StatusWatermarkValve`, and an `IdlenessTimer` for
-each partition counts from its last commit.
+The generator of each partition writes to a channel of a `StatusWatermarkValve`. The `IdlenessTimer` of each partition
+counts from its last commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidegate.windowing.watermarks.valve import ChannelStatus, StatusWatermarkVa
 
 
 class SeenEvent(NamedTuple):
-    """An event as a generator of one's own sees it; `time` in int64 epoch milliseconds."""
+    """An event for a user's generator. `time` is int64 epoch milliseconds."""
 
     commit: int
     partition: str
@@ -36,14 +36,14 @@ class SeenEvent(NamedTuple):
 
 @dataclass(slots=True)
 class _Partition:
-    """One source partition.
+    """A source partition.
 
     Args:
-        generator: makes its watermarks.
-        idleness: counts from its last commit; from nothing before the first.
-        channel: its number in the valve.
-        output: of that channel, deferred.
-        pending: the largest timestamp of a commit that is not complete yet.
+        generator: generator of its watermarks.
+        idleness: timer that counts from its last commit. It does not run before the first commit.
+        channel: number of its channel in the valve.
+        output: deferred output of the channel.
+        pending: largest timestamp of a commit that is not complete yet; None if there is none.
     """
 
     generator: WatermarkGenerator
@@ -54,17 +54,17 @@ class _Partition:
 
 
 class EventTime:
-    """The watermarks of all partitions of a source, and what they combine to.
+    """The watermarks of all partitions of a source, and the combined watermark of the source.
 
     Args:
-        strategy: makes the generators.
-        watermark: of the source so far; it never goes back.
+        strategy: watermark strategy of the source; it makes the generators.
+        watermark: watermark of the source so far, int64 epoch milliseconds. It never goes back.
         clock: processing time, int64 epoch milliseconds.
-        partitions: what `snapshot` gave of them.
-        output: takes the watermark of the source, and whether all its partitions are idle.
+        partitions: partitions of the source so far, a result of `snapshot`.
+        output: output for the watermark and the status of the source.
 
     Raises:
-        IncompatibleSnapshot: a partition was written with another strategy.
+        IncompatibleSnapshot: the snapshot of a partition comes from another strategy.
     """
 
     def __init__(
@@ -93,21 +93,22 @@ class EventTime:
 
     @property
     def watermark(self) -> Millis:
-        """The smallest watermark of the partitions that count, int64 epoch milliseconds; it never goes back."""
+        """Smallest watermark of the aligned partitions, int64 epoch milliseconds. It never goes back."""
         return self._valve.watermark
 
     @property
     def idle(self) -> bool:
-        """Whether there are partitions and all of them are idle."""
+        """True if the source has partitions, and all of them are idle."""
         return self._valve.idle
 
     def observe(self, partition: str, largest: Millis) -> None:
-        """Rows of a commit, complete or not, were read; they count once the commit is complete."""
-        known = self._partition(partition)
-        known.pending = largest if known.pending is None else max(known.pending, largest)
+        """Take the largest timestamp of rows of a commit. It has an effect when the commit is complete."""
+        source_partition = self._partition(partition)
+        pending = source_partition.pending
+        source_partition.pending = largest if pending is None else max(pending, largest)
 
     def wait_for(self, partition: str) -> None:
-        """Count on a partition of which nothing came yet: it is idle once that was so for longer than the timeout."""
+        """Wait for a partition without rows so far. It becomes idle if it has none for longer than the timeout."""
         if partition not in self._partitions:
             self._partition(partition).idleness.activity_at(self.clock)
 
@@ -118,26 +119,26 @@ class EventTime:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> Millis:
-        """Read a source commit; a part of one moves the clock alone. Return the watermark.
+        """Read a source commit, or a part of it, which advances the clock alone. Return the watermark.
 
         Args:
-            largest: event time of the latest usable row of each source partition in it.
-            committed: commit time.
-            complete: whether nothing of it is left to read.
-            events: of the commit by time, for a strategy that reads them; it is read whole then.
+            largest: largest event time of the usable rows of each source partition in the commit.
+            committed: commit time, int64 epoch milliseconds.
+            complete: True if no part of the commit is left to read.
+            events: events of the whole commit by event time, for a strategy that reads events.
         """
         for partition, time in sorted(largest.items()):
             self.observe(partition, time)
-        # The clock of a part is recorded, so what time does by then must be too.
+        # A snapshot records the clock after a part, so the periodic calls until then must be made now.
         self._pass_time(committed)
         return self.end_commit(self.clock, events) if complete else self.watermark
 
     def end_commit(self, clock: Millis, events: Iterable[SeenEvent] = ()) -> Millis:
-        """A source commit is complete: what its rows say about event time. Return the watermark.
+        """Advance event time by the rows of a complete source commit. Return the watermark.
 
         Args:
-            clock: commit time; one before that of an earlier commit counts as that.
-            events: of the commit by time, for a strategy that reads them.
+            clock: commit time, int64 epoch milliseconds. If an earlier commit has a later time, that time counts.
+            events: events of the commit by event time, for a strategy that reads events.
         """
         self._pass_time(clock)
         for event in events:
@@ -155,30 +156,30 @@ class EventTime:
         return self._combine()
 
     def advance(self, clock: Millis) -> Millis:
-        """All commits are read and the clock goes on without data. Return the watermark."""
+        """Advance the clock without data, when all commits are read. Return the watermark."""
         self._pass_time(clock)
         return self._combine()
 
     def _pass_time(self, clock: Millis) -> None:
-        """Make the periodic calls that fall between two clocks, wherever epochs begin and end."""
+        """Advance the clock, and make the periodic calls due since then. They don't depend on the bounds of epochs."""
         before, self.clock = self.clock, max(self.clock, clock)
         interval = self.strategy.interval
         calls = self.clock // interval - before // interval if interval else 0
         for partition in self._partitions.values():
-            # Before its first commit a partition has no time of its own, and the clock may begin at 0.
+            # A partition without a commit has no event time, and the clock may begin at 0.
             if partition.idleness.quiet_since is not None and not self._valve.channel(partition.channel).idle:
                 partition.generator.on_periodic_emits(calls, partition.output)
 
     def _combine(self) -> Millis:
         for partition in self._partitions.values():
-            # A check of a timer that counts from nothing would start it.
+            # A check would start a timer that does not run yet.
             if partition.idleness.quiet_since is not None and partition.idleness.check_if_idle():
                 partition.output.mark_idle()
         self._valve.combine()
         return self.watermark
 
     def snapshot(self) -> dict[str, WatermarkSnapshot]:
-        """Every partition by name, as plain JSON values."""
+        """Return the state of every partition by name, as plain JSON values."""
         return {name: self._snapshot_of(partition) for name, partition in self._partitions.items()}
 
     def _snapshot_of(self, partition: _Partition) -> WatermarkSnapshot:
@@ -197,7 +198,7 @@ class EventTime:
         return self._add(name, self._valve.add_channel()) if partition is None else partition
 
     def _add(self, name: str, channel: int) -> _Partition:
-        # The log says whether a partition is idle, so its generator need not watch a clock.
+        # The log shows if a partition is idle, so its generator does not need an idle timeout.
         generator = replace(self.strategy, idle_timeout=None).create_generator(lambda: self.clock)
         idleness = IdlenessTimer(self.strategy.idle_timeout, lambda: self.clock)
         self._partitions[name] = partition = _Partition(generator, idleness, channel, self._valve.deferred(channel))

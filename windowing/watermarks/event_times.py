@@ -1,6 +1,6 @@
-"""Event time over the inputs of a pipeline: that of the only one, or the smaller of two, idle inputs left out.
+"""Event time of a pipeline: the watermark of its only input, or the smaller of two. Idle inputs don't count.
 
-Source: Flink's two-input operators (`CombinedWatermarkStatus`); `WatermarkOutputMultiplexer` combines.
+`WatermarkOutputMultiplexer` combines the inputs. Source: Flink's two-input operators (`CombinedWatermarkStatus`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tidegate.windowing.watermarks.strategy import WatermarkStrategy
 
 @dataclass(frozen=True, slots=True)
 class InputTime:
-    """What event time goes on from at one input.
+    """Event time of an input at the start of an epoch.
 
     Args:
-        strategy: makes the generators.
-        watermark: of the input.
-        partitions: its source partitions, by name, as `EventTime.snapshot` gave them.
-        awaited: name of the partition that another input waits for before anything of this one came; None: for none.
+        strategy: watermark strategy of the input; it makes the generators.
+        watermark: watermark of the input, int64 epoch milliseconds.
+        partitions: source partitions by name, a result of `EventTime.snapshot`.
+        awaited: name of a partition for which other inputs wait, even before its first row; None: they don't wait.
     """
 
     strategy: WatermarkStrategy
@@ -35,11 +35,11 @@ class InputTime:
 
 
 class EventTimes:
-    """The event time of each input, and what they combine to. The inputs share one clock.
+    """The event time of each input, and the watermark of the pipeline. The inputs share a clock.
 
     Args:
-        inputs: in order.
-        watermark: of the pipeline so far; it never goes back.
+        inputs: event time of each input, in order.
+        watermark: watermark of the pipeline so far, int64 epoch milliseconds. It never goes back.
         clock: processing time, int64 epoch milliseconds.
     """
 
@@ -64,12 +64,12 @@ class EventTimes:
 
     @property
     def clock(self) -> Millis:
-        """Processing time of the input that is furthest, int64 epoch milliseconds."""
+        """Largest processing time of the inputs, int64 epoch milliseconds."""
         return max(each.clock for each in self.inputs)
 
     @property
     def move_by_clock(self) -> bool:
-        """Whether event time may go on between two commits, by the clock alone."""
+        """True if event time may advance between two commits, by the clock alone."""
         return any(each.strategy.moves_by_clock for each in self.inputs)
 
     def read(
@@ -80,7 +80,7 @@ class EventTimes:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> Millis:
-        """Read a commit of input `number`; see `EventTime.read`. Return the combined watermark."""
+        """Read a commit of input `number`, as `EventTime.read` does. Return the combined watermark."""
         self.inputs[number].read(largest, committed, complete, events)
         return self.advance(self.inputs[number].clock) if complete else self.watermark
 
@@ -93,7 +93,7 @@ class EventTimes:
         return self.advance(clock)
 
     def advance(self, clock: Millis) -> Millis:
-        """The clock goes on without data. Return the combined watermark."""
+        """Advance the clock without data. Return the combined watermark."""
         for each in self.inputs:
             each.advance(clock)
         if self._multiplexer is not None:
@@ -105,7 +105,7 @@ class EventTimes:
 
 
 def _multiplexer(inputs: Sequence[InputTime], output: WatermarkOutput, watermark: Millis) -> WatermarkOutputMultiplexer:
-    """Return what combines inputs, with an output for the number of each."""
+    """Return the multiplexer of the inputs, with the number of an input as the id of its output."""
     parts = [[str(number), each.watermark, False] for number, each in enumerate(inputs)]
     multiplexer = WatermarkOutputMultiplexer(output)
     multiplexer.restore({"watermark": watermark, "idle": False, "inputs": parts})

@@ -1,8 +1,8 @@
-"""What makes watermarks: the generator's contract, and the output it writes to.
+"""Contract of watermark generators, and of the outputs to which they write.
 
-A generator sees every event with its timestamp, and is asked at intervals. Either may emit a
-watermark; what it emits may regress, the output does not. Source: Flink's `WatermarkGenerator` and
-`WatermarkOutput`.
+A generator gets every event with its timestamp, and a call at each interval. It may emit a watermark at both. A
+watermark that it emits may be smaller than an earlier one, but the watermark of the stream never goes back. Source:
+Flink's `WatermarkGenerator` and `WatermarkOutput`.
 """
 
 from __future__ import annotations
@@ -16,61 +16,62 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 
 class WatermarkOutput(Protocol):
-    """Where watermarks and the status of a stream go."""
+    """Output for the watermarks and the status of a stream."""
 
     def emit_watermark(self, timestamp: Millis) -> None:
-        """No event at or before `timestamp` (int64 epoch milliseconds) will follow. Makes the output active."""
+        """Emit a watermark, and make the output active. No event at or before `timestamp` (epoch ms) should follow."""
 
     def mark_idle(self) -> None:
-        """Nothing comes for now: whoever combines watermarks shall not wait for this one."""
+        """Mark the stream as idle, so that a combined watermark does not wait for it."""
 
     def mark_active(self) -> None:
-        """Events come again."""
+        """Mark the stream as active, because events come again."""
 
 
 class WatermarkGenerator(HasFacts, ABC):
-    """Makes watermarks of the events of one stream or source partition."""
+    """Generator of the watermarks of a stream or source partition."""
 
     @abstractmethod
     def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
-        """An event came.
+        """Handle an event.
 
         Args:
             event: the event, for generators that read markers in it.
-            timestamp: its time, int64 epoch milliseconds.
-            output: takes a watermark that shall go out at once.
+            timestamp: event time of the event, int64 epoch milliseconds.
+            output: output for a watermark that the generator emits at once.
         """
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """The interval of the strategy is over: emit what is known by now, or nothing."""
+        """Emit the current watermark, or nothing. Called at each interval of the strategy."""
 
     def on_periodic_emits(self, calls: int, output: WatermarkOutput) -> None:
-        """So many periodic calls in a row, of which the largest watermark counts, as after a pause.
+        """Make several periodic calls in a row, such as those of a pause. Only the largest watermark counts.
 
-        One by one, until a call only repeats the one before; a generator that knows where they lead may go there.
+        By default, this makes the calls one by one, until a call has the same effect as the call before it. A generator
+        that can compute the effect of all calls at once may override this.
 
         Args:
-            calls: how many, 0 or more.
-            output: takes the watermarks.
+            calls: number of calls, 0 or more.
+            output: output for the watermarks.
         """
-        heard, before = _Heard(output), None
+        recorder, before = _LastEmitted(output), None
         for _ in range(calls):
-            self.on_periodic_emit(heard)
-            now = (heard.last, self.snapshot())
+            self.on_periodic_emit(recorder)
+            now = (recorder.last, self.snapshot())
             if now == before:
                 return
             before = now
 
     def snapshot(self) -> WatermarkSnapshot:
-        """What the generator remembers, as plain JSON values; nothing by default."""
+        """Return the state of the generator as plain JSON values; by default, an empty dict."""
         return {}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave; the generator must be new.
+        """Restore a result of `snapshot`. The generator must be new.
 
         Raises:
-            IncompatibleSnapshot: it was taken of another kind of generator.
+            IncompatibleSnapshot: the snapshot comes from another kind of generator.
         """
 
     # --- facts (windowing/facts.py) ----------------------------------------------------------
@@ -78,18 +79,18 @@ class WatermarkGenerator(HasFacts, ABC):
     @property
     @fact
     def reads_events(self) -> bool:
-        """True if the generator must see every event; else the largest timestamp of many stands for them."""
+        """True if the generator needs every event; False if the largest timestamp of several events is enough."""
         return True
 
     @property
     @fact
     def moves_by_clock(self) -> bool:
-        """True if watermarks may move while no event comes."""
+        """True if watermarks may advance while no event comes."""
         return True
 
 
-class _Heard:
-    """Passes everything on, and remembers what it was last."""
+class _LastEmitted:
+    """Output that passes on every call, and keeps the last watermark or status."""
 
     __slots__ = ("_output", "last")
 

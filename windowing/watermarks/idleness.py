@@ -1,7 +1,7 @@
-"""When a stream is idle, so that nobody waits for its watermark.
+"""Idleness of streams, so that a combined watermark does not wait for an idle stream.
 
-Idle means: strictly more than the timeout has gone by since the first check that saw no new event.
-Source: Flink's `WatermarksWithIdleness` and its `IdlenessTimer`.
+A stream is idle if more time than the timeout has passed since the first check without a new event. Source: Flink's
+`WatermarksWithIdleness` and its `IdlenessTimer`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidegate.windowing.watermarks.generator import WatermarkGenerator, Watermar
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, optional_millis_in, part_of
 
 Clock: TypeAlias = Callable[[], Millis]
-"""Gives processing time, int64 epoch milliseconds."""
+"""Function that returns processing time, int64 epoch milliseconds."""
 
 
 class IdlenessTimer:
-    """Tells whether a stream has been quiet for too long.
+    """Timer that detects an idle stream.
 
     Args:
-        timeout: a timedelta, or int milliseconds; None: it is never idle.
+        timeout: a timedelta, or an int of milliseconds. None: the stream is never idle.
         clock: processing time.
 
     Raises:
@@ -35,20 +35,20 @@ class IdlenessTimer:
         self._quiet_since: Millis | None = None
 
     def activity(self) -> None:
-        """An event came."""
+        """Record that an event came."""
         self._active = True
 
     def activity_at(self, time: Millis) -> None:
-        """An event came at `time`, as a log says: the stream has been quiet since then, with or without a check."""
+        """Record that the last event came at `time`, according to a log. The time without events counts from then."""
         self._active, self._quiet_since = False, time
 
     @property
     def quiet_since(self) -> Millis | None:
-        """Since when the stream has been quiet, int64 epoch milliseconds; None while that is not being counted."""
+        """Time from which the time without events counts, int64 epoch milliseconds; None if the timer does not run."""
         return self._quiet_since
 
     def check_if_idle(self) -> bool:
-        """Whether the stream is idle; the first check without an event since the last starts the time."""
+        """Return True if the stream is idle. The first check without an event since the last check starts the timer."""
         if self._active:
             self._active, self._quiet_since = False, None
             return False
@@ -58,23 +58,23 @@ class IdlenessTimer:
         return self._timeout is not None and self._clock() - self._quiet_since > self._timeout
 
     def snapshot(self) -> WatermarkSnapshot:
-        """For how long it has been quiet: a span, since time in which nothing ran is no idleness."""
+        """Return the state with the length of the time without events, because time between two runs does not count."""
         quiet_for = None if self._quiet_since is None else self._clock() - self._quiet_since
         return {"active": self._active, "quiet_for": quiet_for}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave, and go on at the present clock."""
+        """Restore a result of `snapshot`, relative to the present clock."""
         quiet_for = optional_millis_in(snapshot, "quiet_for")
         self._active = flag_in(snapshot, "active")
         self._quiet_since = None if quiet_for is None else self._clock() - quiet_for
 
 
 class WatermarksWithIdleness(WatermarkGenerator):
-    """Marks the output idle while a stream is quiet; else leaves everything to another generator.
+    """Generator that marks an idle stream, and else passes each call to another generator.
 
     Args:
-        generator: makes the watermarks; not asked while the stream is idle.
-        timeout: a timedelta, or int milliseconds.
+        generator: generator of the watermarks. It gets no periodic calls while the stream is idle.
+        timeout: time without events after which the stream is idle: a timedelta, or an int of milliseconds.
         clock: processing time.
 
     Raises:

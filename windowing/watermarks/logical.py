@@ -1,15 +1,15 @@
-"""Bounded disorder, with event time that goes on while no data comes.
+"""Watermark generator with bounded disorder, whose event time also advances while no data comes.
 
-With bounded disorder alone, the last windows before a quiet hour wait for the next event. Here a
-logical event time runs on with every periodic call, and pulls the watermark along once it is
-further ahead of the last event than the wait:
+With bounded disorder alone, the last windows before a pause wait for the next event. This generator advances a logical
+event time at every periodic call. When the logical time is further ahead of the last event than the wait, the watermark
+follows the logical time:
 
     delay 2, wait 10, interval 5      event 100   call   call   call   event 112   call
     logical event time                      100    105    110    115         115    120
     watermark                                 -     97     97    112           -    112
 
-Idleness detection (`with_idleness`) stops the periodic calls of a quiet stream, so logical time
-stops with it: choose a timeout longer than the wait, or do without.
+Idleness detection (`with_idleness`) stops the periodic calls of an idle stream, so the logical time stops too. Choose a
+timeout that is longer than the wait, or don't use idleness detection.
 """
 
 from __future__ import annotations
@@ -30,17 +30,15 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, optional_m
 
 
 class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
-    """As `BoundedOutOfOrdernessWatermarks`, and after `wait` without events time goes on by itself.
+    """Generator like `BoundedOutOfOrdernessWatermarks`, whose event time also advances after `wait` without events.
 
     Args:
-        delay: how far events may lie behind the largest timestamp.
-        wait: how far logical event time must be ahead of the last event before the watermark
-            follows it; strictly further.
-        interval: by how much each periodic call moves logical event time: the interval at which
-            the strategy makes these calls.
+        delay: largest distance of an event behind the largest timestamp.
+        wait: if the logical time is ahead of the last event by more than this, the watermark follows the logical time.
+        interval: time by which each periodic call advances the logical time. It should be the interval of the strategy.
 
     Raises:
-        IllegalArgument: a negative delay or wait, or an interval that is not greater than zero.
+        IllegalArgument: the delay or the wait is negative, or the interval is not greater than zero.
     """
 
     def __init__(self, delay: Duration, wait: Duration, interval: Duration = 200) -> None:
@@ -56,7 +54,7 @@ class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
         return False
 
     def on_event(self, event: Any, timestamp: Millis, output: WatermarkOutput) -> None:
-        # An event behind the time that went on by itself starts a new wait there; time never goes back.
+        # An event behind the largest time starts a new wait at that time, because event time never goes back.
         self._largest = timestamp if self._largest is None else max(self._largest, timestamp)
         self._last_event = self._logical = self._largest
 
@@ -64,11 +62,11 @@ class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
         self.on_periodic_emits(1, output)
 
     def on_periodic_emits(self, calls: int, output: WatermarkOutput) -> None:
-        """So many periodic calls at once: logical time only grows, so what the last one says is the largest."""
+        """Make several periodic calls at once. Logical time only grows, so the last call has the largest watermark."""
         if not calls:
             return
         if self._logical is not None and self._last_event is not None:
-            # The end of time is for the end of input alone.
+            # MAX_TIMESTAMP stands for the end of input alone.
             self._logical = min(saturating_add(self._logical, calls * self._interval), MAX_TIMESTAMP - 1)
             if self._logical - self._last_event > self._wait:
                 self._largest = self._logical

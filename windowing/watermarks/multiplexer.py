@@ -1,8 +1,7 @@
-"""Many outputs in front of one: the watermark that goes on is the smallest of those not idle.
+"""Multiplexer of watermark outputs: it combines several outputs to one, as `CombinedWatermark` does.
 
-A source with several partitions gives each an output. An *immediate* output may move the combined
-watermark at once; a *deferred* one waits for the next periodic emit. Source: Flink 1.20's
-`WatermarkOutputMultiplexer`; what it does when all outputs are idle is `CombinedWatermark`'s rule.
+A source with several partitions gives an output to each. An *immediate* output may advance the combined watermark at
+once. A *deferred* output has an effect at the next periodic emit. Source: Flink 1.20's `WatermarkOutputMultiplexer`.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 
 class WatermarkOutputMultiplexer:
-    """Combines the watermarks of outputs that are registered by id.
+    """Multiplexer of outputs that are registered by id.
 
     Args:
-        underlying: takes the combined watermark, and is marked idle while all outputs are.
+        underlying: output for the combined watermark. It is idle while all registered outputs are idle.
     """
 
     def __init__(self, underlying: WatermarkOutput) -> None:
@@ -25,35 +24,35 @@ class WatermarkOutputMultiplexer:
         self._combined = CombinedWatermark()
 
     def register_new_output(self, output_id: str) -> None:
-        """A new output; it holds the combined watermark until it emits one.
+        """Register an output. It holds back the combined watermark until it emits one.
 
         Raises:
-            IllegalState: there is one of this id.
+            IllegalState: an output has this id already.
         """
         self._combined.add(output_id)
 
     def unregister_output(self, output_id: str) -> bool:
-        """Forget an output; whether it was there. What it held back goes on with the next update."""
+        """Remove an output. Return True if it existed. The next update no longer waits for it."""
         return self._combined.remove(output_id)
 
     def get_immediate_output(self, output_id: str) -> WatermarkOutput:
-        """The output whose updates count at once.
+        """Return the output of this id whose updates have an effect at once.
 
         Raises:
-            IllegalArgument: there is none of this id.
+            IllegalArgument: no output has this id.
         """
         return _ImmediateOutput(self, self._combined[output_id])
 
     def get_deferred_output(self, output_id: str) -> WatermarkOutput:
-        """The output whose updates count with the next `on_periodic_emit`.
+        """Return the output of this id whose updates have an effect at the next `on_periodic_emit`.
 
         Raises:
-            IllegalArgument: there is none of this id.
+            IllegalArgument: no output has this id.
         """
         return _DeferredOutput(self._combined[output_id])
 
     def on_periodic_emit(self) -> None:
-        """Combine what deferred outputs said, and pass it on."""
+        """Combine the outputs, and pass a new watermark or idleness to the underlying output."""
         if self._combined.update():
             self._underlying.emit_watermark(self._combined.watermark)
         elif self._combined.idle:
@@ -61,15 +60,15 @@ class WatermarkOutputMultiplexer:
 
     @property
     def watermark(self) -> Millis:
-        """The combined watermark, int64 epoch milliseconds."""
+        """Combined watermark, int64 epoch milliseconds."""
         return self._combined.watermark
 
     def snapshot(self) -> WatermarkSnapshot:
-        """The outputs and what they said; not what the underlying output keeps."""
+        """Return the watermark and status of the outputs, without the state of the underlying output."""
         return self._combined.snapshot()
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave; outputs are to be got anew."""
+        """Restore a result of `snapshot`. Outputs that were returned before are no longer valid."""
         self._combined.restore(snapshot)
 
 

@@ -1,4 +1,4 @@
-"""Turns what a generator emits into records of a stream: watermarks that never go back, and status changes."""
+"""Watermark output that writes records to a stream: watermarks that never go back, and changes of the status."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, m
 
 
 class WatermarkToDataOutput:
-    """A `WatermarkOutput` in front of a stream. Source: Flink's `WatermarkToDataOutput`.
+    """A `WatermarkOutput` for a stream. Source: Flink's `WatermarkToDataOutput`.
 
-    A watermark that does not advance is dropped, yet it makes an idle stream active: events came.
+    A watermark that does not advance is not emitted. But it makes an idle stream active, because events came.
 
     Args:
-        emit: takes the records; None where `watermark` and `idle` are only read.
+        emit: function that takes the records. None if only `watermark` and `idle` are read.
     """
 
     def __init__(self, emit: Callable[[WatermarkRecord | IdleRecord], None] | None = None) -> None:
@@ -40,14 +40,14 @@ class WatermarkToDataOutput:
             self._emit(IdleRecord(False))
 
     def snapshot(self) -> WatermarkSnapshot:
-        """The last watermark, and the status."""
+        """Return the last watermark and the status."""
         return {"watermark": self.watermark, "idle": self.idle}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave; emits nothing."""
+        """Restore a result of `snapshot`, without emitting a record."""
         self.watermark = millis_in(snapshot, "watermark")
         self.idle = flag_in(snapshot, "idle")
 
 
 def _unread(record: WatermarkRecord | IdleRecord) -> None:
-    """Take a record that nobody reads."""
+    """Discard a record."""

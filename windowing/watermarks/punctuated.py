@@ -1,4 +1,4 @@
-"""Watermarks that events themselves carry."""
+"""Watermark generator for events that carry watermarks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidegate.windowing.watermarks.generator import WatermarkGenerator, Watermar
 
 
 class PunctuatedWatermarks(WatermarkGenerator):
-    """Emits at once what an event says, and nothing at intervals.
+    """Generator that emits the watermark of an event at once, and nothing at intervals.
 
     Source: the marker example of Flink's `WatermarkGenerator` documentation.
 
     Args:
-        watermark_of: the watermark that follows from `(event, timestamp)`, None if none does.
+        watermark_of: function `(event, timestamp) -> watermark`; None if the event has no watermark.
     """
 
     def __init__(self, watermark_of: Callable[[Any, Millis], Millis | None]) -> None:
@@ -27,4 +27,4 @@ class PunctuatedWatermarks(WatermarkGenerator):
             output.emit_watermark(watermark)
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Only events move the watermark."""
+        """Emit nothing, because only events carry watermarks."""

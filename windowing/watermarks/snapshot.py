@@ -1,4 +1,4 @@
-"""Snapshots of watermark state: dicts of plain JSON values, which a pipeline keeps in its manifest."""
+"""Snapshots of watermark state: dicts of plain JSON values, which the manifest of a pipeline keeps."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tidegate.windowing.errors import IncompatibleSnapshot
 from tidegate.windowing.time import Millis
 
 WatermarkSnapshot: TypeAlias = dict[str, Any]
-"""Names to numbers, booleans, text, None, and lists and dicts of these."""
+"""Dict from field names to numbers, booleans, text, None, and lists and dicts of these."""
 
 _WAY_OUT = "Restore what the same watermark strategy wrote, or start without a snapshot"
 
 
 def millis_in(snapshot: Mapping[str, Any], field: str) -> Millis:
-    """A timestamp or duration of a snapshot.
+    """Return a timestamp or duration of a snapshot.
 
     Raises:
-        IncompatibleSnapshot: it is not there, or no int.
+        IncompatibleSnapshot: the field is missing, or is no int.
     """
     value = snapshot.get(field)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -27,15 +27,15 @@ def millis_in(snapshot: Mapping[str, Any], field: str) -> Millis:
 
 
 def optional_millis_in(snapshot: Mapping[str, Any], field: str) -> Millis | None:
-    """As `millis_in`; None where None was written."""
+    """Return a timestamp or duration of a snapshot, as `millis_in` does; None if the snapshot has None."""
     return None if field in snapshot and snapshot[field] is None else millis_in(snapshot, field)
 
 
 def flag_in(snapshot: Mapping[str, Any], field: str) -> bool:
-    """A boolean of a snapshot.
+    """Return a boolean of a snapshot.
 
     Raises:
-        IncompatibleSnapshot: it is not there, or no boolean.
+        IncompatibleSnapshot: the field is missing, or is no boolean.
     """
     value = snapshot.get(field)
     if not isinstance(value, bool):
@@ -44,10 +44,10 @@ def flag_in(snapshot: Mapping[str, Any], field: str) -> bool:
 
 
 def part_of(snapshot: Mapping[str, Any], field: str) -> WatermarkSnapshot:
-    """A snapshot within a snapshot.
+    """Return a snapshot that is a field of a snapshot.
 
     Raises:
-        IncompatibleSnapshot: it is not there, or no dict.
+        IncompatibleSnapshot: the field is missing, or is no dict.
     """
     value = snapshot.get(field)
     if not isinstance(value, dict):

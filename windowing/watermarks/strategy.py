@@ -1,4 +1,4 @@
-"""How a source's events get timestamps and watermarks: a value that a pipeline is declared with."""
+"""Watermark strategy: the declaration of a source's timestamps and watermarks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tidegate.windowing.watermarks.idleness import Clock, WatermarksWithIdleness
 from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleAdvance
 
 GeneratorSupplier: TypeAlias = Callable[[], WatermarkGenerator]
-"""Makes one generator for each stream or source partition."""
+"""Function that makes a generator, for a stream or source partition."""
 
 TimestampAssigner: TypeAlias = Callable[[Any, Millis | None], Millis]
-"""`(element, timestamp it came with or None) -> timestamp`, int64 epoch milliseconds."""
+"""Function `(element, given timestamp or None) -> timestamp`, int64 epoch milliseconds."""
 
 DEFAULT_INTERVAL: Millis = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _BuiltIn:
-    """A supplier that is a value: what the library's generators are made of, and by which factory."""
+    """Supplier of a generator of this library. It compares by factory and settings."""
 
     factory: str
     generator: Callable[..., WatermarkGenerator]
@@ -46,14 +46,14 @@ class _BuiltIn:
 class WatermarkStrategy:
     """Timestamps, watermarks, idleness and alignment of a source. Source: Flink's `WatermarkStrategy`.
 
-    Two strategies with the same settings are equal; use the factories, then `with_...`.
+    Use the factories, then the methods `with_...`. Two strategies with the same settings are equal.
 
     Args:
-        supplier: makes generators.
-        timestamp_assigner: gives elements their timestamps; None leaves those they came with.
-        idle_timeout: after how long without events a stream is idle, milliseconds; None: never.
-        alignment: with which sources it keeps step; None: with none.
-        interval: of periodic emission, milliseconds; 0 turns it off.
+        supplier: function that makes generators.
+        timestamp_assigner: function that returns the timestamp of an element; None keeps the given timestamps.
+        idle_timeout: time without events after which a stream is idle, milliseconds; None: a stream is never idle.
+        alignment: settings of watermark alignment; None: the source is not aligned with others.
+        interval: interval of periodic emission, milliseconds; 0 turns it off.
 
     Example:
         >>> from datetime import timedelta
@@ -80,7 +80,7 @@ class WatermarkStrategy:
 
     @classmethod
     def for_bounded_out_of_orderness(cls, delay: Duration) -> WatermarkStrategy:
-        """Events lie at most `delay` behind the largest timestamp.
+        """Make the strategy for events that lie at most `delay` behind the largest timestamp.
 
         Raises:
             IllegalArgument: the delay is negative.
@@ -92,10 +92,10 @@ class WatermarkStrategy:
     def for_bounded_out_of_orderness_with_idle_advance(
         cls, delay: Duration, wait: Duration, interval: Duration = DEFAULT_INTERVAL
     ) -> WatermarkStrategy:
-        """As above, and after `wait` without events time goes on by itself.
+        """Make a strategy with bounded disorder, whose event time also advances after `wait` without events.
 
         Raises:
-            IllegalArgument: a negative delay or wait, or an interval that is not greater than zero.
+            IllegalArgument: the delay or the wait is negative, or the interval is not greater than zero.
         """
         settings = (
             non_negative_millis(delay, "delay"),
@@ -109,25 +109,25 @@ class WatermarkStrategy:
 
     @classmethod
     def for_monotonous_timestamps(cls) -> WatermarkStrategy:
-        """Events come in the order of their timestamps."""
+        """Make the strategy for events that come in the order of their timestamps."""
         return cls(_BuiltIn("for_monotonous_timestamps", AscendingTimestampsWatermarks))
 
     @classmethod
     def no_watermarks(cls) -> WatermarkStrategy:
-        """Event time does not move: for pipelines in processing time."""
+        """Make the strategy without watermarks, for pipelines in processing time."""
         return cls(_BuiltIn("no_watermarks", NoWatermarks))
 
     @classmethod
     def for_generator(cls, supplier: GeneratorSupplier) -> WatermarkStrategy:
-        """Generators of one's own; a class without arguments is a supplier that compares by value."""
+        """Make the strategy with a user's generators. A generator class that takes no arguments is a supplier too."""
         return cls(supplier)
 
     def with_timestamp_assigner(self, assigner: TimestampAssigner) -> WatermarkStrategy:
-        """Take timestamps from elements: `(element, timestamp it came with or None) -> timestamp`."""
+        """Return this strategy with timestamps from `assigner`: `(element, given timestamp or None) -> timestamp`."""
         return replace(self, timestamp_assigner=assigner)
 
     def with_idleness(self, timeout: Duration) -> WatermarkStrategy:
-        """Call a stream idle after more than `timeout` without events.
+        """Return this strategy with streams that are idle after more than `timeout` without events.
 
         Raises:
             IllegalArgument: the timeout is not greater than zero.
@@ -137,16 +137,16 @@ class WatermarkStrategy:
     def with_watermark_alignment(
         self, group: str, max_drift: Duration, update_interval: Duration = 1000
     ) -> WatermarkStrategy:
-        """Keep step with the sources of `group`: pause when more than `max_drift` ahead of the last.
+        """Return this strategy with alignment: a source pauses if it is more than `max_drift` ahead of its group.
 
         Raises:
-            IllegalArgument: no group, a negative drift, or an interval that is not greater than zero.
+            IllegalArgument: the group is empty, the drift is negative, or the interval is not greater than zero.
         """
         drift, every = non_negative_millis(max_drift, "max_drift"), positive_millis(update_interval, "update_interval")
         return replace(self, alignment=WatermarkAlignmentParams(group, drift, every))
 
     def with_interval(self, interval: Duration) -> WatermarkStrategy:
-        """Emit at this interval of processing time; 0 turns periodic emission off.
+        """Return this strategy with an interval of periodic emission in processing time. 0 turns it off.
 
         Raises:
             IllegalArgument: the interval is negative.
@@ -155,27 +155,27 @@ class WatermarkStrategy:
 
     @property
     def reads_events(self) -> bool:
-        """Whether its generators must see every event; of the built-in ones the largest timestamp tells all."""
+        """True if the generators need every event. The built-in ones need only the largest timestamp."""
         return self._generator is None or self._generator.reads_events
 
     @property
     def moves_by_clock(self) -> bool:
-        """Whether watermarks may move while no event comes: by idleness, or as generators advance by themselves."""
+        """True if watermarks may advance while no event comes, by idleness or by the generators."""
         return self.idle_timeout is not None or self._generator is None or self._generator.moves_by_clock
 
     @property
     def _generator(self) -> WatermarkGenerator | None:
-        """A generator to ask; None if a user's supplier makes them, which may do more than that."""
+        """A built-in generator, for its facts. None for a user's supplier, because its generators may differ."""
         return self.supplier() if isinstance(self.supplier, _BuiltIn) else None
 
     def create_generator(self, clock: Clock) -> WatermarkGenerator:
-        """A new generator, with idleness if that was asked for.
+        """Return a new generator, with idleness detection if the strategy has a timeout.
 
         Args:
             clock: processing time, int64 epoch milliseconds.
 
         Raises:
-            IllegalArgument: the supplier made something else.
+            IllegalArgument: the supplier returned a value that is no `WatermarkGenerator`.
         """
         generator = self.supplier()
         if not isinstance(generator, WatermarkGenerator):
@@ -185,12 +185,12 @@ class WatermarkStrategy:
         return WatermarksWithIdleness(generator, self.idle_timeout, clock)
 
     def create_timestamp_assigner(self) -> TimestampAssigner:
-        """What gives elements their timestamps."""
+        """Return the timestamp assigner; by default, the function that returns the given timestamp."""
         return self.timestamp_assigner or _record_timestamp
 
     def __repr__(self) -> str:
-        made = self.supplier if isinstance(self.supplier, _BuiltIn) else f"for_generator({self.supplier!r})"
-        parts = [f"WatermarkStrategy.{made}"]
+        factory = self.supplier if isinstance(self.supplier, _BuiltIn) else f"for_generator({self.supplier!r})"
+        parts = [f"WatermarkStrategy.{factory}"]
         if self.timestamp_assigner is not None:
             parts.append(f"with_timestamp_assigner({self.timestamp_assigner!r})")
         if self.idle_timeout is not None:

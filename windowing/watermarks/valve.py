@@ -1,15 +1,16 @@
-"""One watermark of the channels that feed a task: the smallest of those that count.
+"""Combined watermark of the channels of a task: the smallest watermark of the aligned channels.
 
-A channel counts while it is *aligned*: active, and not behind the watermark that went out. An idle
-one is left out; when it resumes it counts once it has caught up. When the last active channel goes
-idle, the largest watermark of any goes out, so that it does not matter which went first. Source:
+A channel is *aligned* if it is active and not behind the emitted watermark. A channel that becomes idle is not aligned.
+When it resumes, it is aligned again as soon as it has caught up. When the last active channel becomes idle, the valve
+emits the largest watermark of all channels, so that the order in which channels become idle does not matter. Source:
 Flink's `StatusWatermarkValve`.
 
-A source whose partitions move together at a commit feeds `deferred` outputs, and combines them once.
+The partitions of a source advance together at a commit. So the source writes to `deferred` outputs, and calls `combine`
+once.
 
     channel A    10    .    idle   .
     channel B     .   20     .    idle
-    out           .   10    20    idle      and if B goes idle first: 10, nothing, then 20 and idle
+    out           .   10    20    idle      and if B becomes idle first: 10, nothing, then 20 and idle
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, m
 
 
 class ChannelStatus(NamedTuple):
-    """What the valve knows of a channel. `watermark`: int64 epoch milliseconds."""
+    """State of a channel. `watermark` is int64 epoch milliseconds."""
 
     watermark: Millis = MIN_TIMESTAMP
     idle: bool = False
@@ -32,14 +33,14 @@ class ChannelStatus(NamedTuple):
 
 
 class StatusWatermarkValve:
-    """Combines watermarks and status of a fixed number of channels.
+    """Valve that combines the watermarks and the status of its channels.
 
     Args:
-        channels: how many, 1 or more; they start active.
-        output: takes what goes out.
+        channels: number of channels, 1 or more. They start active.
+        output: output for the combined watermark and status.
 
     Raises:
-        IllegalArgument: no channel.
+        IllegalArgument: the number of channels is below 1.
     """
 
     def __init__(self, channels: int, output: WatermarkOutput) -> None:
@@ -54,12 +55,12 @@ class StatusWatermarkValve:
     def growing(
         cls, output: WatermarkOutput, watermark: Millis = MIN_TIMESTAMP, channels: Iterable[ChannelStatus] = ()
     ) -> StatusWatermarkValve:
-        """Return a valve for channels that come one by one, as partitions of a source do; emits nothing.
+        """Return a valve for channels that are added later, such as the partitions of a source. It emits nothing.
 
         Args:
-            output: takes what goes out.
-            watermark: the one that went out last.
-            channels: those that are there already.
+            output: output for the combined watermark and status.
+            watermark: watermark that was emitted last.
+            channels: status of the first channels.
         """
         valve = cls(1, output)
         valve._watermark, valve._channels = watermark, list(channels)
@@ -67,33 +68,33 @@ class StatusWatermarkValve:
         return valve
 
     def add_channel(self) -> int:
-        """Add a channel, active at the minimum: it holds the watermark where it is. Return its number."""
+        """Add an active channel at `MIN_TIMESTAMP`, which holds back the watermark. Return its number."""
         self._channels.append(ChannelStatus())
         self._tell_status()
         return len(self._channels) - 1
 
     @property
     def watermark(self) -> Millis:
-        """The watermark that went out last; the minimum before any."""
+        """Watermark that was emitted last; `MIN_TIMESTAMP` before the first."""
         return self._watermark
 
     @property
     def idle(self) -> bool:
-        """Whether all channels are idle."""
+        """True if all channels are idle."""
         return self._idle
 
     def channel(self, channel: int) -> ChannelStatus:
-        """The status of one channel, from 0.
+        """Return the status of a channel. Channels are numbered from 0.
 
         Raises:
-            IllegalArgument: there is no such channel.
+            IllegalArgument: no channel has this number.
         """
         if not 0 <= channel < len(self._channels):
             raise IllegalArgument("channel", channel, f"give 0 to {len(self._channels) - 1}")
         return self._channels[channel]
 
     def input_watermark(self, watermark: Millis, channel: int) -> None:
-        """A watermark came in; one on an idle channel, or that does not advance its channel, is ignored."""
+        """Take a watermark of a channel. Ignore it if the channel is idle, or if the channel does not advance."""
         status = self.channel(channel)
         if status.idle or watermark <= status.watermark:
             return
@@ -101,7 +102,7 @@ class StatusWatermarkValve:
         self.combine()
 
     def input_idle(self, channel: int) -> None:
-        """A channel went idle. The watermark moves on only if this channel held it back, as in Flink."""
+        """Mark a channel as idle. The watermark advances only if this channel held it back, as in Flink."""
         status = self.channel(channel)
         if status.idle:
             return
@@ -112,7 +113,7 @@ class StatusWatermarkValve:
             self._tell_status()
 
     def input_active(self, channel: int) -> None:
-        """A channel resumed. Its next watermark moves the combined one, as in Flink."""
+        """Mark a channel as active. This alone does not advance the combined watermark, as in Flink."""
         if not self.channel(channel).idle:
             return
         self.deferred(channel).mark_active()
@@ -120,19 +121,18 @@ class StatusWatermarkValve:
         self._tell_status()
 
     def deferred(self, channel: int) -> WatermarkOutput:
-        """Return the output of a channel whose watermarks and status count with the next `combine`.
+        """Return the output of a channel whose watermarks and status have an effect at the next `combine`.
 
         Raises:
-            IllegalArgument: there is no such channel.
+            IllegalArgument: no channel has this number.
         """
         self.channel(channel)
         return _DeferredOutput(self._channels, channel)
 
     def combine(self) -> None:
-        """Combine the channels as they are now, in whatever order they changed.
+        """Combine the channels. The order of their changes since the last call does not matter.
 
-        A channel that has caught up counts again. While all are idle the largest watermark goes out: nobody has to be
-        waited for.
+        A channel that has caught up is aligned again. If all channels are idle, the valve emits the largest watermark.
         """
         was_idle = self._tell_active()
         self._align()
@@ -141,11 +141,11 @@ class StatusWatermarkValve:
             self._output.mark_idle()
 
     def snapshot(self) -> WatermarkSnapshot:
-        """Everything, by channel."""
+        """Return the combined watermark and status, and the status of each channel."""
         return {"watermark": self._watermark, "idle": self._idle, "channels": [list(c) for c in self._channels]}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
-        """Take in what `snapshot` gave; emits nothing.
+        """Restore a result of `snapshot`, without emitting a watermark.
 
         Raises:
             IncompatibleSnapshot: the number of channels differs.
@@ -167,18 +167,18 @@ class StatusWatermarkValve:
         return min((status.watermark for status in self._channels if status.aligned), default=MIN_TIMESTAMP)
 
     def _align(self) -> None:
-        """Count each active channel that is not behind the watermark."""
+        """Align each active channel that is not behind the watermark."""
         for number, status in enumerate(self._channels):
             if not status.idle and not status.aligned and status.watermark >= self._watermark:
                 self._channels[number] = status._replace(aligned=True)
 
     def _tell_status(self) -> None:
-        """Tell the output of a change of the status alone."""
+        """Emit a change of the status to the output."""
         if not self._tell_active() and self._idle:
             self._output.mark_idle()
 
     def _tell_active(self) -> bool:
-        """Take over whether all channels are idle, and tell the output if one resumed; the status before."""
+        """Update the combined status, and mark the output as active if a channel resumed. Return the status before."""
         was_idle = self._idle
         self._idle = self._all_are_idle()
         if was_idle and not self._idle:
@@ -197,7 +197,7 @@ class StatusWatermarkValve:
 
 
 class _DeferredOutput:
-    """Changes a channel and leaves the combined watermark alone."""
+    """Output that changes a channel, but not the combined watermark."""
 
     __slots__ = ("_channel", "_channels")
 

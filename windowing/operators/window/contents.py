@@ -1,6 +1,6 @@
-"""How a window keeps its elements: as a list, as one reduced value, or as an accumulator.
+"""The contents of a window: a list of its elements, a reduced value, or an accumulator.
 
-Contents are None while a window holds nothing. The function of the window gets what `values` gives.
+The contents of an empty window are None. The function of the window receives the result of `values`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Contents(Protocol):
     """A way to keep the elements of a window."""
 
     def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
-        """The contents with one element more."""
+        """Return the contents with another element."""
 
     def merge(self, contents: Any, other: Any) -> Any:
-        """The contents of both, neither of them None."""
+        """Return the merged contents; neither argument is None."""
 
     def values(self, contents: Any) -> Sequence[Any]:
-        """What the window's function gets to see."""
+        """Return the values that the window's function receives."""
 
 
 class ListContents:
@@ -116,14 +116,14 @@ class TimedAggregatedContents:
 
 
 def aggregated(aggregate: AggregateFunction) -> Contents:
-    """The contents that an aggregate function keeps."""
+    """Return the kind of contents of an aggregate function."""
     if aggregate.takes_time:
         return TimedAggregatedContents(aggregate)
     return AggregatedContents(aggregate)
 
 
 def contents_of(windows: Windows) -> Contents:
-    """How windows keep their elements."""
+    """Return the kind of contents that windows have."""
     if windows.evictor is not None:
         return TimestampedContents()
     if windows.reduce is not None:

@@ -1,4 +1,4 @@
-"""What triggers and window functions of the operator get to see, reused from call to call."""
+"""Contexts that triggers and window functions receive; each operator reuses them from call to call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.windowing.windows import GLOBAL_WINDOW, Window
 
 
 class WindowTriggerContext:
-    """The trigger's context, for the (key, window) that `slot` names; its clocks serve evictors too."""
+    """The context of a trigger, for the (key, window) in `slot`; evictors read its watermark and clock too."""
 
     __slots__ = (
         "_event_timers",
@@ -77,7 +77,7 @@ class StateStore:
         self._cell, self._clock, self._declared, self._owner = cell, clock, declared, owner
 
     def get_state(self, descriptor: StateDescriptor) -> Any:
-        """A handle on the state that `descriptor` declares."""
+        """Return a handle on the state that `descriptor` declares."""
         if descriptor.name not in self._declared:
             raise UnsupportedOperation(
                 f"state {descriptor.name!r} of {type(self._owner).__name__} is not declared: "
@@ -87,7 +87,7 @@ class StateStore:
 
 
 class WindowFunctionContext:
-    """The context of a process window function, for the (key, window) that `slot` names."""
+    """The context of a process window function, for the (key, window) in `slot`."""
 
     __slots__ = ("_emit", "_globals", "_merging", "_names", "_trigger_context", "cell", "function", "slot")
 

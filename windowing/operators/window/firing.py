@@ -1,4 +1,4 @@
-"""What happens when a window fires, is purged or merges: evictors, functions, panes, withdrawals."""
+"""Firing, purging and merging of windows: evictors, functions, panes, retractions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Firing:
         self._fired = counters.fired
 
     def fire(self, slot: Slot, cell: WindowCell, timer: Millis | None, event_timer: bool) -> None:
-        """Put out a pane with the contents of a cell, after the withdrawals that it brings."""
+        """Put out a pane with the contents of a cell, after the retractions of the panes that it replaces."""
         key, window = slot
         plain = self._plain and cell.missing is None
         values = self._contents.values(cell.contents) if plain else self._results(slot, cell)
@@ -83,7 +83,7 @@ class Firing:
         pane, watermark = cell.pane, self._context.current_watermark
         for value in values:
             self._output.append(
-                # As WindowResult(...), which takes twice as long: this is the path of every result.
+                # Equals WindowResult(...), which takes twice as long: every result goes through here.
                 _new(WindowResult, (key, window, value, end, timer, identity, pane, timing, "+", watermark))
             )
         self._fired[timing] += 1
@@ -95,13 +95,13 @@ class Firing:
         cell.pane = pane + 1
 
     def purge(self, cell: WindowCell) -> None:
-        """Empty a cell; in discarding mode keep what may have to come back."""
+        """Empty a cell; in discarding mode keep contents that a retraction may restore."""
         if self._withdraw_merged and self._accumulation is Accumulation.DISCARDING:
             cell.discarded = self._both(cell.discarded, cell.contents)
         cell.contents = None
 
     def merge(self, slot: Slot, target: WindowCell, cells: Sequence[tuple[Window, WindowCell]]) -> None:
-        """Move contents and panes of merged windows into the cell of the window they are now."""
+        """Move contents and panes of merged windows into the cell of the merged window."""
         key, window = slot
         for _, cell in cells:
             target.contents = self._both(target.contents, cell.contents)
@@ -118,10 +118,10 @@ class Firing:
                 target.late_firing = bool(target.late_firing) or cell.late_firing
                 self._operator.late_firings[slot] = None
         if target.emitted:
-            # These panes are taken back when the window fires, so what they held counts again.
+            # The next firing retracts these panes, so it must count their contents again.
             target.contents = self._both(target.discarded, target.contents)
             target.discarded = None
-            # A pane must not look final while its window goes on: it is taken back at once.
+            # A pane must not look final while its window goes on, so it is retracted at once.
             cleanup = self._operator.cleanup
             self._withdraw(key, target, lambda pane: cleanup.time(pane.window) < window.max_timestamp)
 
@@ -144,7 +144,7 @@ class Firing:
         return list(function.process(slot[0], context, values))
 
     def _timing(self, end: Millis, timer: Millis | None, event_timer: bool) -> Timing:
-        """By the time of the timer that fired, else by the clock of the window's domain."""
+        """Return a pane's timing, by the time of the timer that fired, else by the clock of the window's domain."""
         if timer is not None and event_timer == (self._event_time or end == MAX_TIMESTAMP):
             return Timing.EARLY if timer < end else Timing.ON_TIME if timer == end else Timing.LATE
         now = self._context.current_watermark if self._event_time else self._context.current_processing_time
@@ -185,5 +185,5 @@ def _replaced(pane: EmittedPane, window: Window, identity: Window) -> bool:
 
 
 def _without(missing: frozenset[str] | None, values: Sequence[Any]) -> Sequence[Any]:
-    """Results in which the aggregates that are younger than the window are null."""
+    """Return results in which the aggregates that were added after the window opened are null."""
     return values if missing is None else [{**value, **dict.fromkeys(missing)} for value in values]

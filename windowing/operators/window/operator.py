@@ -1,8 +1,8 @@
 """The window operator, one element at a time: any assigner, trigger, evictor and function.
 
-It is the reference that the columnar operator must equal. Elements come in by `process_element`,
-event time by `process_watermark`, the clock by `process_processing_time`; what comes out is taken
-from `output`. Source: Flink's `WindowOperator` and `EvictingWindowOperator`.
+It is the reference that the columnar operator must equal. `process_element` takes elements in,
+`process_watermark` moves event time, `process_processing_time` moves the clock; records go to `output`.
+Source: Flink's `WindowOperator` and `EvictingWindowOperator`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class WindowOperator:
     """Windows of keyed elements, in event time and in processing time.
 
     Args:
-        windows: what to compute, with a bound aggregate.
-        panes: what the operator does beyond Flink's plain firing.
-        late_output: whether late elements are put out; else they are counted as dropped.
-        account_for_all: whether elements that Flink raises on or drops without a trace are put out as
-            late: those that would make a passed window by merging, and those that are not late
-            themselves while all their windows are.
+        windows: the computation, with a bound aggregate.
+        panes: policies of panes beyond Flink's plain firing.
+        late_output: True puts late elements out; False only counts them as dropped.
+        account_for_all: True also puts out, as late, the elements for which Flink raises an error or which it
+            drops silently: those whose merge would end a window in the past, and those that are not late
+            themselves though all their windows are.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class WindowOperator:
 
     @property
     def next_event_time(self) -> Millis | None:
-        """When the next event-time timer is due."""
+        """Time of the next event-time timer, or None."""
         return self.timers.event_time.peek()
 
     # --- input -------------------------------------------------------------------------------
@@ -109,11 +109,11 @@ class WindowOperator:
             key: any hashable value.
             value: the element.
             timestamp: int64 epoch milliseconds, None if it has none.
-            side: not used: windows have one input.
+            side: ignored, because windows have a single input.
 
         Raises:
             MissingTimestamp: the assigner needs a timestamp.
-            UnsupportedOperation: merging would end a window before the present (see `account_for_all`).
+            UnsupportedOperation: a merge would end a window in the past (see `account_for_all`).
         """
         context = self._context
         self._counters.elements += 1
@@ -161,19 +161,19 @@ class WindowOperator:
             self._skipped.take(key, value, timestamp, reason, windows[0] if windows else None)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time, never back: fire what is due, then forward the watermark."""
+        """Move event time, never back: fire due timers, then forward the watermark."""
         context = self._context
         context.current_watermark = max(context.current_watermark, watermark)
         self.timers.advance_watermark(watermark)
         self.output.append(WatermarkRecord(context.current_watermark))
 
     def process_processing_time(self, clock: Millis) -> None:
-        """Move the clock, never back: fire what is due."""
+        """Move the clock, never back, and fire due timers."""
         self._context.current_processing_time = max(self._context.current_processing_time, clock)
         self.timers.advance_processing_time(clock)
 
     def end_commit(self) -> None:
-        """The source commit is complete: fire the windows that late elements of it changed, once each."""
+        """End the source commit: fire each window that its late elements changed, once."""
         firings, self.late_firings = self.late_firings, {}
         for slot in firings:
             cell = self.cells.get(slot)
@@ -184,7 +184,7 @@ class WindowOperator:
     # --- timers ------------------------------------------------------------------------------
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
-        """Called back by the timer service."""
+        """Run the trigger's event-time timer, and clean the window if it is due; the timer service calls this."""
         cell = self._cell_at_timer(slot)
         if cell is None:
             return
@@ -194,7 +194,7 @@ class WindowOperator:
         self._after_timer(time, slot, cell, self._event_time)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
-        """Called back by the timer service."""
+        """Run the trigger's processing-time timer, and clean the window if it is due; the timer service calls this."""
         cell = self._cell_at_timer(slot)
         if cell is None:
             return
@@ -204,14 +204,14 @@ class WindowOperator:
         self._after_timer(time, slot, cell, not self._event_time)
 
     def _cell_at_timer(self, slot: Slot) -> WindowCell | None:
-        """The cell a timer is for, set as the context's; None if its window was merged away."""
+        """Return the cell of a timer, and set it in the context; None if the window was merged into another."""
         if self.merging:
             merging_set = self.merging_sets.get(slot[0])
             if merging_set is None or slot[1] not in merging_set:
                 return None
         cell = self.cells.get(slot)
         if cell is None:
-            # The window was cleaned, and a timer of its trigger outlived it: the hook still runs.
+            # The window was cleaned, but a timer of its trigger outlived it: the hook still runs.
             cell = WindowCell()
         context = self._context
         context.slot = slot
@@ -219,7 +219,7 @@ class WindowOperator:
         return cell
 
     def _after_timer(self, time: Millis, slot: Slot, cell: WindowCell, cleans: bool) -> None:
-        """Clean the window if a timer of this domain does that and its time has come."""
+        """Clean the window if timers of this domain clean windows and its cleanup time has come."""
         cleanup = self.cleanup.time(slot[1])
         if cleans and (time == cleanup or (time > cleanup and slot in self.cells and self.cleanup.is_due(cell))):
             self._clear_all(slot, cell)
@@ -241,7 +241,7 @@ class WindowOperator:
             self._firing.purge(cell)
 
     def _never_emitted(self, cell: WindowCell) -> None:
-        """Count the elements of a cell that no pane has shown, and that none can show any more."""
+        """Count the elements of a cell that no pane has shown; no later pane can show them."""
         self._counters.never_emitted += cell.unseen
         cell.unseen = 0
 
@@ -262,9 +262,9 @@ class WindowOperator:
     # --- merging -----------------------------------------------------------------------------
 
     def _merge(self, key: Any, window: Window) -> TimeWindow | None:
-        """Add a window to the key's windows in flight, merging cells; the window it is now part of.
+        """Add a window to the key's windows in flight, merge cells, and return the window that contains it.
 
-        None if that can't be: the merged window's time has passed.
+        Return None and change nothing if the merged window has passed.
         """
         if not isinstance(window, TimeWindow):
             raise UnsupportedOperation(f"a merging assigner gave {window!r}: only time windows can merge")
@@ -331,48 +331,48 @@ class WindowOperator:
 
     @property
     def counters(self) -> Counters:
-        """What was counted since the operator was made, timers and open windows included."""
+        """Counts since the operator was created, timers and open windows included."""
         counters = self._counters.count_timers(self.timers)
         counters.open_windows = len(self.cells)
         return counters
 
     @property
     def watermark_lag(self) -> Millis | None:
-        """How far the watermark is behind the clock, milliseconds; None before there is a watermark."""
+        """Milliseconds from the watermark to the clock; None before the first watermark."""
         watermark = self._context.current_watermark
         return None if watermark == MIN_TIMESTAMP else self._context.current_processing_time - watermark
 
     @property
     def stagger_offset(self) -> Millis | None:
-        """By how much the windows are staggered, milliseconds; None while no element has drawn it."""
+        """Offset by which windows are staggered, milliseconds; None until an element draws it."""
         return self.assigner.stagger_offset
 
     def restore_stagger(self, offset: Millis | None) -> None:
-        """Take over an offset that was drawn before: windows stay where they are. None changes nothing."""
+        """Restore an offset that was drawn before, so that windows keep their bounds; None changes nothing."""
         if offset is not None and self._undrawn_stagger is not None:
             self._set_assigner(self.assigner.with_stagger(offset))
 
     def take_output(self) -> list[Record]:
-        """What came out since the last call."""
+        """Return the records since the last call."""
         records = self.output[:]
         self.output.clear()
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """Everything the operator remembers, one row for each key and namespace."""
+        """Yield the operator's whole state, a row for each key and namespace."""
         return to_rows(self)
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Take in rows; the operator must be new."""
+        """Restore state rows into a new operator."""
         from_rows(self, rows)
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
-        """Set both clocks without firing; what is overdue fires at the next move."""
+        """Set watermark and clock without firing; overdue timers fire at the next move."""
         self.timers.current_watermark = self._context.current_watermark = watermark
         self.timers.current_processing_time = self._context.current_processing_time = processing_time
 
     def num_state_entries(self) -> int:
-        """Number of non-empty state cells: contents, trigger and function state, merging sets."""
+        """Return the number of non-empty state cells: contents, trigger and function state, merging sets."""
         cells = sum(
             (cell.contents is not None) + len(cell.trigger_state or ()) + len(cell.function_state or ())
             for cell in self.cells.values()

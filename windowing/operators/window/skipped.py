@@ -1,4 +1,4 @@
-"""Elements that no window takes: each is counted, and put out where it is late."""
+"""Elements that no window takes: each is counted, and put out if it is late."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class SkippedElements:
     """Counts the elements that no window of one operator takes, and puts out the late ones.
 
     Args:
-        windows: what it computes.
-        panes: what it does beyond Flink's plain firing.
-        context: has its watermark.
-        counters: what it counts.
-        output: takes the late elements.
+        windows: the computation of the operator.
+        panes: policies of panes beyond Flink's plain firing.
+        context: context with the operator's watermark.
+        counters: counters of the operator.
+        output: list that takes the late elements.
         late_output: see `WindowOperator`.
         account_for_all: see `WindowOperator`.
     """
@@ -64,11 +64,11 @@ class SkippedElements:
         """Count an element, and put it out if it is late.
 
         Args:
-            key: of the element.
+            key: key of the element.
             value: the element.
             timestamp: int64 epoch milliseconds, None if it has none.
-            reason: why its windows did not take it.
-            window: the first of them, None if it has none.
+            reason: reason why its windows did not take it.
+            window: first of its windows, None if it has none.
         """
         watermark = self._context.current_watermark
         late = (

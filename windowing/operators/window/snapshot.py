@@ -1,4 +1,4 @@
-"""The window operator's state as rows, and back."""
+"""Conversion of a window operator's state to state rows, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
 
 
 def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | None, panes: PanePolicy) -> StateSchema:
-    """The columns of the state rows of such windows."""
+    """Return the schema of the state rows of windows."""
     of_trigger, of_windows, of_keys = declared_states(windows)
     result = None
     if panes.accumulation is Accumulation.RETRACTING or (panes.withdraw_merged and windows.assigner.merges):
@@ -42,14 +42,14 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
 
 
 def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
-    """What the trigger remembers of a window, what the function remembers of it, and of its key."""
+    """Return the declared states of the trigger for a window, of the function for a window, and for a key."""
     function = windows.process
     of_function = ((), ()) if function is None else (function.states(), function.global_states())
     return windows.effective_trigger.states(), *of_function
 
 
 def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
-    """Name and type of each column that holds a window's contents."""
+    """Return name and type of each column that holds a window's contents."""
     if windows.aggregate is not None:
         aggregate = windows.bound_aggregate
         if isinstance(aggregate, AggregateColumns):
@@ -66,13 +66,13 @@ def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[
 def _with_rests(
     functions: Sequence[tuple[str, AggregateFunction]],
 ) -> tuple[tuple[str, pa.DataType | None], ...]:
-    """The columns of accumulators, then those of the rests of accumulators that have any."""
+    """Return the columns of accumulators, then the columns of the rests of the accumulators that have rests."""
     rests = [(f"{REST}{name}", function.rest_type) for name, function in functions if function.rest_type is not None]
     return (*((name, function.accumulator_type) for name, function in functions), *rests)
 
 
 def _codec_of(functions: Sequence[AggregateFunction]) -> tuple[Any, Any]:
-    """How one accumulator for each function becomes the values of `_with_rests`, and back."""
+    """Return two functions: from the accumulators of all functions to the values of `_with_rests`, and back."""
     resting = [index for index, function in enumerate(functions) if function.rest_type is not None]
     if not resting:
         return list, list
@@ -94,7 +94,7 @@ def _codec_of(functions: Sequence[AggregateFunction]) -> tuple[Any, Any]:
 
 
 def to_rows(operator: WindowOperatorState) -> Iterator[StateRow]:
-    """Everything the operator remembers, one row for each key and namespace."""
+    """Yield the operator's whole state, a row for each key and namespace."""
     encode = _codec(operator.windows)[0]
     of_trigger, of_windows, of_keys = declared_states(operator.windows)
 
@@ -130,7 +130,7 @@ def to_rows(operator: WindowOperatorState) -> Iterator[StateRow]:
 
 
 def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
-    """Take in rows; the operator must be new."""
+    """Restore state rows into a new operator."""
     decode, fresh = _codec(operator.windows)[1], _fresh_accumulators(operator.windows)
     in_flight: dict[Any, list[TimeWindow]] = {}
     for row in rows:
@@ -170,9 +170,9 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
 
 
 def _state_window(operator: WindowOperatorState, slot: Slot) -> Window | None:
-    """What the window was when it first fired; before that the window itself.
+    """Return the window at its first firing, or before that the window itself; None if it is not in flight.
 
-    Not that of its first element: the rows must not depend on the order in which elements came.
+    The window of its first element would not do: rows must not depend on the order of elements.
     """
     if operator.merging:
         merging_set = operator.merging_sets.get(slot[0])
@@ -183,7 +183,10 @@ def _state_window(operator: WindowOperatorState, slot: Slot) -> Window | None:
 
 
 def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:
-    """What an aggregate that is younger than a window goes on from; its result stays null all the same."""
+    """Return the `create_accumulator` of each aggregate, by name, for windows that are older than the aggregate.
+
+    The result of such an aggregate stays null.
+    """
     if windows.aggregate is None or not isinstance(windows.bound_aggregate, AggregateColumns):
         return {}
     aggregate = windows.bound_aggregate
@@ -193,7 +196,7 @@ def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:
 
 
 def _codec(windows: Windows) -> tuple[Any, Any]:
-    """How contents in memory become column values, and back."""
+    """Return two functions: from contents in memory to column values, and back."""
     if windows.aggregate is not None:
         aggregate = windows.bound_aggregate
         if isinstance(aggregate, AggregateColumns):

@@ -1,4 +1,4 @@
-"""The state of a window operator, as its firing and its snapshots see it."""
+"""The interface of a window operator's state for its firing and its snapshots."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class WindowOperatorState(Protocol):
 
     Attributes:
         windows: the computation, with a bound aggregate.
-        panes: what is done beyond Flink's plain firing.
-        assigner: of the windows, with its stagger drawn.
-        merging: whether windows merge.
+        panes: policies of panes beyond Flink's plain firing.
+        assigner: assigner of the windows, with its stagger drawn.
+        merging: True if windows merge.
         cleanup: the cleanup times of windows.
-        timers: of triggers, functions and cleanup.
+        timers: timers of triggers and cleanup.
         cells: the contents of each key and window.
         merging_sets: the windows in flight of each key, where windows merge.
-        global_cells: the state of functions that belongs to a key and to no window.
+        global_cells: the state of functions for each key, independent of windows.
         late_firings: cells that fire when their commit ends.
-        output: records since they were last taken.
+        output: records since the last `take_output`.
     """
 
     windows: Windows
