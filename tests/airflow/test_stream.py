@@ -37,9 +37,10 @@ def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     airflow: EmbeddedAirflow, lake: Lake
 ) -> None:
     """As the trigger form does it: the run is there first, and unpausing makes that of the schedule beside it."""
-    lake.append(*FIRST, table="resting_events")
-    stream_without_spark(NoSpark(), lake, pipeline=resting, options={})
-    lake.append(*FED, table="resting_events")
+    for rows in (FIRST, FED):
+        lake.append(*rows, table="resting_events")
+        stream_without_spark(NoSpark(), lake, pipeline=resting, options={})
+    assert lake.snapshot(resting).manifest.epoch == 2
     asked = trigger(airflow, RESTING, restore="1")
     unpause(airflow, RESTING)
     run = end_of(airflow, RESTING, asked)
