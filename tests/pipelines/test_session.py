@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
@@ -104,7 +105,13 @@ def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_a
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.setenv(JARS_ENVIRONMENT, str(tmp_path))
     (tmp_path / "delta.jar").touch()
-    monkeypatch.setattr(SparkContext, "_gateway", None)
+    # The process of this test may have a session of its own.
+    for owner, name in (
+        (SparkContext, "_gateway"),
+        (SparkContext, "_active_spark_context"),
+        (SparkSession, "_instantiatedSession"),
+    ):
+        monkeypatch.setattr(owner, name, None)
     config = Config(root=tmp_path, spark={"spark.hadoop.fs.s3a.secret.key": "hush", "spark.driver.memory": "1g"})
     with pytest.raises(PySparkRuntimeError):
         start_session(config, "tests")
