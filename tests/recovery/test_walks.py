@@ -83,8 +83,8 @@ def test_a_walk_finds_advice_that_does_not_exist(tmp_path: Path, monkeypatch: py
     """The planted bug: a line that was left is refused, with epoch 0 to go back to, and listed all the same."""
 
     def settle(self: Losses) -> None:
-        if self.found and not self.accepted:
-            raise Refused(f"{self.found[0]}. Restore epoch 0 or one before it, `tidegate restore sessions 0`")
+        if self.texts and not self.accepted:
+            raise Refused(f"{self.texts[0]}. Restore epoch 0 or one before it, `tidegate restore sessions 0`")
 
     monkeypatch.setattr(Losses, "settle", settle)
     monkeypatch.setattr(
