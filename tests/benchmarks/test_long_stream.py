@@ -37,6 +37,7 @@ def test_a_short_run_says_nothing_of_files() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_stream_of_two_minutes_at_20_000_events_a_second_keeps_up_and_stays_small(tmp_path: Path) -> None:
     """The half hour is `python -m benchmarks.long_stream`; in two minutes medians are rough, so bounds are wide."""
     seen = measure(seconds=120, rate=20_000, interval="1s", folder=tmp_path)
