@@ -21,7 +21,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.pinned import PinnedEpoch
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
-from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.columns import TIMESTAMP, input_fields
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.time import Millis, from_millis, to_millis
@@ -83,15 +83,17 @@ def count_side_tables(tables: PipelineTables, scope: Scope, counts: RowCounts) -
     for batch in _side_batches(tables, scope, rejects.NAME, ["epoch"]):
         counts.take("rejected", batch["epoch"].to_numpy(), None)
     schema = arrow_schema(scope.pinned.handles[late.NAME])
-    # Table `late` has the columns of the input, and a derived key column is not among them.
-    has_key = set(key) <= set(schema.names)
+    # Table `late` has the columns of the input, and a derived key column is not among them. An input column that is named
+    # as one of the table's own has another name there.
+    kept = [field.name for field in input_fields(late.TRAILING, pa.schema([(name, pa.null()) for name in key]))]
+    has_key = set(kept) <= set(schema.names)
     marks = late.REOPENED in schema.names and late.REOPENED in scope.new_epochs.column_names
-    columns = [*(key if has_key else ()), "epoch", *((late.REOPENED,) if marks else ())]
+    columns = [*(kept if has_key else ()), "epoch", *((late.REOPENED,) if marks else ())]
     counts.take("late", nothing, nothing if has_key else None)
     if marks:
         counts.take("reopened", nothing, nothing if has_key else None)
     for batch in _side_batches(tables, scope, late.NAME, columns, reopened=marks):
-        groups = groups_of(batch, manifest) if has_key else None
+        groups = groups_of(batch.select(kept).rename_columns(list(key)), manifest) if has_key else None
         counts.take("late", batch["epoch"].to_numpy(), groups)
         if marks:
             counts.take("reopened", pc.fill_null(batch[late.REOPENED], 0).to_numpy(), groups)

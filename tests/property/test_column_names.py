@@ -35,7 +35,7 @@ DOTTED = ["key", "a.b", "value", "a"]
 
 
 def lived(folder: Path, names: tuple[str, ...] | list[str]) -> list[Any]:
-    """What a backfill and a stream make of the same rows, whose columns have these names."""
+    """Tables that a backfill and a stream make of the same rows, whose columns have these names."""
     user, time, value, other = names
     inner = pa.struct([("b", pa.timestamp("us", tz="UTC")), ("x.y", pa.string())])
     schema = pa.schema([(other, inner), (user, pa.string()), (time, pa.timestamp("us", tz="UTC")), (value, pa.int64())])
@@ -93,9 +93,14 @@ def agree(names: list[str]) -> None:
         assert made == with_plain_names()
 
 
+NAMED_AS_OURS = ["reason", "user", "epoch", "stale"]
+"""The key is called as a column of tables `late` and `rejects`."""
+
+
 @settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
 @given(NAMES)
 @example(DOTTED)
+@example(NAMED_AS_OURS)
 def test_no_name_shows(names: list[str]) -> None:
     agree(names)
 

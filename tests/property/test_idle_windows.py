@@ -71,7 +71,7 @@ COMMITS = st.lists(st.tuples(st.sampled_from([1, 10, 35, 90]), ROWS, st.booleans
 
 
 def live(compute: Windows, by: str | None, idle: int | None, commits: Sequence[tuple[Any, ...]], cut: bool) -> Any:
-    """What comes of commits: panes, late rows and counters; in epochs as drawn, or one for each commit."""
+    """Panes, late rows and counters of commits; in epochs as drawn, or one for each commit."""
     watermark = WatermarkStrategy.for_bounded_out_of_orderness(5 * MINUTE)
     pipeline = Pipeline(
         name="p",
