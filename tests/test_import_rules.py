@@ -82,7 +82,7 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def is_module(name: str) -> bool:
-    """Whether a name below `tidegate` is a file or a folder of ours."""
+    """True if a name below `tidegate` is a file or a folder of ours."""
     path = ROOT.joinpath(*name.split(".")[1:])
     return name.startswith("tidegate.") and (path.with_suffix(".py").is_file() or path.is_dir())
 
@@ -113,7 +113,7 @@ def test_a_package_imports_only_what_its_arrows_allow(package: str) -> None:
 
 
 def arrows(package: Path, room_of: Callable[[Path], str]) -> dict[str, set[str]]:
-    """Which rooms each room of a package imports, itself left out."""
+    """Return the rooms that each room of a package imports, itself left out."""
     found: dict[str, set[str]] = {}
     for file in sorted(package.rglob("*.py")):
         for _, name in imports(file):

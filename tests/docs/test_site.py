@@ -18,7 +18,7 @@ import tidegate
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BUDGET_SECONDS = 60
-"""Of processor time: how long it takes by the clock depends on what else the machine does."""
+"""Seconds of processor time: by the clock it depends on the other work of the machine."""
 
 NEEDS = ("sphinx", "myst_parser", "furo", "sphinxcontrib.mermaid")
 needs_generator = pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: a pipeline whose epochs are made by hand, and a lake without a JVM."""
+"""Fixtures of the tests of pipelines: a pipeline whose epochs are made by hand, and a lake without a JVM."""
 
 from __future__ import annotations
 

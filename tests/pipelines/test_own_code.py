@@ -12,6 +12,7 @@ import pytest
 from pyspark import cloudpickle
 
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
+from tests.windowing.contracts.scripted import CountThem
 from tests.windowing.contracts.test_facts import WITH_OWN, Counted, OwnGenerator, subclassed
 from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
@@ -22,6 +23,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.inspect.explanation import explain
 from tidegate.pipelines.reopen.selection import check_reopenable
 from tidegate.windowing import (
+    AggregateFunction,
     CoProcess,
     Count,
     EventTimeSessionWindows,
@@ -34,7 +36,6 @@ from tidegate.windowing import (
     WatermarkStrategy,
     Windows,
 )
-from tidegate.windowing.functions import AggregateFunction
 
 HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
 
@@ -142,22 +143,10 @@ def test_the_safe_answers_go_along_to_the_tasks() -> None:
     assert (local().sees_order, local().array_firing) == (True, None)
 
 
-class Tally(AggregateFunction):
+class Tally(CountThem):
     """Counts, and says nothing of the order."""
 
-    accumulator_type = result_type = pa.int64()
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, accumulator: int, other: int) -> int:
-        return accumulator + other
+    result_type = pa.int64()
 
 
 class OrderFreeTally(Tally):

@@ -44,13 +44,13 @@ COMMITS: tuple[tuple[Row, ...], ...] = (
     (("ann", at("08:50"), 256), ("bob", at("10:20"), 512), ("ann", at("12:00"), 1024)),
     (("cid", at("10:55"), 2048), ("bob", at("12:40"), 4096), ("ann", at("13:30"), 8192), ("bob", at("08:55"), 3)),
 )
-"""What 0.1 read, each in an epoch of its own: in order, late, of use to no window, and with windows that stay open."""
+"""Rows that 0.1 read, an epoch each: in order, late, of use to no window, and in windows that stay open."""
 
 NEXT: tuple[tuple[Row, ...], ...] = (
     (("ann", at("13:40"), 5), ("bob", at("14:50"), 7), ("cid", at("09:10"), 9)),
     (("ann", at("18:00"), 11), ("bob", at("18:10"), 13), ("cid", at("18:20"), 15)),
 )
-"""What comes after the upgrade."""
+"""Rows that come after the upgrade."""
 
 
 def make(file: Path) -> None:

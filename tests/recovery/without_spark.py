@@ -58,11 +58,11 @@ CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "value % 2 = 0": lambda row: row["value"] % 2 == 0,
     "value > 4": lambda row: row["value"] > 4,
 }
-"""What some conditions of `where` say, since their SQL is Spark's."""
+"""Meanings of some conditions of `where`, since their SQL is Spark's."""
 
 
 def is_kept(where: str | None, row: dict[str, Any]) -> bool:
-    """Whether `where` keeps a row."""
+    """True if `where` keeps a row."""
     return where is None or CONDITIONS[where](row)
 
 

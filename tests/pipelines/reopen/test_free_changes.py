@@ -86,7 +86,7 @@ class Told(Drawn):
         super().append(rows)
 
     def stream(self) -> None:
-        """Of what is read, `where` of today keeps some; of those, table late has some."""
+        """Rows that were read, those of them that today's `where` keeps, and those of these in table late."""
         super().stream()
         late = set(self.lake.rows(self.pipeline, "late")["value"].to_pylist())
         for value in self.windows.keys() - self.seen - late:
@@ -101,7 +101,7 @@ class Told(Drawn):
         self.stream()
 
     def keeps(self, value: int) -> bool:
-        """Whether `where` of today keeps a row."""
+        """True if today's `where` keeps a row."""
         return is_kept(self.pipeline.where, {"value": value})
 
     def reopened(self) -> None:

@@ -58,7 +58,7 @@ def marks(lake: Lake, judged_at: JudgedAt, within: Interval = ALL) -> dict[int, 
 
 
 class _Instants:
-    """What is asked of a source whose event times are a column of the table."""
+    """A source whose event times are a column of the table."""
 
     has_instants = True
 
