@@ -83,8 +83,8 @@ def count_side_tables(tables: PipelineTables, scope: Scope, counts: RowCounts) -
     for batch in _side_batches(tables, scope, rejects.NAME, ["epoch"]):
         counts.take("rejected", batch["epoch"].to_numpy(), None)
     schema = arrow_schema(scope.pinned.handles[late.NAME])
-    # Table `late` has the columns of the input, and a derived key column is not among them. An input column that is named
-    # as one of the table's own has another name there.
+    # Table `late` has the columns of the input, and a derived key column is not among them. An input column with the
+    # name of one of the table's own has another name there.
     kept = [field.name for field in input_fields(late.TRAILING, pa.schema([(name, pa.null()) for name in key]))]
     has_key = set(kept) <= set(schema.names)
     marks = late.REOPENED in schema.names and late.REOPENED in scope.new_epochs.column_names
