@@ -1,0 +1,297 @@
+"""Casts between two types, with Spark's values and errors in ANSI mode."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.sources.sql import moments, times
+from tidegate.pipelines.sources.sql.numbers import arrays, nulls_of, saturated
+from tidegate.pipelines.sources.sql.program import Call, Constant, Node, RowFailure, Value
+from tidegate.pipelines.sources.sql.reading import Unproven
+
+EXACT_DIGITS = 15
+"""Decimals of so many digits are whole doubles divided by a power of ten that is a double, so the quotient is exact."""
+_WHITE = "".join(map(chr, range(33))) + "\x7f"
+_TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
+
+
+def cast(node: Node, kind: pa.DataType, quiet: bool = False) -> Node:
+    """Return a program that casts another one's values.
+
+    Args:
+        node: the program.
+        kind: the new type.
+        quiet: True for TRY_CAST, where a value that can't be cast gives null.
+
+    Raises:
+        Unproven: this cast is not proven.
+    """
+    source = node.type
+    if source == kind:
+        return node
+    if pa.types.is_null(source) and isinstance(node, Constant):
+        return Constant(None, kind)
+    if isinstance(node, Constant) and not quiet and (converted := _converted(node, kind)) is not None:
+        return converted
+    call = _cast(node, source, kind, quiet)
+    if quiet and call.fails and not pa.types.is_string(source):
+        raise Unproven(f"TRY_CAST of {name_of(source)} to {name_of(kind)} is not proven")
+    return call
+
+
+def _converted(node: Constant, kind: pa.DataType) -> Constant | None:
+    """Return the literal of a number in a wider type, or in a decimal that its digits fit into."""
+    value, t = node.value, pa.types
+    if t.is_integer(node.type):
+        if t.is_integer(kind) and kind.bit_width > node.type.bit_width:
+            return Constant(value, kind)
+        if t.is_float64(kind):
+            return Constant(float(value), kind)
+        if t.is_decimal(kind) and len(str(abs(value))) <= _whole_digits(kind):
+            return Constant(Decimal(value), kind)
+    if t.is_decimal(node.type):
+        if t.is_float64(kind):
+            return Constant(float(value), kind)
+        if t.is_decimal(kind) and kind.scale >= node.type.scale and _whole_digits(kind) >= _whole_digits(node.type):
+            return Constant(value, kind)
+    return None
+
+
+def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Call:
+    call = partial(Call, arguments=(node,), type=kind)
+    t = pa.types
+    if t.is_string(source):
+        return _cast_text(node, kind, quiet)
+    if t.is_string(kind):
+        if t.is_integer(source) or t.is_boolean(source):
+            return call(plain_cast, options=(kind,))
+        if t.is_date(source):
+            return call(moments.date_text)
+        if source == times.UTC:
+            return call(moments.timestamp_text)
+    if t.is_integer(source):
+        if t.is_integer(kind):
+            return call(plain_cast, options=(kind,), fails=source.bit_width > kind.bit_width)
+        if t.is_floating(kind):
+            return call(to_floating, options=(kind,))
+        if t.is_decimal(kind) and kind.precision - kind.scale >= DIGITS[source]:
+            return call(plain_cast, options=(kind,))
+        if t.is_boolean(kind):
+            return call(is_not_zero)
+        if kind == times.UTC:
+            return call(times.saturating_seconds)
+    if t.is_boolean(source) and (t.is_integer(kind) or t.is_floating(kind)):
+        return call(from_boolean, options=(kind,))
+    if t.is_floating(source):
+        if t.is_floating(kind):
+            return call(to_floating, options=(kind,))
+        if t.is_integer(kind):
+            return call(floating_to_integer, options=(kind,), fails=True)
+        if t.is_boolean(kind):
+            return call(is_not_zero)
+    if t.is_decimal(source):
+        if t.is_decimal(kind) and kind.scale >= source.scale and _whole_digits(kind) >= _whole_digits(source):
+            return call(plain_cast, options=(kind,))
+        if t.is_float64(kind) and source.precision <= EXACT_DIGITS:
+            return call(decimal_to_double)
+        if t.is_integer(kind) and source.precision <= EXACT_DIGITS:
+            return call(decimal_to_integer, options=(kind,), fails=True)
+    if t.is_date(source) and kind == times.UTC:
+        return call(times.midnight, fails=True)
+    if source == times.UTC:
+        if t.is_date(kind):
+            return call(times.date_of)
+        if t.is_int64(kind):
+            return call(times.since_epoch, options=(1_000_000,))
+    raise Unproven(f"CAST of {name_of(source)} to {name_of(kind)} is not proven")
+
+
+def _cast_text(node: Node, kind: pa.DataType, quiet: bool) -> Call:
+    call = partial(Call, arguments=(node,), type=kind, fails=not quiet)
+    if pa.types.is_integer(kind):
+        return call(text_to_integer, options=(kind, not quiet))
+    if pa.types.is_float64(kind):
+        return call(text_to_double, options=(not quiet,))
+    if pa.types.is_boolean(kind):
+        return call(text_to_boolean, options=(not quiet,))
+    # TRY_CAST may fail, too, for text with a zone by name.
+    if pa.types.is_date(kind):
+        return call(moments.to_date, options=(not quiet,))
+    if kind == times.UTC:
+        return call(moments.to_timestamp, options=(not quiet,), fails=True)
+    raise Unproven(f"CAST of string to {name_of(kind)} is not proven")
+
+
+DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+"""Digits of the decimal that Spark makes of an integer."""
+
+
+def _whole_digits(kind: Any) -> int:
+    return int(kind.precision - kind.scale)
+
+
+def plain_cast(value: Value, kind: pa.DataType) -> Value:
+    """Cast by Arrow; a value out of range is an error."""
+    return value.cast(kind)
+
+
+def to_floating(value: Value, kind: pa.DataType) -> Value:
+    """Cast numbers to double or float, rounded to the nearest."""
+    return pc.cast(value, kind, safe=False)
+
+
+def is_not_zero(value: Value) -> Value:
+    """Cast numbers to boolean; NaN is true."""
+    return pc.not_equal(value, pa.scalar(0, value.type))
+
+
+def from_boolean(value: Value, kind: pa.DataType) -> Value:
+    """Cast booleans to numbers."""
+    return value.cast(pa.int8()).cast(kind)
+
+
+def floating_to_integer(value: Value, kind: pa.DataType) -> Value:
+    """Cast doubles to integers: fractions are cut off, and NaN and values out of range are errors."""
+    (values,) = arrays(value)
+    numbers = np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.float64)
+    bounds = np.iinfo(kind.to_pandas_dtype())
+    fits = (np.floor(numbers) <= float(bounds.max)) & (np.ceil(numbers) >= float(bounds.min))
+    if not fits.all():
+        raise RowFailure(f"the value {numbers[~fits][0]!s} is out of range for {name_of(kind)}")
+    return pa.array(saturated(np.trunc(numbers), np.int64), pa.int64(), mask=nulls_of(values)).cast(kind)
+
+
+def _unscaled(values: pa.Array) -> Any:
+    """Return decimals of at most 18 digits as int64 without their scale."""
+    words = np.frombuffer(values.buffers()[1], np.int64)
+    return words[2 * values.offset : 2 * (values.offset + len(values)) : 2]
+
+
+def decimal_to_double(value: Value) -> Value:
+    """Cast decimals of at most 15 digits to double, rounded to the nearest."""
+    (values,) = arrays(value)
+    return pa.array(_unscaled(values) / float(10**values.type.scale), pa.float64(), mask=nulls_of(values))
+
+
+def decimal_to_integer(value: Value, kind: pa.DataType) -> Value:
+    """Cast decimals of at most 15 digits to integers: fractions are cut off, a value out of range is an error."""
+    (values,) = arrays(value)
+    unscaled = _unscaled(values)
+    whole = np.sign(unscaled) * (np.abs(unscaled) // 10**values.type.scale)
+    return pa.array(whole, pa.int64(), mask=nulls_of(values)).cast(kind)
+
+
+def _texts(value: Value) -> pa.Array:
+    (texts,) = arrays(value)
+    return pc.utf8_trim(texts, characters=_WHITE)
+
+
+def _settled(texts: pa.Array, fits: pa.Array, fails: bool, kind: pa.DataType) -> pa.Array:
+    """Return the texts that fit, and null for the others, which are errors if `fails`."""
+    fits = pc.fill_null(fits, True)
+    if fits.true_count == len(fits):
+        return texts
+    if fails:
+        raise RowFailure(f"the value {texts.filter(pc.invert(fits))[0].as_py()!r} is no {name_of(kind).upper()}")
+    return pc.if_else(fits, texts, pa.scalar(None, pa.string()))
+
+
+def text_to_integer(value: Value, kind: pa.DataType, fails: bool) -> Value:
+    """Cast text to integers: digits with a sign, without a fraction.
+
+    Args:
+        value: the text.
+        kind: the type of integers.
+        fails: True if other text is an error; False if it gives null.
+    """
+    texts = _texts(value)
+    texts = _settled(texts, pc.match_substring_regex(texts, pattern=r"\A[+-]?[0-9]+\z"), fails, kind)
+    digits = pc.replace_substring_regex(texts, pattern=r"\A([+-]?)0*([0-9])", replacement=r"\1\2")
+    digits = pc.replace_substring_regex(digits, pattern=r"\A\+", replacement="")
+    if fails:
+        return digits.cast(kind)
+    wide = pc.if_else(pc.less(pc.utf8_length(digits), 21), digits, pa.scalar(None, pa.string()))
+    numbers = wide.cast(pa.decimal128(38, 0))
+    bounds = np.iinfo(kind.to_pandas_dtype())
+    low, high = (pa.scalar(int(bound)).cast(pa.decimal128(38, 0)) for bound in (bounds.min, bounds.max))
+    inside = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    return pc.if_else(inside, digits, pa.scalar(None, pa.string())).cast(kind)
+
+
+_NUMBER = re.compile(r"[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?))", re.A)
+_SPECIAL = {
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), float("inf")),
+    **dict.fromkeys(("-inf", "-infinity"), float("-inf")),
+    "nan": float("nan"),
+}
+
+
+def text_to_double(value: Value, fails: bool) -> Value:
+    """Cast text to doubles, rounded to the nearest.
+
+    Args:
+        value: the text.
+        fails: True if other text is an error; False if it gives null.
+    """
+    texts = _texts(value)
+    usual = pc.match_substring_regex(texts, pattern=r"\A-?[0-9]+(\.[0-9]+)?\z")
+    numbers = pc.if_else(usual, texts, pa.scalar(None, pa.string())).cast(pa.float64())
+    strange = pc.fill_null(pc.invert(usual), False)
+    if not strange.true_count:
+        return numbers
+    found_values = [_double(text, fails) for text in texts.filter(strange).to_pylist()]
+    return pc.replace_with_mask(numbers, strange, pa.array(found_values, pa.float64()))
+
+
+def _double(text: str, fails: bool) -> float | None:
+    if _NUMBER.fullmatch(text):
+        return float(text.rstrip("fFdD")) if text[-1] in "fFdD" else float(text)
+    if text.lower() in _SPECIAL:
+        return _SPECIAL[text.lower()]
+    if re.match(r"[+-]?0[xX]", text):
+        raise RowFailure(f"the value {text!r} is a hexadecimal number, which only Spark reads")
+    if fails:
+        raise RowFailure(f"the value {text!r} is no DOUBLE")
+    return None
+
+
+def text_to_boolean(value: Value, fails: bool) -> Value:
+    """Cast text to booleans.
+
+    Args:
+        value: the text.
+        fails: True if other text is an error; False if it gives null.
+    """
+    texts = pc.ascii_lower(_texts(value))
+    yes, no = (pc.is_in(texts, value_set=pa.array(words)) for words in (_TRUE, _FALSE))
+    settled = _settled(texts, pc.or_(pc.or_(yes, no), texts.is_null()), fails, pa.bool_())
+    return pc.if_else(settled.is_valid(), yes, pa.scalar(None, pa.bool_()))
+
+
+def name_of(kind: pa.DataType) -> str:
+    """Return Spark's name of a type."""
+    names = {
+        pa.bool_(): "boolean",
+        pa.int8(): "tinyint",
+        pa.int16(): "smallint",
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.float32(): "float",
+        pa.float64(): "double",
+        pa.string(): "string",
+        pa.binary(): "binary",
+        pa.date32(): "date",
+        times.UTC: "timestamp",
+        pa.timestamp("us"): "timestamp_ntz",
+        pa.null(): "NULL",
+    }
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return names.get(kind, str(kind))

@@ -1,0 +1,385 @@
+"""Compiler of Spark SQL expressions: from text and the types of columns to a program of Arrow kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from tidegate.pipelines.sources.sql import numbers, texts, times
+from tidegate.pipelines.sources.sql.casts import cast, name_of
+from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing
+from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node
+from tidegate.pipelines.sources.sql.reading import COMPARISONS, Unproven, parse
+from tidegate.pipelines.sources.sql.types import (
+    compared,
+    decimal,
+    decimal_of,
+    is_number,
+    moment_of,
+    number_literal,
+    together,
+)
+
+_LONGEST_LIST = 10
+"""Literals in a list from which on Spark compares doubles by their bits."""
+
+_COMPARING: dict[type[exp.Expression], Callable[..., Any]] = {
+    exp.EQ: numbers.equal,
+    exp.NEQ: numbers.not_equal,
+    exp.LT: numbers.less,
+    exp.LTE: numbers.less_equal,
+    exp.GT: numbers.greater,
+    exp.GTE: numbers.greater_equal,
+}
+
+_TYPES = {
+    exp.DType.BOOLEAN: pa.bool_(),
+    exp.DType.TINYINT: pa.int8(),
+    exp.DType.SMALLINT: pa.int16(),
+    exp.DType.INT: pa.int32(),
+    exp.DType.BIGINT: pa.int64(),
+    exp.DType.FLOAT: pa.float32(),
+    exp.DType.DOUBLE: pa.float64(),
+    exp.DType.TEXT: pa.string(),
+    exp.DType.DATE: pa.date32(),
+    exp.DType.TIMESTAMPTZ: times.UTC,
+}
+
+
+def compile_expression(text: str, columns: pa.Schema) -> Node:
+    """Return the program of an expression.
+
+    Args:
+        text: the expression, in Spark SQL.
+        columns: the columns that the expression may name.
+
+    Raises:
+        Unproven: the program would not be proven to give Spark's values; the message is the reason.
+    """
+    node = _Compiler(columns).compile(parse(text))
+    if pa.types.is_null(node.type):
+        raise Unproven("it is NULL without a type")
+    return node
+
+
+class _Compiler:
+    def __init__(self, columns: pa.Schema) -> None:
+        self._columns = columns
+
+    def compile(self, node: exp.Expression) -> Node:
+        """Return the program of a tree."""
+        if isinstance(node, exp.Paren):
+            return self.compile(node.this)
+        if isinstance(node, COMPARISONS):
+            return self._comparison(node)
+        build = _BUILDERS.get(type(node))
+        if build is None:
+            raise Unproven(f"{type(node).__name__} ({node.sql('spark')[:60]}) is not proven")
+        return build(self, node)
+
+    def _all(self, nodes: Sequence[exp.Expression]) -> list[Node]:
+        return [self.compile(node) for node in nodes]
+
+    def _column(self, node: exp.Expression) -> Node:
+        """Return the program of a column or of a field of a struct; names of Spark have no case."""
+        names = [part.name for part in node.parts]
+        return _named(names, self._columns)
+
+    def _comparison(self, node: exp.Expression) -> Node:
+        left, right = compared(self.compile(node.this), self.compile(node.expression))
+        _no_null(left, right)
+        if isinstance(node, exp.NullSafeEQ):
+            return Call(numbers.same, (left, right), pa.bool_(), strict=False)
+        return Call(_COMPARING[type(node)], (left, right), pa.bool_())
+
+    def _logic(self, node: exp.Expression) -> Node:
+        left, right = self._condition(node.this), self._condition(node.expression)
+        return Logic(left, right, isinstance(node, exp.And))
+
+    def _condition(self, node: exp.Expression) -> Node:
+        return _condition(self.compile(node))
+
+    def _not(self, node: exp.Expression) -> Node:
+        return _negated(self._condition(node.this))
+
+    def _negative(self, node: exp.Expression) -> Node:
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            return number_literal(f"-{node.this.this}")
+        value = self.compile(node.this)
+        _need_number(value)
+        if isinstance(value, Constant):
+            return Constant(-value.value, value.type)
+        return Call(numbers.negate, (value,), value.type, fails=pa.types.is_integer(value.type))
+
+    def _arithmetic(self, node: exp.Expression) -> Node:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        _need_number(left)
+        _need_number(right)
+        if isinstance(node, exp.Div):
+            if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
+                raise Unproven("a quotient of decimals is not proven")
+            if pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type):
+                left, right = together(left, right)
+                if not pa.types.is_floating(left.type):
+                    raise Unproven("a quotient of decimals is not proven")
+            arguments = (cast(left, pa.float64()), cast(right, pa.float64()))
+            return Call(numbers.divide, arguments, pa.float64(), fails=True, right_first=True)
+        if isinstance(node, exp.IntDiv):
+            if not (pa.types.is_integer(left.type) and pa.types.is_integer(right.type)):
+                raise Unproven("div is proven for integers only")
+            arguments = (cast(left, pa.int64()), cast(right, pa.int64()))
+            return Call(numbers.divide_whole, arguments, pa.int64(), fails=True, right_first=True)
+        if isinstance(node, exp.Mod):
+            left, right = together(left, right)
+            if pa.types.is_decimal(left.type):
+                raise Unproven("a remainder of decimals is not proven")
+            return Call(numbers.remainder, (left, right), left.type, fails=True, right_first=True)
+        return _combined(node, left, right)
+
+    def _between(self, node: exp.Expression) -> Node:
+        if node.args.get("symmetric") is not None:
+            raise Unproven("BETWEEN SYMMETRIC is not proven")
+        value, low, high = (self.compile(node.args[name]) for name in ("this", "low", "high"))
+        bounds = (compared(value, low), compared(value, high))
+        _no_null(*(side for pair in bounds for side in pair))
+        above, below = (
+            Call(kernel, pair, pa.bool_())
+            for kernel, pair in zip((numbers.greater_equal, numbers.less_equal), bounds, strict=True)
+        )
+        return Logic(above, below, is_and=True)
+
+    def _in(self, node: exp.Expression) -> Node:
+        if node.args.get("query") is not None or not node.expressions:
+            raise Unproven("IN of a query is not proven")
+        value, options = self.compile(node.this), self._all(node.expressions)
+        if not all(isinstance(option, Constant) for option in options):
+            raise Unproven("IN is proven for literals only")
+        pairs = [compared(value, option) for option in options if not pa.types.is_null(option.type)]
+        kinds = {left.type for left, _ in pairs}
+        if len(kinds) != 1 or pa.types.is_decimal(kind := kinds.pop()):
+            raise Unproven("IN of several types, or of decimals, is not proven")
+        literals = [cast(right, kind) for _, right in pairs]
+        if not all(isinstance(literal, Constant) for literal in literals):
+            raise Unproven("IN with a literal that is converted is not proven")
+        has_null = len(pairs) < len(options)
+        if pa.types.is_floating(kind):
+            if len(options) > _LONGEST_LIST or has_null:
+                raise Unproven("IN of doubles with a long list or NULL is not proven")
+            tree: Node = Call(numbers.equal, pairs[0], pa.bool_())
+            for pair in pairs[1:]:
+                tree = Logic(tree, Call(numbers.equal, pair, pa.bool_()), is_and=False)
+            return tree
+        values = (*(literal.value for literal in literals if isinstance(literal, Constant)),)
+        return Call(numbers.is_in, (pairs[0][0],), pa.bool_(), options=(*values, *([None] if has_null else [])))
+
+    def _is(self, node: exp.Expression) -> Node:
+        value, asked = self.compile(node.this), node.expression
+        if isinstance(asked, exp.Null):
+            return is_missing([value])
+        if isinstance(asked, exp.Boolean):
+            return Call(
+                numbers.same, (_condition(value), Constant(bool(asked.this), pa.bool_())), pa.bool_(), strict=False
+            )
+        raise Unproven(f"IS {asked.sql('spark')} is not proven")
+
+    def _distinct(self, node: exp.Expression) -> Node:
+        left, right = compared(self.compile(node.this), self.compile(node.expression))
+        _no_null(left, right)
+        return _negated(Call(numbers.same, (left, right), pa.bool_(), strict=False))
+
+    def _like(self, node: exp.Expression) -> Node:
+        escape = "\\"
+        like = node
+        if isinstance(node, exp.Escape):
+            sign = node.expression
+            if not isinstance(sign, exp.Literal) or len(sign.this) != 1 or sign.this in "_%":
+                raise Unproven(f"ESCAPE {sign.sql('spark')} is not proven")
+            escape, like = sign.this, node.this
+        result = self._matching(like, lambda pattern: texts.like_pattern(pattern, escape))
+        return _negated(result) if like.args.get("negate") else result
+
+    def _rlike(self, node: exp.Expression) -> Node:
+        result = self._matching(node, texts.regex_pattern)
+        return _negated(result) if node.args.get("negate") else result
+
+    def _matching(self, node: exp.Expression, to_re2: Callable[[str], str]) -> Node:
+        value, pattern = self.compile(node.this), node.expression
+        if not isinstance(pattern, exp.Literal) or not pattern.is_string or not pa.types.is_string(value.type):
+            raise Unproven("it is proven for text and a literal pattern only")
+        return Call(texts.matches, (value,), pa.bool_(), options=(to_re2(pattern.this),))
+
+    def _case(self, node: exp.Expression) -> Node:
+        subject = node.args.get("this")
+        branches = []
+        for branch in node.args["ifs"]:
+            condition = self.compile(branch.this)
+            if subject is not None:
+                pair = compared(self.compile(subject), condition)
+                _no_null(*pair)
+                condition = Call(numbers.equal, pair, pa.bool_())
+            branches.append((condition, self.compile(branch.args["true"])))
+        default = node.args.get("default")
+        return choose(branches, Constant(None, pa.null()) if default is None else self.compile(default))
+
+    def _if(self, node: exp.Expression) -> Node:
+        otherwise = node.args.get("false")
+        if otherwise is None:
+            raise Unproven("IF without a third argument is not proven")
+        return choose([(self.compile(node.this), self.compile(node.args["true"]))], self.compile(otherwise))
+
+    def _call(self, node: exp.Expression) -> Node:
+        name = str(node.this)
+        build = FUNCTIONS.get(name.lower())
+        if build is None:
+            raise Unproven(f"the function {name} is not proven")
+        try:
+            return build(self._all(node.expressions))
+        except Unproven as error:
+            if str(error).startswith(f"{name}: ") or "the function " in str(error):
+                raise
+            raise Unproven(f"{name}: {error}") from error
+
+    def _cast(self, node: exp.Expression) -> Node:
+        if node.args.get("format") is not None or node.args.get("action") is not None:
+            raise Unproven("CAST with a format is not proven")
+        kind = _type_of(node.args["to"])
+        quiet = bool(node.args.get("safe"))
+        if isinstance(node.this, exp.Literal) and not quiet:
+            literal = _literal_of(node.this, kind)
+            if literal is not None:
+                return literal
+        return cast(self.compile(node.this), kind, quiet)
+
+    def _concat(self, node: exp.Expression) -> Node:
+        return concat(self._all([node.this, node.expression]))
+
+
+def _combined(node: exp.Expression, left: Node, right: Node) -> Node:
+    """Return the sum, difference or product of two operands."""
+    kernel = {exp.Add: numbers.add, exp.Sub: numbers.subtract, exp.Mul: numbers.multiply}[type(node)]
+    is_decimal = any(pa.types.is_decimal(side.type) for side in (left, right))
+    if is_decimal and not any(pa.types.is_floating(side.type) for side in (left, right)):
+        return _combined_decimals(kernel, left, right)
+    left, right = together(left, right)
+    return Call(kernel, (left, right), left.type, fails=pa.types.is_integer(left.type))
+
+
+def _combined_decimals(kernel: Callable[..., Any], left: Node, right: Node) -> Node:
+    """Return the sum, difference or product of decimals, with Spark's precision and scale of the result."""
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        raise Unproven("an operator of two literals is not proven: write its value")
+    first, second = (
+        decimal_of(side if isinstance(side, Constant) and pa.types.is_integer(side.type) else side.type)
+        for side in (left, right)
+    )
+    if kernel is numbers.multiply:
+        kind = decimal(first.precision + second.precision + 1, first.scale + second.scale)
+    else:
+        scale = max(first.scale, second.scale)
+        kind = decimal(max(first.precision - first.scale, second.precision - second.scale) + scale + 1, scale)
+    return Call(kernel, (cast(left, first), cast(right, second)), kind)
+
+
+def _named(names: Sequence[str], columns: pa.Schema) -> Field:
+    def find(fields: Sequence[pa.Field], name: str) -> pa.Field:
+        matching = [field for field in fields if field.name.lower() == name.lower()]
+        if len(matching) != 1:
+            raise Unproven(f"{'.'.join(names)!r} is not the name of one column")
+        return matching[0]
+
+    column = field = find(list(columns), names[0])
+    path = []
+    for name in names[1:]:
+        if not pa.types.is_struct(field.type):
+            raise Unproven(f"{'.'.join(names)!r} is no field of a struct")
+        field = find(list(field.type), name)
+        path.append(field.name)
+    return Field(column.name, field.type, tuple(path))
+
+
+def _condition(node: Node) -> Node:
+    if not pa.types.is_boolean(node.type):
+        raise Unproven(f"a condition of type {name_of(node.type)} is not proven")
+    return node
+
+
+def _negated(node: Node) -> Node:
+    return Call(numbers.invert, (node,), pa.bool_())
+
+
+def _need_number(node: Node) -> None:
+    if not is_number(node.type):
+        raise Unproven(f"arithmetic of {name_of(node.type)} is not proven")
+
+
+def _no_null(*nodes: Node) -> None:
+    if any(isinstance(node, Constant) and node.value is None for node in nodes):
+        raise Unproven("a comparison with NULL is not proven")
+
+
+def _type_of(kind: exp.Expression) -> pa.DataType:
+    if kind.this == exp.DType.DECIMAL:
+        sizes = [int(size.name) for size in kind.expressions] or [10]
+        return decimal(sizes[0], sizes[1] if len(sizes) > 1 else 0)
+    if kind.this not in _TYPES or kind.expressions:
+        raise Unproven(f"the type {kind.sql('spark')} is not proven")
+    return _TYPES[kind.this]
+
+
+def _literal_of(node: exp.Expression, kind: pa.DataType) -> Constant | None:
+    """Return the literal of a cast one: DATE '2026-01-31', or 1L, which is CAST(1 AS BIGINT) for sqlglot."""
+    if node.is_string:
+        if kind in (pa.date32(), times.UTC):
+            return moment_of(node.this, kind)
+        if pa.types.is_decimal(kind) and re.fullmatch(r"\d+(\.\d+)?", node.this):
+            literal = number_literal(node.this)
+            wide = literal if pa.types.is_decimal(literal.type) else None
+            if wide is not None and wide.type == kind:
+                return wide
+        raise Unproven(f"the literal {node.sql('spark')} as {name_of(kind)} is not proven")
+    literal = number_literal(node.this)
+    if pa.types.is_integer(kind) and pa.types.is_integer(literal.type):
+        if literal.value < 1 << (kind.bit_width - 1):
+            return Constant(literal.value, kind)
+        raise Unproven(f"the literal {node.this} is out of range for {name_of(kind)}")
+    if pa.types.is_float64(kind):
+        return Constant(float(node.this), kind)
+    if pa.types.is_float32(kind) and float(np.float32(node.this)) == float(node.this):
+        return Constant(float(node.this), kind)
+    return None
+
+
+def _literal(compiler: _Compiler, node: exp.Expression) -> Node:
+    return Constant(node.this, pa.string()) if node.is_string else number_literal(node.this)
+
+
+_BUILDERS: dict[type[exp.Expression], Callable[[_Compiler, Any], Node]] = {
+    exp.Column: _Compiler._column,
+    exp.Literal: _literal,
+    exp.Boolean: lambda _, node: Constant(bool(node.this), pa.bool_()),
+    exp.Null: lambda _, node: Constant(None, pa.null()),
+    exp.And: _Compiler._logic,
+    exp.Or: _Compiler._logic,
+    exp.Not: _Compiler._not,
+    exp.Neg: _Compiler._negative,
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv), _Compiler._arithmetic),
+    exp.DPipe: _Compiler._concat,
+    exp.Between: _Compiler._between,
+    exp.In: _Compiler._in,
+    exp.Is: _Compiler._is,
+    exp.NullSafeNEQ: _Compiler._distinct,
+    exp.Like: _Compiler._like,
+    exp.Escape: _Compiler._like,
+    exp.RegexpLike: _Compiler._rlike,
+    exp.Case: _Compiler._case,
+    exp.If: _Compiler._if,
+    exp.Anonymous: _Compiler._call,
+    exp.Cast: _Compiler._cast,
+    exp.TryCast: _Compiler._cast,
+}
+"""Method for each kind of node."""

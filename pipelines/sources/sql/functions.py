@@ -1,0 +1,334 @@
+"""Functions that are proven equal to Spark's, by name: each makes a program from the programs of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from tidegate.pipelines.sources.sql import moments, numbers, texts, times
+from tidegate.pipelines.sources.sql.casts import cast, name_of
+from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, FirstValid, Node
+from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.sources.sql.types import common_type, compared, is_ordered
+
+Builder = Callable[[Sequence[Node]], Node]
+
+
+def _count(arguments: Sequence[Node], *counts: int) -> None:
+    if len(arguments) not in counts:
+        raise Unproven(f"a call with {len(arguments)} arguments is not proven")
+
+
+def _need(node: Node, *kinds: pa.DataType) -> Node:
+    if node.type not in kinds:
+        raise Unproven(f"an argument of type {name_of(node.type)} is not proven")
+    return node
+
+
+def _literal(node: Node, kind: type) -> object:
+    if not isinstance(node, Constant) or type(node.value) is not kind:
+        raise Unproven(f"it is proven for a literal {kind.__name__} only")
+    return node.value
+
+
+def _simple(kernel: Callable[..., object], kind: pa.DataType, *accepted: pa.DataType) -> Builder:
+    """Return the builder of a function of one argument."""
+
+    def build(arguments: Sequence[Node]) -> Node:
+        _count(arguments, 1)
+        return Call(kernel, (_need(arguments[0], *accepted),), kind)  # type: ignore[arg-type]
+
+    return build
+
+
+def coalesce(arguments: Sequence[Node]) -> Node:
+    """Build COALESCE: the first value that is not null."""
+    if not arguments:
+        raise Unproven("it has no arguments")
+    kind = common_type(arguments)
+    return FirstValid(tuple(cast(argument, kind) for argument in arguments), kind)
+
+
+def choose(branches: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
+    """Build CASE from conditions with their values."""
+    for condition, _ in branches:
+        _need(condition, pa.bool_())
+    kind = common_type([*(value for _, value in branches), otherwise])
+    return Choice(
+        tuple((condition, cast(value, kind)) for condition, value in branches), cast(otherwise, kind), kind
+    )
+
+
+def _if(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 3)
+    return choose([(arguments[0], arguments[1])], arguments[2])
+
+
+def _nvl(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 2)
+    return coalesce(arguments)
+
+
+def _nvl2(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 3)
+    return choose([(_is_valid(arguments[:1]), arguments[1])], arguments[2])
+
+
+def _nullif(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 2)
+    is_equal = Call(numbers.equal, compared(*arguments), pa.bool_())
+    return Choice(((is_equal, Constant(None, arguments[0].type)),), arguments[0], arguments[0].type)
+
+
+def is_missing(arguments: Sequence[Node]) -> Node:
+    """Build IS NULL."""
+    _count(arguments, 1)
+    return Call(numbers.is_null, tuple(arguments), pa.bool_())
+
+
+def _is_valid(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    return Call(numbers.is_not_null, tuple(arguments), pa.bool_())
+
+
+def _absolute(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    kind = arguments[0].type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise Unproven(f"an argument of type {name_of(kind)} is not proven")
+    return Call(numbers.absolute, tuple(arguments), kind, fails=pa.types.is_integer(kind))
+
+
+def _extreme(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
+    if len(arguments) < 2:
+        raise Unproven("it needs two arguments")
+    kind = common_type(arguments)
+    if not is_ordered(kind):
+        raise Unproven(f"a comparison of {name_of(kind)} is not proven")
+    return Call(kernel, tuple(cast(node, kind) for node in arguments), kind, strict=False)  # type: ignore[arg-type]
+
+
+def concat(arguments: Sequence[Node]) -> Node:
+    """Build CONCAT; numbers, booleans and dates become text."""
+    if not arguments:
+        raise Unproven("it has no arguments")
+    if any(pa.types.is_null(argument.type) for argument in arguments):
+        raise Unproven("NULL without a type is not proven")
+    return Call(texts.concat, tuple(cast(node, pa.string()) for node in arguments), pa.string(), strict=False)
+
+
+def _substring(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 2, 3)
+    position, *size = (_literal(argument, int) for argument in arguments[1:])
+    options = (position, size[0] if size else None)
+    return Call(texts.substring, (_need(arguments[0], pa.string()),), pa.string(), options=options)
+
+
+def _end_of_text(arguments: Sequence[Node], is_left: bool) -> Node:
+    _count(arguments, 2)
+    size = _literal(arguments[1], int)
+    assert isinstance(size, int)
+    options = (1, size) if is_left or size <= 0 else (-size, None)
+    return Call(texts.substring, (_need(arguments[0], pa.string()),), pa.string(), options=options)
+
+
+def _with_text(kernel: Callable[..., object], kind: pa.DataType, count: int, arguments: Sequence[Node]) -> Node:
+    _count(arguments, count)
+    options = tuple(_literal(argument, str) for argument in arguments[1:])
+    return Call(kernel, (_need(arguments[0], pa.string()),), kind, options=options)  # type: ignore[arg-type]
+
+
+def _in_case(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    return Call(kernel, (_need(arguments[0], pa.string()),), pa.string(), fails=True)  # type: ignore[arg-type]
+
+
+def _date(node: Node) -> Node:
+    return cast(_need(node, pa.date32(), times.UTC), pa.date32())
+
+
+def _part(name: str, arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    if name in ("hour", "minute", "second"):
+        return Call(times.part, (_need(arguments[0], times.UTC),), pa.int32(), options=(name,))
+    return Call(times.part, (_date(arguments[0]),), pa.int32(), options=(name,))
+
+
+def _date_trunc(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 2)
+    level = str(_literal(arguments[0], str)).lower()
+    name = CALENDAR_OR_UNIT.get(level)
+    if name is None:
+        raise Unproven(f"the unit {level!r} is not proven")
+    return Call(times.truncate, (_need(arguments[1], times.UTC),), times.UTC, fails=True, options=(name,))
+
+
+CALENDAR_OR_UNIT = {**times.CALENDAR, **{name: name for name in times.UNITS}}
+
+
+def _trunc(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 2)
+    level = str(_literal(arguments[1], str)).lower()
+    if level not in times.CALENDAR:
+        raise Unproven(f"the unit {level!r} is not proven")
+    value = _need(arguments[0], pa.date32())
+    return Call(times.truncate_date, (value,), pa.date32(), options=(times.CALENDAR[level],))
+
+
+def _to_moment(kind: pa.DataType, quiet: bool, arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1, 2)
+    value = _need(arguments[0], pa.string(), pa.date32(), times.UTC)
+    if len(arguments) == 1:
+        return cast(value, kind, quiet and pa.types.is_string(value.type))
+    pattern = time_pattern(str(_literal(arguments[1], str)))
+    call = Call(
+        moments.to_timestamp_by,
+        (_need(value, pa.string()),),
+        times.UTC,
+        fails=not quiet,
+        options=(pattern, not quiet),
+    )
+    return cast(call, kind)
+
+
+_FORMATS = {
+    "yyyy-MM-dd": "",
+    "yyyy-MM-dd HH:mm:ss": " ",
+    "yyyy-MM-dd'T'HH:mm:ss": "T",
+    "yyyy/MM/dd": "",
+    "yyyy/MM/dd HH:mm:ss": " ",
+}
+"""Formats of dates and times that are proven, with the sign between date and time."""
+
+
+def time_pattern(text: str) -> str:
+    """Return the regular expression of a format.
+
+    Raises:
+        Unproven: the format is not proven.
+    """
+    base, dot, fraction = text.partition(".")
+    digits = len(fraction) if dot and set(fraction) == {"S"} and len(fraction) <= 6 else 0
+    between = _FORMATS.get(base)
+    if between is None or (dot and not (digits and between)):
+        raise Unproven(f"the format {text!r} is not proven")
+    separator = base[4]
+    date = rf"(?P<y>\d{{4}}|\+\d{{5,6}}){separator}(?P<M>\d\d){separator}(?P<d>\d\d)"
+    time = rf"{between}(?P<H>\d\d):(?P<m>\d\d):(?P<s>\d\d)" if between else ""
+    return date + time + (rf"\.(?P<S>\d{{1,{digits}}})" if digits else "")
+
+
+def _unix_timestamp(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    value = cast(_need(arguments[0], pa.date32(), times.UTC), times.UTC)
+    return Call(times.since_epoch, (value,), pa.int64(), options=(1_000_000,))
+
+
+def _since(unit: int, arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    return Call(times.since_epoch, (_need(arguments[0], times.UTC),), pa.int64(), options=(unit,))
+
+
+def _from(unit: int, arguments: Sequence[Node]) -> Node:
+    _count(arguments, 1)
+    value = _need(arguments[0], pa.int8(), pa.int16(), pa.int32(), pa.int64())
+    return Call(times.from_epoch, (value,), times.UTC, fails=True, options=(unit,))
+
+
+def _shift_days(sign: int, arguments: Sequence[Node]) -> Node:
+    _count(arguments, 2)
+    days = _need(arguments[1], pa.int32(), pa.int16(), pa.int8())
+    return Call(times.add_days, (_date(arguments[0]), days), pa.date32(), options=(sign,))
+
+
+def _days_between(arguments: Sequence[Node]) -> Node:
+    _count(arguments, 2)
+    return Call(times.days_between, (_date(arguments[0]), _date(arguments[1])), pa.int32())
+
+
+def _cast_to(kind: pa.DataType) -> Builder:
+    def build(arguments: Sequence[Node]) -> Node:
+        _count(arguments, 1)
+        return cast(arguments[0], kind)
+
+    return build
+
+
+_TEXT, _BIGINT = pa.string(), pa.int64()
+
+FUNCTIONS: dict[str, Builder] = {
+    "coalesce": coalesce,
+    "if": _if,
+    "nvl": _nvl,
+    "ifnull": _nvl,
+    "nvl2": _nvl2,
+    "nullif": _nullif,
+    "isnull": is_missing,
+    "isnotnull": _is_valid,
+    "isnan": _simple(numbers.is_nan, pa.bool_(), pa.float32(), pa.float64()),
+    "abs": _absolute,
+    "floor": _simple(numbers.floor, _BIGINT, pa.float64()),
+    "ceil": _simple(numbers.ceil, _BIGINT, pa.float64()),
+    "ceiling": _simple(numbers.ceil, _BIGINT, pa.float64()),
+    "greatest": partial(_extreme, numbers.greatest),
+    "least": partial(_extreme, numbers.least),
+    "concat": concat,
+    **dict.fromkeys(("length", "char_length", "character_length", "len"), _simple(texts.length, pa.int32(), _TEXT)),
+    "trim": _simple(texts.trim, _TEXT, _TEXT),
+    "btrim": _simple(texts.trim, _TEXT, _TEXT),
+    "ltrim": _simple(texts.trim_start, _TEXT, _TEXT),
+    "rtrim": _simple(texts.trim_end, _TEXT, _TEXT),
+    **dict.fromkeys(("lower", "lcase"), partial(_in_case, texts.lower)),
+    **dict.fromkeys(("upper", "ucase"), partial(_in_case, texts.upper)),
+    **dict.fromkeys(("substring", "substr"), _substring),
+    "left": partial(_end_of_text, is_left=True),
+    "right": partial(_end_of_text, is_left=False),
+    "startswith": partial(_with_text, texts.starts_with, pa.bool_(), 2),
+    "endswith": partial(_with_text, texts.ends_with, pa.bool_(), 2),
+    "contains": partial(_with_text, texts.contains, pa.bool_(), 2),
+    "replace": partial(_with_text, texts.replace, _TEXT, 3),
+    **{
+        alias: partial(_part, name)
+        for alias, name in (
+            *((name, name) for name in ("year", "month", "quarter", "day", "dayofweek", "weekday", "dayofyear")),
+            *((name, name) for name in ("hour", "minute", "second")),
+            ("dayofmonth", "day"),
+        )
+    },
+    "date_trunc": _date_trunc,
+    "trunc": _trunc,
+    "to_date": partial(_to_moment, pa.date32(), False),
+    "to_timestamp": partial(_to_moment, times.UTC, False),
+    "try_to_date": partial(_to_moment, pa.date32(), True),
+    "try_to_timestamp": partial(_to_moment, times.UTC, True),
+    "unix_timestamp": _unix_timestamp,
+    "unix_seconds": partial(_since, 1_000_000),
+    "unix_millis": partial(_since, 1000),
+    "unix_micros": partial(_since, 1),
+    "timestamp_seconds": partial(_from, 1_000_000),
+    "timestamp_millis": partial(_from, 1000),
+    "timestamp_micros": partial(_from, 1),
+    "unix_date": _simple(times.day_count, pa.int32(), pa.date32()),
+    "date_from_unix_date": _simple(times.date_from_days, pa.date32(), pa.int32()),
+    **dict.fromkeys(("date_add", "dateadd"), partial(_shift_days, 1)),
+    "date_sub": partial(_shift_days, -1),
+    **dict.fromkeys(("datediff", "date_diff"), _days_between),
+    **{
+        name: _cast_to(kind)
+        for name, kind in (
+            ("boolean", pa.bool_()),
+            ("tinyint", pa.int8()),
+            ("smallint", pa.int16()),
+            ("int", pa.int32()),
+            ("bigint", _BIGINT),
+            ("float", pa.float32()),
+            ("double", pa.float64()),
+            ("string", _TEXT),
+            ("date", pa.date32()),
+            ("timestamp", times.UTC),
+        )
+    },
+}
+"""Builders by the lower-case name of the function."""

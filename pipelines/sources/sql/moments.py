@@ -1,0 +1,263 @@
+"""Text of dates and times, read and written as Spark does it in ANSI mode with a session in UTC.
+
+The rules of reading are those of `SparkDateTimeUtils.stringToDate` and `parseTimestampString`: the month and the day
+may have one digit, years may have a sign and more than four, and a zone may follow the time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.sources.sql.program import RowFailure, Value
+
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+_BOUNDS = np.iinfo(np.int64)
+_BLANKS = "".join(map(chr, range(33))) + "\x7f"
+"""Characters that Spark removes at both ends of text before it reads it."""
+
+_DATE = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
+_TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
+_MOMENT = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]{_TIME})?$"
+_ZONED = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]{_TIME}(Z|[+-](0\d|1[0-7]):[0-5]\d)$"
+_OFFSET = re.compile(r"^(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2}))?$", re.A)
+
+
+class NoMoment(ValueError):
+    """Text that is no date or time for Spark."""
+
+
+def day_number(year: int, month: int, day: int) -> int:
+    """Return the days since 1970 of a date of the proleptic Gregorian calendar.
+
+    Raises:
+        NoMoment: there is no such date.
+    """
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    lengths = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    if not (1 <= month <= 12 and 1 <= day <= lengths[month - 1]):
+        raise NoMoment
+    before = year - 1
+    return 365 * before + before // 4 - before // 100 + before // 400 + sum(lengths[: month - 1]) + day - 719_163
+
+
+def read_date(text: str) -> int:
+    """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it.
+
+    Raises:
+        NoMoment: Spark reads no date.
+    """
+    shape = re.fullmatch(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", text.strip(_BLANKS), re.S | re.A)
+    if shape is None:
+        raise NoMoment
+    sign, year, month, day = shape.groups()
+    return day_number(int(sign + year), int(month or 1), int(day or 1))
+
+
+def read_moment(text: str) -> int:
+    """Return the microseconds since 1970 of text, as `CAST(text AS TIMESTAMP)` reads it.
+
+    Raises:
+        NoMoment: Spark reads no time.
+        RowFailure: Spark may read a time, but in a way that depends on its zones or on today.
+    """
+    parts, zone, is_time_only = _segments(text)
+    year, month, day, hour, minute, second, micros = parts
+    if hour > 23 or minute > 59 or second > 59:
+        raise NoMoment
+    offset = _offset(zone.strip(_BLANKS), text)
+    if is_time_only:
+        raise RowFailure(f"the value {text!r} is a time without a date, which Spark reads as one of today")
+    moment = day_number(year, month, day) * DAY + (hour * 3600 + minute * 60 + second - offset) * 1_000_000 + micros
+    if not _BOUNDS.min <= moment <= _BOUNDS.max:
+        raise NoMoment
+    return moment
+
+
+def _segments(text: str) -> tuple[list[int], str, bool]:
+    """Return year, month, day, hour, minute, second and microseconds; the zone; and True for a time without a date."""
+    start = len(text) - len(text.lstrip(_BLANKS))
+    signs = text.rstrip(_BLANKS)
+    if start >= len(signs):
+        raise NoMoment
+    parts, zone, is_time_only = [1, 1, 1, 0, 0, 0, 0], "UTC", False
+    part, digits, place = 0, "", start
+    sign = signs[place] if signs[place] in "+-" else ""
+    place += len(sign)
+    while place < len(signs):
+        character = signs[place]
+        if character in "0123456789":
+            digits += character
+        elif place == 0 and character == "T":
+            is_time_only, part = True, 3
+        elif part == 0 and character == ":" and not sign:
+            is_time_only, parts[3], digits, part = True, _checked(3, digits), "", 4
+        elif _ends(part, character):
+            parts[part], digits, part = _checked(part, digits), "", part + 1
+            if part == 7 or (part == 6 and character != "."):
+                zone = signs[place:]
+                break
+        else:
+            raise NoMoment
+        place += 1
+    else:
+        parts[part] = _checked(part, digits)
+    if sign == "-":
+        parts[0] = -parts[0]
+    return parts, zone, is_time_only
+
+
+def _ends(part: int, character: str) -> bool:
+    """Return True if a character ends a part of a time; any other character than a digit begins the zone."""
+    return part >= 5 or character in ("-", "-", " T", ":", ":")[part]
+
+
+def _checked(part: int, digits: str) -> int:
+    """Return the value of a part of a time: year 0, month 1, and so on to microseconds 6."""
+    if part == 6:
+        return int(digits[:6].ljust(6, "0"))
+    if not (4 <= len(digits) <= 6 if part == 0 else 1 <= len(digits) <= 2):
+        raise NoMoment
+    return int(digits)
+
+
+def _offset(zone: str, text: str) -> int:
+    """Return the seconds of a zone."""
+    if zone in ("Z", "UTC", "GMT", "UT"):
+        return 0
+    shape = _OFFSET.match(zone)
+    if shape is not None:
+        sign, hours, minutes = shape.groups()
+        size = int(hours) * 3600 + int(minutes or 0) * 60
+        if int(minutes or 0) > 59 or size > 18 * 3600:
+            raise NoMoment
+        return -size if sign == "-" else size
+    if zone not in ("AM", "PM") and re.match(r"[A-Za-z+-]", zone, re.A):
+        raise RowFailure(f"the value {text!r} has the zone {zone!r}, which only Spark reads")
+    raise NoMoment
+
+
+def to_date(value: Value, fails: bool) -> Value:
+    """Return text as dates.
+
+    Args:
+        value: the text.
+        fails: True if text that is no date is an error; False if it gives null.
+    """
+    return _parsed(value, pa.date32(), [(_DATE, pa.date32())], read_date, fails)
+
+
+def to_timestamp(value: Value, fails: bool) -> Value:
+    """Return text as timestamps.
+
+    Args:
+        value: the text.
+        fails: True if text that is no time is an error; False if it gives null.
+    """
+    kinds = [(_MOMENT, pa.timestamp("us")), (_ZONED, pa.timestamp("us", "UTC"))]
+    return _parsed(value, pa.timestamp("us", "UTC"), kinds, read_moment, fails)
+
+
+def to_timestamp_by(value: Value, pattern: str, fails: bool) -> Value:
+    """Return text of a fixed format as timestamps.
+
+    Args:
+        value: the text.
+        pattern: regular expression of the format with groups y, M, d, H, m, s and S.
+        fails: True if other text is an error; False if it gives null.
+    """
+    shape = re.compile(pattern, re.A)
+
+    def read(text: str) -> int:
+        match = shape.fullmatch(text)
+        if match is None:
+            raise NoMoment
+        groups = {name: match.groupdict().get(name) or "" for name in "yMdHmsS"}
+        hour, minute, second = (int(groups[name] or 0) for name in "Hms")
+        if hour > 23 or minute > 59 or second > 59 or int(groups["y"]) < 1:
+            raise NoMoment
+        day = day_number(int(groups["y"]), int(groups["M"]), int(groups["d"]))
+        return day * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + int(groups["S"][:6].ljust(6, "0"))
+
+    return _parsed(value, pa.timestamp("us", "UTC"), [], read, fails)
+
+
+def _parsed(
+    value: Value,
+    kind: pa.DataType,
+    fast: list[tuple[str, pa.DataType]],
+    read: Callable[[str], int],
+    fails: bool,
+) -> Value:
+    """Read text by Arrow where it has one of the usual shapes, and else value by value."""
+    texts = value if isinstance(value, pa.Array) else pa.array([value.as_py()], pa.string())
+    numbers = pa.nulls(len(texts), _whole(kind))
+    left = texts.is_valid()
+    for shape, as_kind in fast:
+        usual = pc.and_(left, pc.fill_null(pc.match_substring_regex(texts, pattern=shape), False))
+        if not usual.true_count:
+            continue
+        try:
+            read_by_arrow = texts.filter(usual).cast(as_kind)
+        except pa.ArrowInvalid:  # a day such as 30 February
+            continue
+        numbers = pc.replace_with_mask(numbers, usual, read_by_arrow.cast(_whole(kind)))
+        left = pc.and_(left, pc.invert(usual))
+    if left.true_count:
+        rest = texts.filter(left).dictionary_encode()
+        values = pa.array([_one_by_one(text, read, kind, fails) for text in rest.dictionary.to_pylist()], _whole(kind))
+        numbers = pc.replace_with_mask(numbers, left, values.take(rest.indices))
+    return numbers.cast(kind)
+
+
+def _one_by_one(text: str, read: Callable[[str], int], kind: pa.DataType, fails: bool) -> int | None:
+    try:
+        return read(text)
+    except NoMoment as error:
+        if fails:
+            name = "DATE" if pa.types.is_date(kind) else "TIMESTAMP"
+            raise RowFailure(f"the value {text!r} is no {name}") from error
+        return None
+
+
+def _whole(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_date(kind) else pa.int64()
+
+
+def date_text(value: Value) -> Value:
+    """Return dates as text."""
+    return _written(value, lambda days: _date_text(int(days)))
+
+
+def timestamp_text(value: Value) -> Value:
+    """Return timestamps as text, without zeros at the end of the fraction."""
+
+    def write(micros: Any) -> str:
+        days, rest = divmod(int(micros), DAY)
+        seconds, fraction = divmod(rest, 1_000_000)
+        text = f"{_date_text(days)} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        return f"{text}.{fraction:06}".rstrip("0") if fraction else text
+
+    return _written(value, write)
+
+
+def _written(value: Value, write: Callable[[Any], str]) -> pa.Array:
+    values = value if isinstance(value, pa.Array) else pa.array([value.as_py()], value.type)
+    encoded = values.cast(_whole(values.type)).dictionary_encode()
+    return pa.array([write(number) for number in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+
+
+def _date_text(days: int) -> str:
+    """Return a date as yyyy-MM-dd; years after 9999 have a plus, and those before 0 a minus."""
+    months = np.datetime64(days, "D").astype("datetime64[M]")
+    year, month = divmod(int(months.astype(np.int64)), 12)
+    day = days - int(months.astype("datetime64[D]").astype(np.int64)) + 1
+    year += 1970
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return f"{sign}{abs(year):04}-{month + 1:02}-{day:02}"

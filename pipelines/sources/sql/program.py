@@ -1,0 +1,276 @@
+"""Programs of Arrow kernels: the compiled form of an expression, which is pickled and runs in the tasks.
+
+A program gives the values that Spark's `eval` of the expression gives row by row. So an operand is evaluated only for
+the rows for which Spark evaluates it: the branches of CASE for the rows that take them, the right side of AND where the
+left is not false, and a later operand of an operator where the earlier ones are not null. This only matters for
+operands that may fail, and others are evaluated for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Value: TypeAlias = "pa.Array | pa.Scalar"
+"""Values of the rows; a scalar stands for the same value in all rows."""
+
+
+class RowFailure(ValueError):
+    """An expression fails for a row, as it does in Spark with ANSI mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The values of a column, or of a field of a struct column.
+
+    Args:
+        name: the column.
+        type: type of the values.
+        path: names of the fields below the column.
+    """
+
+    name: str
+    type: pa.DataType
+    path: tuple[str, ...] = ()
+
+    @property
+    def can_fail(self) -> bool:
+        """False: reading a value never fails."""
+        return False
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns that the program reads."""
+        return frozenset({self.name})
+
+    def evaluate(self, rows: pa.RecordBatch) -> Value:
+        """Return the values of rows."""
+        values = rows.column(rows.schema.get_field_index(self.name))
+        for name in self.path:
+            values = pc.struct_field(values, [values.type.get_field_index(name)])
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal.
+
+    Args:
+        value: the value.
+        type: its type; null for NULL without a type.
+    """
+
+    value: Any
+    type: pa.DataType
+
+    @property
+    def can_fail(self) -> bool:
+        """False: a literal never fails."""
+        return False
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """No columns."""
+        return frozenset()
+
+    def evaluate(self, rows: pa.RecordBatch) -> Value:
+        """Return the value as a scalar."""
+        return pa.scalar(self.value, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A kernel over the values of other programs.
+
+    Args:
+        kernel: function of a module of this package; it gets a value for each argument, at least one an array.
+        arguments: the operands.
+        type: type of the result.
+        fails: True if the kernel itself may raise an error for a row.
+        options: further arguments of the kernel.
+        strict: True if Spark does not evaluate an operand for a row for which an earlier one is null.
+        right_first: True if Spark evaluates the last operand first.
+    """
+
+    kernel: Callable[..., Value]
+    arguments: tuple[Node, ...]
+    type: pa.DataType
+    fails: bool = False
+    options: tuple[Any, ...] = ()
+    strict: bool = True
+    right_first: bool = False
+
+    @property
+    def can_fail(self) -> bool:
+        """True if the evaluation may raise an error for a row."""
+        return self.fails or any(argument.can_fail for argument in self.arguments)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns that the program reads."""
+        return _columns(self.arguments)
+
+    def evaluate(self, rows: pa.RecordBatch) -> Value:
+        """Return the values of rows."""
+        ordered = list(reversed(self.arguments)) if self.right_first else list(self.arguments)
+        values: list[Value] = []
+        for argument in ordered:
+            if argument.can_fail and self.strict and values:
+                values.append(evaluate_where(argument, rows, _all_valid(values, rows.num_rows)))
+            else:
+                values.append(argument.evaluate(rows))
+        if self.right_first:
+            values.reverse()
+        if not any(isinstance(value, pa.Array) for value in values):
+            values[0] = pa.repeat(values[0], rows.num_rows)
+        result = self.kernel(*values, *self.options)
+        return result if result.type == self.type else result.cast(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """AND or OR of two conditions, three-valued.
+
+    Args:
+        left: the condition that is evaluated first.
+        right: the other condition; it is evaluated for the rows that the first does not decide.
+        is_and: True for AND.
+    """
+
+    left: Node
+    right: Node
+    is_and: bool
+
+    @property
+    def type(self) -> pa.DataType:
+        """Boolean."""
+        return pa.bool_()
+
+    @property
+    def can_fail(self) -> bool:
+        """True if the evaluation may raise an error for a row."""
+        return self.left.can_fail or self.right.can_fail
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns that the program reads."""
+        return _columns((self.left, self.right))
+
+    def evaluate(self, rows: pa.RecordBatch) -> Value:
+        """Return the values of rows."""
+        left = self.left.evaluate(rows)
+        if self.right.can_fail:
+            undecided = pc.fill_null(left if self.is_and else pc.invert(left), True)
+            right = evaluate_where(self.right, rows, as_array(undecided, rows.num_rows))
+        else:
+            right = self.right.evaluate(rows)
+        return pc.and_kleene(left, right) if self.is_and else pc.or_kleene(left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """CASE: the value of the first branch whose condition is true.
+
+    Args:
+        branches: condition and value of each branch.
+        otherwise: the value if no condition is true.
+        type: type of all values.
+    """
+
+    branches: tuple[tuple[Node, Node], ...]
+    otherwise: Node
+    type: pa.DataType
+
+    @property
+    def can_fail(self) -> bool:
+        """True if the evaluation may raise an error for a row."""
+        return self.otherwise.can_fail or any(part.can_fail for branch in self.branches for part in branch)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns that the program reads."""
+        return _columns([*(part for branch in self.branches for part in branch), self.otherwise])
+
+    def evaluate(self, rows: pa.RecordBatch) -> Value:
+        """Return the values of rows."""
+        count = rows.num_rows
+        if not self.can_fail:
+            result = as_array(self.otherwise.evaluate(rows), count)
+            for condition, value in reversed(self.branches):
+                taken = pc.fill_null(as_array(condition.evaluate(rows), count), False)
+                result = pc.if_else(taken, value.evaluate(rows), result)
+            return result
+        open_rows = pa.repeat(pa.scalar(True), count)
+        result = pa.nulls(count, self.type)
+        for condition, value in self.branches:
+            met = as_array(evaluate_where(condition, rows, open_rows), count)
+            taken = pc.and_(open_rows, pc.fill_null(met, False))
+            result = pc.if_else(taken, evaluate_where(value, rows, taken), result)
+            open_rows = pc.and_(open_rows, pc.invert(taken))
+        return pc.if_else(open_rows, evaluate_where(self.otherwise, rows, open_rows), result)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstValid:
+    """COALESCE: the first value that is not null.
+
+    Args:
+        arguments: the values, in order.
+        type: type of all values.
+    """
+
+    arguments: tuple[Node, ...]
+    type: pa.DataType
+
+    @property
+    def can_fail(self) -> bool:
+        """True if the evaluation may raise an error for a row."""
+        return any(argument.can_fail for argument in self.arguments)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns that the program reads."""
+        return _columns(self.arguments)
+
+    def evaluate(self, rows: pa.RecordBatch) -> Value:
+        """Return the values of rows."""
+        result = as_array(self.arguments[0].evaluate(rows), rows.num_rows)
+        for argument in self.arguments[1:]:
+            missing = result.is_null()
+            value = evaluate_where(argument, rows, missing) if argument.can_fail else argument.evaluate(rows)
+            result = pc.if_else(missing, value, result)
+        return result
+
+
+Node: TypeAlias = Field | Constant | Call | Logic | Choice | FirstValid
+
+
+def evaluate_where(node: Node, rows: pa.RecordBatch, wanted: pa.Array) -> Value:
+    """Return the values of rows, evaluated only where `wanted` is true; the other rows are null."""
+    if not node.can_fail or wanted.true_count == len(wanted):
+        return node.evaluate(rows)
+    inside = rows.filter(wanted)
+    values = as_array(node.evaluate(inside), inside.num_rows)
+    # Row n of the result is the value with the number of wanted rows before n.
+    places = pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1)
+    return values.take(pc.if_else(wanted, places, pa.scalar(None, pa.int64())))
+
+
+def as_array(value: Value, rows: int) -> pa.Array:
+    """Return a value as an array."""
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+
+
+def _all_valid(values: Sequence[Value], rows: int) -> pa.Array:
+    valid = pa.repeat(pa.scalar(True), rows)
+    for value in values:
+        valid = pc.and_(valid, pa.scalar(value.is_valid) if isinstance(value, pa.Scalar) else value.is_valid())
+    return valid
+
+
+def _columns(nodes: Sequence[Node]) -> frozenset[str]:
+    return frozenset(name for node in nodes for name in node.columns)

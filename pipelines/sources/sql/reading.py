@@ -1,0 +1,120 @@
+"""Parse of a Spark SQL expression with sqlglot, refused where sqlglot may understand it otherwise than Spark does.
+
+sqlglot and Spark give some operators other precedences: for Spark, `a || b + c` is `(a || b) + c`. A tree of binary and
+prefix operators is the only tree of its text if each operand binds at least as tightly as the grammar asks for. So each
+operand is checked against Spark's grammar (`SqlBaseParser.g4`), and parentheses are kept in the tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+
+class Unproven(Exception):
+    """The reason why an expression does not run as Arrow compute."""
+
+
+class _PlainSpark(Spark):
+    """Spark's dialect without sqlglot's own functions: each call keeps its name and its arguments."""
+
+    class Parser(Spark.Parser):
+        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012 - sqlglot's own form
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: parse for name, parse in Spark.Parser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
+        }
+        NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
+
+
+_OR, _AND, _NOT, _PREDICATE, _COMPARISON, _SUM, _PRODUCT, _UNARY, _PRIMARY = range(9)
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+_LEVELS: tuple[tuple[tuple[type[exp.Expression], ...], int, tuple[int, int]], ...] = (
+    ((exp.Or,), _OR, (_OR, _AND)),
+    ((exp.And,), _AND, (_AND, _NOT)),
+    ((exp.Not,), _NOT, (_NOT, _NOT)),
+    (
+        (exp.Between, exp.In, exp.Like, exp.RegexpLike, exp.Is, exp.NullSafeNEQ),
+        _PREDICATE,
+        (_COMPARISON, _COMPARISON),
+    ),
+    (COMPARISONS, _COMPARISON, (_COMPARISON, _SUM)),
+    ((exp.Add, exp.Sub, exp.DPipe), _SUM, (_SUM, _PRODUCT)),
+    ((exp.Mul, exp.Div, exp.Mod, exp.IntDiv), _PRODUCT, (_PRODUCT, _UNARY)),
+    ((exp.Neg,), _UNARY, (_UNARY, _UNARY)),
+)
+"""Operators by precedence: their own level, and the least levels of the first operand and of the others."""
+
+_ATOMS = (
+    exp.Column,
+    exp.Literal,
+    exp.Boolean,
+    exp.Null,
+    exp.Paren,
+    exp.Anonymous,
+    exp.Cast,
+    exp.Case,
+    exp.If,
+    exp.Escape,
+    exp.HexString,
+    exp.RawString,
+    exp.Identifier,
+    exp.DataType,
+    exp.DataTypeParam,
+    exp.Interval,
+    exp.Var,
+)
+"""Nodes that are no operators."""
+
+
+def parse(text: str) -> exp.Expression:
+    """Return the tree of an expression.
+
+    Raises:
+        Unproven: sqlglot does not know the expression, or may understand it otherwise than Spark does.
+    """
+    if "\\" in text:
+        raise Unproven("it has a backslash, whose meaning depends on Spark's settings")
+    try:
+        tokens = _PlainSpark().tokenize(text)
+        if any(token.token_type == TokenType.DCOLON and text[token.start : token.end + 1] == "::" for token in tokens):
+            raise Unproven("it has the operator ::, write CAST(... AS ...)")
+        tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
+    except (SqlglotError, RecursionError) as error:
+        raise Unproven("sqlglot can't parse it") from error
+    for node in tree.walk():
+        _check(node)
+    return tree
+
+
+def _check(node: exp.Expression) -> None:
+    if isinstance(node, exp.Escape) and not isinstance(node.this, exp.Like):
+        raise Unproven("it has ESCAPE without LIKE")
+    for kinds, _, (first, others) in _LEVELS:
+        if isinstance(node, kinds):
+            operands = [value for value in node.iter_expressions()]
+            for operand in operands:
+                least = first if operand is node.this else others
+                if isinstance(node, exp.In) and operand is not node.this:
+                    continue
+                if _level(operand) < least:
+                    raise Unproven(f"parentheses are needed to tell how Spark reads {operand.sql('spark')!r}")
+            return
+    if not isinstance(node, _ATOMS):
+        raise Unproven(f"{_words(node)} is not proven")
+
+
+def _level(node: exp.Expression) -> int:
+    if isinstance(node, exp.Escape):
+        return _PREDICATE
+    return next((level for kinds, level, _ in _LEVELS if isinstance(node, kinds)), _PRIMARY)
+
+
+def _words(node: exp.Expression) -> str:
+    return f"{type(node).__name__} ({node.sql('spark')[:60]})"

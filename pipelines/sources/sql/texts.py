@@ -1,0 +1,187 @@
+"""Kernels of strings. Spark counts characters by code points, as Arrow does, and compares them by bytes."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.sources.sql.program import RowFailure, Value
+from tidegate.pipelines.sources.sql.reading import Unproven
+
+
+def concat(*values: Value) -> Value:
+    """Return the strings together; null if one is null."""
+    return pc.binary_join_element_wise(*values, pa.scalar(""), null_handling="emit_null")
+
+
+def length(value: Value) -> Value:
+    """Return the number of code points."""
+    return pc.utf8_length(value)
+
+
+def trim(value: Value) -> Value:
+    """Return a string without spaces at both ends; other white space stays."""
+    return pc.utf8_trim(value, characters=" ")
+
+
+def trim_start(value: Value) -> Value:
+    """Return a string without spaces at its start."""
+    return pc.utf8_ltrim(value, characters=" ")
+
+
+def trim_end(value: Value) -> Value:
+    """Return a string without spaces at its end."""
+    return pc.utf8_rtrim(value, characters=" ")
+
+
+def substring(value: Value, position: int, size: int | None) -> Value:
+    """Return `substring(value, position, size)`: positions from 1, or from -1 backwards; 0 means 1.
+
+    Args:
+        value: the strings.
+        position: position of the first character. One before the string takes characters off the result.
+        size: number of characters; None for all that follow.
+    """
+    if size is not None and size <= 0:
+        return pc.utf8_slice_codeunits(value, 0, 0)
+    if position >= 0:
+        start = max(position - 1, 0)
+        return pc.utf8_slice_codeunits(value, start, None if size is None else start + size)
+    stop = None if size is None or position + size >= 0 else position + size
+    return pc.utf8_slice_codeunits(value, position, stop)
+
+
+def lower(value: Value) -> Value:
+    """Return a string in lower case."""
+    return _mapped(value, pc.ascii_lower, str.lower)
+
+
+def upper(value: Value) -> Value:
+    """Return a string in upper case."""
+    return _mapped(value, pc.ascii_upper, str.upper)
+
+
+def _mapped(value: Value, of_ascii: Any, of_text: Any) -> Value:
+    """Map ASCII by Arrow, and other values by Python, whose full mapping of Unicode is Java's."""
+    values = value if isinstance(value, pa.Array) else pa.array([value.as_py()], pa.string())
+    mapped = of_ascii(values)
+    wide = pc.invert(pc.fill_null(pc.string_is_ascii(values), True))
+    if not wide.true_count:
+        return mapped
+    texts = values.filter(wide).dictionary_encode()
+    changed = [_changed(text, of_text) for text in texts.dictionary.to_pylist()]
+    return pc.replace_with_mask(mapped, wide, pa.array(changed, pa.string()).take(texts.indices))
+
+
+def _changed(text: str, of_text: Any) -> str:
+    strange = next((sign for sign in text if unicodedata.category(sign) == "Cn"), None)
+    if strange is not None:
+        raise RowFailure(f"the value {text!r} has a character that this Python's Unicode does not have: {strange!r}")
+    return str(of_text(text))
+
+
+def starts_with(value: Value, pattern: str) -> Value:
+    """Return `startswith(value, pattern)`."""
+    return pc.starts_with(value, pattern=pattern)
+
+
+def ends_with(value: Value, pattern: str) -> Value:
+    """Return `endswith(value, pattern)`."""
+    return pc.ends_with(value, pattern=pattern)
+
+
+def contains(value: Value, pattern: str) -> Value:
+    """Return `contains(value, pattern)`."""
+    return pc.match_substring(value, pattern=pattern)
+
+
+def replace(value: Value, search: str, replacement: str) -> Value:
+    """Return `replace(value, search, replacement)`, from left to right; an empty search changes nothing."""
+    return pc.replace_substring(value, pattern=search, replacement=replacement) if search else value
+
+
+def matches(value: Value, pattern: str) -> Value:
+    """Return True where a pattern of RE2 matches a part of a value."""
+    return pc.match_substring_regex(value, pattern=pattern)
+
+
+def like_pattern(pattern: str, escape: str) -> str:
+    """Return the pattern of RE2 for a pattern of LIKE.
+
+    Raises:
+        Unproven: Spark refuses the pattern.
+    """
+    parts, signs = [], iter(pattern)
+    for sign in signs:
+        if sign == escape:
+            quoted = next(signs, None)
+            if quoted is None or quoted not in ("_", "%", escape):
+                raise Unproven(f"the pattern {pattern!r} escapes no _, % or {escape}")
+            parts.append(_literal(quoted))
+        else:
+            parts.append({"_": ".", "%": ".*"}.get(sign) or _literal(sign))
+    return rf"(?s)\A{''.join(parts)}\z"
+
+
+def _literal(sign: str) -> str:
+    return sign if sign.isalnum() or sign == "_" else rf"\x{{{ord(sign):x}}}"
+
+
+_ORDINARY = frozenset(" -_@:/,;#%&=!~\"'<>")
+"""Characters beside ASCII letters and digits that stand for themselves in patterns of Java and of RE2."""
+
+
+def regex_pattern(pattern: str) -> str:
+    """Return the pattern of RE2 for a pattern of RLIKE, of the part of the language that both libraries read alike.
+
+    Raises:
+        Unproven: the pattern has a construct that Java and RE2 may read differently.
+    """
+    parts: list[str] = []
+    previous, depth, place = "", 0, 0
+    while place < len(pattern):
+        sign, rest = pattern[place], pattern[place + 1 :]
+        if sign.isascii() and sign.isalnum() or sign in _ORDINARY:
+            parts.append(sign)
+        elif sign == ".":
+            parts.append(r"[^\n\r\x{85}\x{2028}\x{2029}]")
+        elif sign in "*+?" and previous and previous not in "*+?(|^":
+            parts.append(sign)
+        elif sign == "(" and not rest.startswith("?"):
+            parts.append(sign)
+            depth += 1
+        elif sign == ")" and depth and previous not in "(|":
+            parts.append(sign)
+            depth -= 1
+        elif sign == "|" and previous not in ("", "(", "|"):
+            parts.append(sign)
+        elif sign == "^" and place == 0:
+            parts.append(r"\A")
+        elif sign == "[" and (inside := rest.partition("]")[0]) and _is_simple_class(inside):
+            parts.append(f"[{inside}]")
+            place += len(inside) + 1
+            sign = "]"
+        else:
+            raise Unproven(f"the pattern {pattern!r} has {sign!r}, which Java and RE2 may read differently")
+        previous, place = sign, place + 1
+    if depth or previous in ("(", "|", "") or pattern.startswith("^") and "|" in pattern:
+        raise Unproven(f"the pattern {pattern!r} may be read differently by Java and RE2")
+    return "".join(parts)
+
+
+def _is_simple_class(inside: str) -> bool:
+    """Return True for the inside of a class such as [a-z0-9]."""
+    place = 0
+    while place < len(inside):
+        if not (inside[place].isascii() and inside[place].isalnum()):
+            return False
+        if inside[place + 1 : place + 2] == "-":
+            last = inside[place + 2 : place + 3]
+            if not (last.isascii() and last.isalnum() and inside[place] <= last):
+                return False
+            place += 2
+        place += 1
+    return True

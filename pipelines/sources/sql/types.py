@@ -1,0 +1,139 @@
+"""Types of operands and results, by the rules of Spark in ANSI mode (`AnsiTypeCoercion`, `DecimalPrecisionTypeCoercion`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+
+from tidegate.pipelines.sources.sql import moments, times
+from tidegate.pipelines.sources.sql.casts import DIGITS, cast, name_of
+from tidegate.pipelines.sources.sql.program import Constant, Node
+from tidegate.pipelines.sources.sql.reading import Unproven
+
+_PRECISION = 38
+"""Most digits of a decimal."""
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return True for integers, float, double and decimals."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def is_ordered(kind: pa.DataType) -> bool:
+    """Return True for a type whose comparison is proven."""
+    scalar = (pa.bool_(), pa.string(), pa.date32(), times.UTC, pa.timestamp("us"))
+    return is_number(kind) or kind in scalar
+
+
+def common_type(nodes: Sequence[Node], with_literals: bool = False) -> pa.DataType:
+    """Return the type that several values have together.
+
+    Args:
+        nodes: the values.
+        with_literals: True if an integer literal beside a decimal is as narrow as its digits, as in an operator.
+
+    Raises:
+        Unproven: there is no such type, or Spark would convert in a way that is not proven.
+    """
+    kind: pa.DataType = pa.null()
+    for node in nodes:
+        kind = _wider(kind, _kind(node, with_literals))
+    return kind
+
+
+def _kind(node: Node, with_literals: bool) -> pa.DataType | Constant:
+    return node if with_literals and isinstance(node, Constant) and pa.types.is_integer(node.type) else node.type
+
+
+def _wider(left: pa.DataType | Constant, right: pa.DataType | Constant) -> pa.DataType:
+    plain = [side.type if isinstance(side, Constant) else side for side in (left, right)]
+    if plain[0] == plain[1] or pa.types.is_null(plain[1]):
+        return plain[0] if not isinstance(left, Constant) else plain[0]
+    if pa.types.is_null(plain[0]):
+        return plain[1]
+    if all(pa.types.is_integer(kind) for kind in plain):
+        return max(plain, key=lambda kind: kind.bit_width)
+    if all(map(is_number, plain)):
+        if any(pa.types.is_floating(kind) for kind in plain):
+            return pa.float64()
+        return _wider_decimal(*(decimal_of(side) for side in (left, right)))
+    if set(plain) == {pa.date32(), times.UTC}:
+        return times.UTC
+    raise Unproven(f"{name_of(plain[0])} beside {name_of(plain[1])} is not proven")
+
+
+def decimal_of(value: pa.DataType | Constant) -> pa.DataType:
+    """Return the decimal that Spark makes of an integer, or the decimal type itself."""
+    if isinstance(value, Constant):
+        return pa.decimal128(len(str(abs(value.value))), 0)
+    return pa.decimal128(DIGITS[value], 0) if pa.types.is_integer(value) else value
+
+
+def _wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    scale = max(left.scale, right.scale)
+    return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+
+
+def decimal(precision: int, scale: int) -> pa.DataType:
+    """Return a decimal type.
+
+    Raises:
+        Unproven: it has too many digits, so Spark would cut some off.
+    """
+    if precision > _PRECISION:
+        raise Unproven(f"a decimal of {precision} digits, of which Spark cuts some off, is not proven")
+    return pa.decimal128(precision, scale)
+
+
+def together(left: Node, right: Node) -> tuple[Node, Node]:
+    """Return two operands of an operator in their common type."""
+    kind = common_type((left, right), with_literals=True)
+    if isinstance(left, Constant) and isinstance(right, Constant) and pa.types.is_decimal(kind):
+        raise Unproven("an operator of two literals is not proven: write its value")
+    if pa.types.is_decimal(kind) and (isinstance(left, Constant) or isinstance(right, Constant)):
+        kind = _wider_decimal(*(decimal_of(_kind(node, True)) for node in (left, right)))
+    return cast(left, kind), cast(right, kind)
+
+
+def compared(left: Node, right: Node) -> tuple[Node, Node]:
+    """Return two operands of a comparison in their common type; a literal of text becomes a date or a time."""
+    for node, other in ((left, right), (right, left)):
+        if isinstance(node, Constant) and isinstance(node.value, str) and other.type in (pa.date32(), times.UTC):
+            moment = moment_of(node.value, other.type)
+            return (moment, right) if node is left else (left, moment)
+    left, right = together(left, right)
+    if not is_ordered(left.type):
+        raise Unproven(f"a comparison of {name_of(left.type)} is not proven")
+    return left, right
+
+
+def moment_of(text: str, kind: pa.DataType) -> Constant:
+    """Return a literal of a date or a time.
+
+    Raises:
+        Unproven: the text is none.
+    """
+    try:
+        number = moments.read_date(text) if pa.types.is_date(kind) else moments.read_moment(text)
+    except ValueError as error:
+        raise Unproven(f"{text!r} is no {name_of(kind)}") from error
+    return Constant(number, kind)
+
+
+def number_literal(text: str) -> Constant:
+    """Return the literal of a number: an int, bigint or decimal, or a double if it has an exponent."""
+    if "e" in text.lower():
+        return Constant(float(text), pa.float64())
+    if text.lstrip("-").isdigit():
+        value = int(text)
+        for kind, bits in ((pa.int32(), 31), (pa.int64(), 63)):
+            if -(1 << bits) <= value < 1 << bits:
+                return Constant(value, kind)
+    number = Decimal(text)
+    exponent = number.as_tuple().exponent
+    scale = -exponent if isinstance(exponent, int) else 0
+    if scale < 0:
+        raise Unproven(f"the literal {text} is not proven")
+    return Constant(number, decimal(max(len(number.as_tuple().digits), scale), scale))

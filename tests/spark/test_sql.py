@@ -1,0 +1,288 @@
+"""SQL that runs as Arrow compute gives the values, the types and the errors that Spark gives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.sql_expressions import EXPRESSIONS, REFUSED, drawn
+from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
+from tidegate.pipelines.sources.sql.reading import Unproven
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROWS = 240
+INTS = [0, 1, -1, 2, 3, 7, 59, 2**31 - 1, -(2**31), None]
+LONGS = [0, 1, -1, 3, 10**9, 2**53 + 1, 2**63 - 1, -(2**63), 9_223_372_036_854, None]
+INF, NAN = float("inf"), float("nan")
+DOUBLES = [0.0, -0.0, 1.0, -1.5, 2.5, 0.1, 1e300, -1e300, 5e-324, INF, -INF, NAN, 2.0**31, 2.0**63, -(2.0**63), 1e10, None]
+TEXTS = ["", " ", "a", "A b", "  x ", "\tx\n", "é", "e\u0301", "ß", "ΑΣ", "İi", "🎈a🎈", "%_", "a%b", "abc", "ABC"]
+TEXTS = [*TEXTS, "a\nb", "a\r\n", "ǅ", "ﬁ", "日本", "\u2028x", "ab" * 5, "aa", "1", None]
+NUMERALS = ["0", "1", " 7 ", "+5", "-0", "007", "1.5", "1e3", ".5", "5.", "abc", "", "2147483648", "9223372036854775808"]
+NUMERALS = [*NUMERALS, "NaN", "Infinity", "-inf", "1d", "true", "Y", "f", "no", "١", "1_0", "--1", "127", "-128", None]
+MOMENTS = ["2024-02-29", "2023-02-29", "2024-1-2", "2024", "2024-05", "2024-01-01 10:11:12", "2024-01-01T10:11:12.123456"]
+MOMENTS = [*MOMENTS, "2024-01-01 10:11:12.1234567", "2024-01-01T10:11:12Z", "2024-01-01 10:11:12+02:00", " 2024-01-31 "]
+MOMENTS = [*MOMENTS, "1969-12-31 23:59:59.999999", "0001-01-01", "+12024-01-01", "-0001-03-01", "2024-01-01 1:2:3", "x"]
+MOMENTS = [*MOMENTS, "2024-01-01 10", "2024-01-01T", "2024-01-01 10:11", "2024-01-01 24:00:00", "2024-01-01x", "", "123"]
+MOMENTS = [*MOMENTS, "2024-01-01 10:11:12 +5:30", "2024-01-01 10:11:12-18:00", "2024-01-01 10:11:12.", "2024-13-01", "T"]
+MOMENTS = [*MOMENTS, "2024/01/31", "2024/01/31 23:59:60", "20240131", "2024-01-01 10:11:12 PM", "9999-12-31 23:59:59", None]
+MICROS = [0, 1, -1, -86_400_000_000, 1_704_103_872_123_456, -62_135_596_800_000_000, 253_402_300_799_999_999]
+MICROS = [*MICROS, 10**17, 1_709_164_800_000_000, 1_703_980_799_999_999, -(10**17), None]
+DAYS = [0, -1, 1, 19_782, 19_723, -719_162, 2_932_896, 3_000_000, -800_000, None]
+
+SCHEMA = pa.schema(
+    [
+        *((name, pa.int32()) for name in ("i1", "i2")),
+        *((name, pa.int64()) for name in ("l1", "l2")),
+        ("b1", pa.int8()),
+        ("h1", pa.int16()),
+        *((name, pa.float64()) for name in ("d1", "d2")),
+        ("f1", pa.float32()),
+        *((name, pa.string()) for name in ("s1", "s2", "n1", "m1")),
+        *((name, pa.date32()) for name in ("day1", "day2")),
+        *((name, pa.timestamp("us", "UTC")) for name in ("t1", "t2")),
+        ("p1", pa.decimal128(12, 2)),
+        ("p2", pa.decimal128(5, 3)),
+        *((name, pa.bool_()) for name in ("ok1", "ok2")),
+        ("st", pa.struct([("X", pa.int32()), ("name", pa.string()), ("in", pa.struct([("d", pa.float64())]))])),
+        ("a b", pa.int32()),
+        *((name, pa.int32()) for name in ("small1", "small2")),
+    ]
+)
+
+
+def edge_rows() -> pa.RecordBatch:
+    """Return rows with drawn edge values in every column."""
+    random_ = random.Random(15)
+    prices = [Decimal(text) for text in ("0.00", "-0.01", "1.50", "9999999999.99", "-9999999999.99", "3.00")]
+    ratios = [Decimal(text) for text in ("0.000", "0.001", "-99.999", "99.999", "1.500")]
+    structs = [
+        None,
+        {"X": 1, "name": "a", "in": {"d": NAN}},
+        {"X": None, "name": None, "in": None},
+        {"X": -3, "name": "é", "in": {"d": None}},
+    ]
+    values: dict[str, list[Any]] = {
+        **dict.fromkeys(("i1", "i2"), INTS),
+        **dict.fromkeys(("l1", "l2"), LONGS),
+        "b1": [0, 1, -1, 127, -128, None],
+        "h1": [0, 1, -1, 32767, -32768, None],
+        **dict.fromkeys(("d1", "d2"), DOUBLES),
+        "f1": [0.0, -0.0, 1.5, 16_777_216.0, 3.0e38, INF, -INF, NAN, 0.1, 2.0**31, None],
+        **dict.fromkeys(("s1", "s2"), TEXTS),
+        "n1": NUMERALS,
+        "m1": MOMENTS,
+        **dict.fromkeys(("day1", "day2"), DAYS),
+        **dict.fromkeys(("t1", "t2"), MICROS),
+        "p1": [*prices, None],
+        "p2": [*ratios, None],
+        **dict.fromkeys(("ok1", "ok2"), [True, False, None]),
+        "st": structs,
+        **dict.fromkeys(("a b", "small1", "small2"), [-3, -1, 0, 1, 2, 5, 100, None]),
+    }
+    columns = []
+    for field in SCHEMA:
+        edges = values[field.name]
+        # Each edge at least once, then drawn ones.
+        drawn_values = [*edges, *random_.choices(edges, k=ROWS - len(edges))]
+        random_.shuffle(drawn_values)
+        columns.append(pa.array(drawn_values, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def unlike(values: pa.Array) -> list[str]:
+    """Return values as text in which any two that differ look different: NaN is one value, and -0.0 is not 0.0."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    elif pa.types.is_date(values.type):
+        values = values.cast(pa.int32())
+    return [repr(value) for value in values.to_pylist()]
+
+
+class Comparison:
+    """Our programs and Spark over the same rows."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.rows = edge_rows()
+        table = pa.Table.from_batches([self.rows]).append_column("__id", pa.array(range(ROWS), pa.int32()))
+        file = str(folder / "edges.parquet")
+        pq.write_table(table, file)
+        self.frame: DataFrame = spark.read.parquet(file).coalesce(1).cache()
+        assert self.frame.count() == ROWS
+
+    def ours(self, program: Node) -> tuple[list[str | None], list[int]]:
+        """Return the value of each row, None where the row fails, and the rows that fail."""
+        try:
+            return list(unlike(as_array(program.evaluate(self.rows), ROWS))), []
+        except (pa.ArrowInvalid, RowFailure):
+            assert program.can_fail
+        values: list[str | None] = []
+        for number in range(ROWS):
+            try:
+                values += unlike(as_array(program.evaluate(self.rows.slice(number, 1)), 1))
+            except (pa.ArrowInvalid, RowFailure):
+                values.append(None)
+        return values, [number for number, value in enumerate(values) if value is None]
+
+    def differences(self, expressions: Sequence[str], programs: Sequence[Node]) -> Iterator[str]:
+        """Yield the expressions whose values or types differ from Spark's."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        expected = [self.ours(program) for program in programs]
+        columns = []
+        for number, (expression, (_, failing)) in enumerate(zip(expressions, expected, strict=True)):
+            column = F.expr(expression)
+            if failing:
+                column = F.when(~F.col("__id").isin(failing), column)
+            columns.append(column.alias(f"c{number}"))
+        frame = self.frame.orderBy("__id").select(*columns)
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        for expression, program, field in zip(expressions, programs, schema, strict=True):
+            if field.type != program.type:
+                yield f"{expression}: type {program.type}, Spark has {field.type}"
+        result = self.taken(frame)
+        if result is None:
+            if len(expressions) == 1:
+                yield f"{expressions[0]}: only Spark fails"
+                return
+            half = len(expressions) // 2
+            yield from self.differences(expressions[:half], programs[:half])
+            yield from self.differences(expressions[half:], programs[half:])
+            return
+        for (values, failing), expression, column in zip(expected, expressions, result.columns, strict=True):
+            theirs = unlike(column.combine_chunks())
+            differing = [n for n in range(ROWS) if n not in set(failing) and values[n] != theirs[n]]
+            if differing:
+                row = {name: self.rows.column(name)[differing[0]] for name in SCHEMA.names if name in expression}
+                yield f"{expression}: {values[differing[0]]}, Spark has {theirs[differing[0]]} for {row}"
+
+    def taken(self, frame: DataFrame) -> pa.Table | None:
+        """Return the rows of a frame; None if Spark fails."""
+        from pyspark.errors import PySparkException
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return frame.toArrow()
+        except (PySparkException, Py4JJavaError):
+            return None
+
+    def lonely_failures(self, expression: str, program: Node) -> Iterator[str]:
+        """Yield the expression if a row fails for us, and not for Spark."""
+        from pyspark.sql import functions as F
+
+        _, failing = self.ours(program)
+        # One job for a row that fails, since Spark tells of the first only.
+        for number in failing[:1]:
+            if self.taken(self.frame.where(F.col("__id") == number).select(F.expr(expression))) is not None:
+                yield f"{expression}: fails only for us, row {self.rows.slice(number, 1).to_pylist()}"
+
+
+@pytest.fixture(scope="module")
+def comparison(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return Comparison(spark, tmp_path_factory.mktemp("edges"))
+
+
+def compiled(expressions: Sequence[str]) -> dict[str, Node]:
+    """Return the programs of the expressions that are proven."""
+    programs = {}
+    for expression in expressions:
+        try:
+            programs[expression] = compile_expression(expression, SCHEMA)
+        except Unproven:
+            continue
+    return programs
+
+
+def test_each_operation_gives_sparks_values_and_types(comparison: Comparison) -> None:
+    programs = compiled(EXPRESSIONS)
+    assert sorted(set(EXPRESSIONS) - set(programs)) == []
+    expressions = list(programs)
+    differing = [
+        text
+        for first in range(0, len(expressions), 60)
+        for text in comparison.differences(
+            expressions[first : first + 60], [programs[name] for name in expressions[first : first + 60]]
+        )
+    ]
+    assert differing == []
+
+
+def test_a_row_that_fails_for_us_fails_for_spark(comparison: Comparison) -> None:
+    programs = {name: program for name, program in compiled(EXPRESSIONS).items() if program.can_fail}
+    failing = [text for name, program in programs.items() for text in comparison.lonely_failures(name, program)]
+    assert failing == []
+
+
+def test_drawn_expressions_give_sparks_values_and_types(comparison: Comparison) -> None:
+    texts: list[str] = []
+
+    @seed(15)
+    @settings(
+        max_examples=300, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
+    )
+    @given(drawn())
+    def collect(text: str) -> None:
+        texts.append(text)
+
+    collect()
+    texts = list(dict.fromkeys(texts))
+    programs = compiled(texts)
+    assert len(programs) > 0.6 * len(texts) > 100
+    expressions = list(programs)
+    differing = [
+        text
+        for first in range(0, len(expressions), 40)
+        for text in comparison.differences(
+            expressions[first : first + 40], [programs[name] for name in expressions[first : first + 40]]
+        )
+    ]
+    assert differing == []
+
+
+def test_lower_and_upper_of_every_character(spark: SparkSession) -> None:
+    signs = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    table = pa.table({"sign": signs})
+    rows = spark.createDataFrame(table).selectExpr("sign", "lower(sign) as small", "upper(sign) as large").toArrow()
+    differing = []
+    for name, expression in (("small", "lower(sign)"), ("large", "upper(sign)")):
+        program = compile_expression(expression, table.schema)
+        for row in rows.to_batches():
+            for sign, theirs in zip(row["sign"].to_pylist(), row[name].to_pylist(), strict=True):
+                if sign != theirs or sign.lower() != sign or sign.upper() != sign:
+                    batch = pa.RecordBatch.from_pydict({"sign": [sign]})
+                    try:
+                        ours = as_array(program.evaluate(batch), 1)[0].as_py()
+                    except RowFailure:
+                        continue
+                    if ours != theirs:
+                        differing.append((expression, sign, hex(ord(sign)), ours, theirs))
+    assert differing == []
+
+
+def test_what_is_refused_has_a_reason() -> None:
+    for expression in REFUSED:
+        with pytest.raises(Unproven, match="proven|parentheses|parse|backslash|operator|column|ESCAPE|no date|no time"):
+            compile_expression(expression, SCHEMA)
+
+
+def test_rows_hold_dates_that_python_has_not() -> None:
+    rows = edge_rows()
+    assert rows.column("t1").cast(pa.int64()).to_pylist().count(10**17) > 0
+    assert date(9999, 12, 31).toordinal() < 719_163 + 3_000_000
+    assert datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1e6 < 10**17
+    assert st is not None
