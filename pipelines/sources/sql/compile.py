@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from sqlglot import exp
 from tidegate.pipelines.sources.sql import numbers, texts, times
 from tidegate.pipelines.sources.sql.casts import cast, name_of
 from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing
-from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node
+from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Unproven, parse
 from tidegate.pipelines.sources.sql.types import (
     compared,
@@ -51,24 +51,31 @@ _TYPES = {
 }
 
 
-def compile_expression(text: str, columns: pa.Schema) -> Node:
+def compile_expression(text: str, columns: pa.Schema | Mapping[str, Node]) -> Node:
     """Return the program of an expression.
 
     Args:
         text: the expression, in Spark SQL.
-        columns: the columns that the expression may name.
+        columns: the columns that the expression may name; with their programs if they are derived.
 
     Raises:
         Unproven: the program would not be proven to give Spark's values; the message is the reason.
     """
+    if isinstance(columns, pa.Schema):
+        columns = columns_of(columns)
     node = _Compiler(columns).compile(parse(text))
     if pa.types.is_null(node.type):
         raise Unproven("it is NULL without a type")
     return node
 
 
+def columns_of(schema: pa.Schema) -> dict[str, Node]:
+    """Return the programs that read the columns of a source."""
+    return {field.name: Field(field.name, field.type) for field in schema}
+
+
 class _Compiler:
-    def __init__(self, columns: pa.Schema) -> None:
+    def __init__(self, columns: Mapping[str, Node]) -> None:
         self._columns = columns
 
     def compile(self, node: exp.Expression) -> Node:
@@ -86,9 +93,7 @@ class _Compiler:
         return [self.compile(node) for node in nodes]
 
     def _column(self, node: exp.Expression) -> Node:
-        """Return the program of a column or of a field of a struct; names of Spark have no case."""
-        names = [part.name for part in node.parts]
-        return _named(names, self._columns)
+        return _named([part.name for part in node.parts], self._columns)
 
     def _comparison(self, node: exp.Expression) -> Node:
         left, right = compared(self.compile(node.this), self.compile(node.expression))
@@ -285,21 +290,28 @@ def _combined_decimals(kernel: Callable[..., Any], left: Node, right: Node) -> N
     return Call(kernel, (cast(left, first), cast(right, second)), kind)
 
 
-def _named(names: Sequence[str], columns: pa.Schema) -> Field:
-    def find(fields: Sequence[pa.Field], name: str) -> pa.Field:
-        matching = [field for field in fields if field.name.lower() == name.lower()]
+def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
+    """Return the program of a column or of a field of a struct; names in Spark have no case."""
+    text = ".".join(names)
+
+    def only(candidates: Sequence[str], name: str) -> str:
+        matching = [candidate for candidate in candidates if candidate.lower() == name.lower()]
         if len(matching) != 1:
-            raise Unproven(f"{'.'.join(names)!r} is not the name of one column")
+            raise Unproven(f"{text!r} is not the name of one column")
         return matching[0]
 
-    column = field = find(list(columns), names[0])
-    path = []
+    node = columns[only(list(columns), names[0])]
+    kind, path = node.type, []
     for name in names[1:]:
-        if not pa.types.is_struct(field.type):
-            raise Unproven(f"{'.'.join(names)!r} is no field of a struct")
-        field = find(list(field.type), name)
-        path.append(field.name)
-    return Field(column.name, field.type, tuple(path))
+        if not pa.types.is_struct(kind):
+            raise Unproven(f"{text!r} is no field of a struct")
+        path.append(only([field.name for field in kind], name))
+        kind = kind.field(path[-1]).type
+    if not path:
+        return node
+    if isinstance(node, Field):
+        return Field(node.name, kind, (*node.path, *path))
+    return Call(field_of, (node,), kind, options=tuple(path))
 
 
 def _condition(node: Node) -> Node:

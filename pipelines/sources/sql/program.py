@@ -49,10 +49,7 @@ class Field:
 
     def evaluate(self, rows: pa.RecordBatch) -> Value:
         """Return the values of rows."""
-        values = rows.column(rows.schema.get_field_index(self.name))
-        for name in self.path:
-            values = pc.struct_field(values, [values.type.get_field_index(name)])
-        return values
+        return field_of(rows.column(rows.schema.get_field_index(self.name)), *self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +255,13 @@ def evaluate_where(node: Node, rows: pa.RecordBatch, wanted: pa.Array) -> Value:
     # Row n of the result is the value with the number of wanted rows before n.
     places = pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1)
     return values.take(pc.if_else(wanted, places, pa.scalar(None, pa.int64())))
+
+
+def field_of(values: Value, *path: str) -> Value:
+    """Return a field of structs, null where a struct above it is null."""
+    for name in path:
+        values = pc.struct_field(values, [values.type.get_field_index(name)])
+    return values
 
 
 def as_array(value: Value, rows: int) -> pa.Array:

@@ -7,13 +7,14 @@ operand is checked against Spark's grammar (`SqlBaseParser.g4`), and parentheses
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 
 class Unproven(Exception):
@@ -30,6 +31,10 @@ class _PlainSpark(Spark):
         }
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
 
+
+_SIZED = ("CHAR", "CHARACTER", "VARCHAR")
+_BEFORE_GROUPS = ("AND", "OR", "NOT", "WHEN", "THEN", "ELSE", "CASE", "BETWEEN", "LIKE", "RLIKE", "FROM", "DIV")
+"""Words after which a parenthesis groups; after any other word it begins the arguments of a call or a list."""
 
 _OR, _AND, _NOT, _PREDICATE, _COMPARISON, _SUM, _PRODUCT, _UNARY, _PRIMARY = range(9)
 
@@ -88,9 +93,26 @@ def parse(text: str) -> exp.Expression:
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
         raise Unproven("sqlglot can't parse it") from error
+    if any(token.text.upper() in _SIZED and token.token_type != TokenType.STRING for token in tokens):
+        raise Unproven("the types CHAR and VARCHAR are not proven")
+    if sum(isinstance(node, exp.Paren) for node in tree.walk()) != _groups(tokens):
+        raise Unproven("parentheses are needed to tell in which order Spark reads its operators")
     for node in tree.walk():
         _check(node)
     return tree
+
+
+def _groups(tokens: Sequence[Token]) -> int:
+    """Return the number of pairs of parentheses that group. sqlglot's tree may have others, which are its own."""
+    before = ["", *(token.text.upper() for token in tokens)]
+    return sum(
+        token.token_type == TokenType.L_PAREN and (before[place] in _BEFORE_GROUPS or not _is_word(before[place]))
+        for place, token in enumerate(tokens)
+    )
+
+
+def _is_word(text: str) -> bool:
+    return text[:1].isalnum() or text[:1] in ("_", "`")
 
 
 def _check(node: exp.Expression) -> None:

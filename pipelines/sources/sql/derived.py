@@ -1,0 +1,239 @@
+"""`where` and `columns` of an input as programs over the columns of its source, with the reasons where there are none.
+
+The meaning is that of `frames.SourceFrames`: a column of `columns` may use earlier ones and may replace a column of the
+source, and `where` sees all of them. Columns are evaluated for the rows that `where` keeps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.event_columns import plain
+from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.sql.casts import name_of
+from tidegate.pipelines.sources.sql.compile import columns_of, compile_expression
+from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
+from tidegate.pipelines.sources.sql.reading import Unproven
+
+_AS_BY_DEFAULT = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.legacy.literal.pickMinimumPrecision": "true",
+    "spark.sql.legacy.exponentLiteralAsDecimal.enabled": "false",
+    "spark.sql.legacy.castComplexTypesToString.enabled": "false",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.ansi.relationPrecedence": "false",
+    "spark.sql.icu.caseMappings.enabled": "true",
+}
+"""Settings of Spark that change the meaning of SQL, with the values for which the programs are proven."""
+
+
+def differing_setting(value_of: Callable[[str], str | None]) -> str | None:
+    """Return a setting for which the programs are not proven, as a reason; None if there is none.
+
+    Args:
+        value_of: returns the value of a setting of Spark; None if it is not set.
+    """
+    for name, wanted in _AS_BY_DEFAULT.items():
+        value = value_of(name)
+        if value is not None and value.lower() != wanted.lower():
+            return f"Spark has {name} = {value}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression of an input.
+
+    Args:
+        field: its place in the pipeline: `where`, or `columns['name']`.
+        text: the expression.
+        reason: the reason why Spark evaluates it; None if the tasks do.
+    """
+
+    field: str
+    text: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceSql:
+    """The programs of an input; this value travels to the tasks.
+
+    Args:
+        pipeline: name of the pipeline, for errors.
+        schema: columns of an event, after `columns=`.
+        programs: program of each derived column.
+        where: program of the condition; None without `where`.
+        texts: text of each expression, by its field.
+    """
+
+    pipeline: str
+    schema: pa.Schema
+    programs: Mapping[str, Node]
+    where: Node | None
+    texts: Mapping[str, str]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the derived columns."""
+        return frozenset(self.programs)
+
+    def reads(self, names: Sequence[str]) -> list[str]:
+        """Return the columns of the source that columns of events and `where` are made from."""
+        read: dict[str, None] = {}
+        for name in names:
+            program = self.programs.get(name)
+            read.update(dict.fromkeys([name] if program is None else sorted(program.columns)))
+        if self.where is not None:
+            read.update(dict.fromkeys(sorted(self.where.columns)))
+        return list(read)
+
+    def kept(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return True for each row of the source that `where` keeps."""
+        if self.where is None:
+            return np.ones(len(rows), np.bool_)
+        met = self._evaluated("where", self.where, _plain(rows, self.where.columns))
+        return np.asarray(pc.fill_null(met, False).to_numpy())
+
+    def derive(self, rows: pa.Table, names: Sequence[str], key: Sequence[str] = ()) -> pa.Table:
+        """Return columns of events.
+
+        Args:
+            rows: rows of the source, with the columns that `reads` names.
+            names: the columns.
+            key: columns that become dictionaries if they are text or bytes.
+
+        Raises:
+            Refused: an expression fails for a row; the message names it.
+        """
+        columns = []
+        for name in names:
+            program = self.programs.get(name)
+            if program is None:
+                columns.append(rows[name])
+                continue
+            values = self._evaluated(f"columns[{name!r}]", program, _plain(rows, program.columns))
+            is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+            columns.append(values.dictionary_encode().unify_dictionaries() if is_text and name in key else values)
+        return pa.table(columns, names=list(names))
+
+    def _evaluated(self, field: str, program: Node, rows: pa.Table) -> pa.ChunkedArray:
+        try:
+            # A table without columns has no batches, though it has rows.
+            batches = rows.to_batches() or [pa.RecordBatch.from_arrays([], names=[])]
+            chunks = [as_array(program.evaluate(batch), batch.num_rows) for batch in batches]
+            return pa.chunked_array(chunks, program.type)
+        except (RowFailure, pa.ArrowInvalid) as error:
+            raise Refused(
+                f"{field} of pipeline {self.pipeline!r}: {self.texts[field]!r} fails for a row: {error}. Nothing was "
+                "committed. Write it so that such a row gives null, for example with try_cast, try_to_timestamp, "
+                "nullif or CASE"
+            ) from error
+
+
+def _plain(rows: pa.Table, names: frozenset[str]) -> pa.Table:
+    """Return columns without dictionaries; for a program of literals, any column, for the number of rows."""
+    wanted = sorted(names) or rows.column_names[:1]
+    return pa.table([plain(rows[name]) for name in wanted], names=wanted)
+
+
+def compile_input(
+    pipeline: str, input_: Input, source: pa.Schema, unusual: Mapping[str, str]
+) -> tuple[SourceSql, list[Expression]]:
+    """Compile the expressions of an input.
+
+    Args:
+        pipeline: name of the pipeline.
+        input_: the input.
+        source: columns of its table.
+        unusual: columns that no program may read, with the reasons.
+
+    Returns:
+        The programs, usable only if no expression has a reason; and each expression.
+    """
+    columns, fields = columns_of(source), list(source)
+    programs: dict[str, Node] = {}
+    expressions: list[Expression] = []
+    unproven: set[str] = set()
+    for name, text in input_.columns.items():
+        field = f"columns[{name!r}]"
+        try:
+            program = _checked(text, columns, unusual)
+            if any(other.lower() == name.lower() and other != name for other in columns):
+                raise Unproven("it replaces a column whose name differs in case")
+        except Unproven as error:
+            reason = str(error)
+            for earlier in sorted(unproven):
+                if reason.startswith(repr(earlier)):
+                    reason = f"it uses {earlier!r}, which Spark evaluates"
+            expressions.append(Expression(field, text, reason))
+            unproven.add(name)
+            columns.pop(name, None)
+            continue
+        expressions.append(Expression(field, text))
+        columns[name] = programs[name] = program
+        typed = pa.field(name, program.type)
+        places = [place for place, other in enumerate(fields) if known_field.name == name]
+        fields = [typed if place in places else other for place, other in enumerate(fields)]
+        fields = fields if places else [*fields, typed]
+    where = None
+    if input_.where is not None:
+        try:
+            where = _checked(input_.where, columns, unusual)
+            if not pa.types.is_boolean(where.type):
+                raise Unproven(f"a condition of type {name_of(where.type)} is not proven")
+            expressions.append(Expression("where", input_.where))
+        except Unproven as error:
+            expressions.append(Expression("where", input_.where, str(error)))
+    texts = {expression.field: expression.text for expression in expressions}
+    return SourceSql(pipeline, pa.schema(fields), programs, where, texts), expressions
+
+
+def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str]) -> Node:
+    program = compile_expression(text, columns)
+    for name in sorted(program.columns):
+        if name in unusual:
+            raise Unproven(unusual[name])
+    return program
+
+
+def unusual_columns(schema_in_json: str) -> dict[str, str]:
+    """Return the columns of a Delta table that Spark reads or compares in a way of their own, with the reasons."""
+    reasons = {}
+    for column in json.loads(schema_in_json)["fields"]:
+        text = json.dumps(column)
+        if "__COLLATIONS" in text:
+            reasons[column["name"]] = f"column {column['name']!r} has a collation"
+        elif "__CHAR_VARCHAR_TYPE_STRING" in text:
+            reasons[column["name"]] = f"column {column['name']!r} is of type CHAR or VARCHAR"
+    return reasons
+
+
+def differing_type(sql: SourceSql, derived: pa.Schema) -> Expression | None:
+    """Return a derived column to which Spark gives another type, with the reason; None if there is none."""
+    for name, program in sql.programs.items():
+        theirs: Any = derived.field(name).type
+        if program.type != theirs:
+            field = f"columns[{name!r}]"
+            reason = f"its type is {name_of(theirs)} for Spark, and {name_of(program.type)} for us"
+            return Expression(field, sql.texts[field], reason)
+    return None
+
+

@@ -1,0 +1,95 @@
+"""An expression is compiled only if sqlglot reads it as Spark's grammar does, and if every operation is proven."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from tests.sql_expressions import EXPRESSIONS, REFUSED
+from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.program import as_array
+from tidegate.pipelines.sources.sql.reading import Unproven
+
+COLUMNS = pa.schema(
+    [
+        *((name, pa.int32()) for name in ("i1", "i2", "small1", "small2", "a b")),
+        *((name, pa.int64()) for name in ("l1", "l2")),
+        ("b1", pa.int8()),
+        ("h1", pa.int16()),
+        *((name, pa.float64()) for name in ("d1", "d2")),
+        ("f1", pa.float32()),
+        *((name, pa.string()) for name in ("s1", "s2", "n1", "m1")),
+        *((name, pa.date32()) for name in ("day1", "day2")),
+        *((name, pa.timestamp("us", "UTC")) for name in ("t1", "t2")),
+        ("p1", pa.decimal128(12, 2)),
+        ("p2", pa.decimal128(5, 3)),
+        *((name, pa.bool_()) for name in ("ok1", "ok2")),
+        ("st", pa.struct([("X", pa.int32()), ("name", pa.string()), ("in", pa.struct([("d", pa.float64())]))])),
+    ]
+)
+
+
+def test_every_listed_expression_is_compiled_and_its_program_travels_and_runs_without_rows() -> None:
+    nothing = COLUMNS.empty_table().to_batches() or [
+        pa.RecordBatch.from_arrays([pa.array([], field.type) for field in COLUMNS], schema=COLUMNS)
+    ]
+    for expression in EXPRESSIONS:
+        program = pickle.loads(pickle.dumps(compile_expression(expression, COLUMNS)))  # noqa: S301 - our own bytes
+        assert as_array(program.evaluate(nothing[0]), 0).type == program.type, expression
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_an_expression_that_is_not_proven_is_refused_with_a_reason(expression: str) -> None:
+    with pytest.raises(Unproven) as refused:
+        compile_expression(expression, COLUMNS)
+    assert str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "s1 || i1 + 1",  # for Spark (s1 || i1) + 1
+        "i1 <=> i2 < l1",  # for Spark (i1 <=> i2) < l1
+        "ok1 = i1 < i2",  # for Spark (ok1 = i1) < i2
+        "ok1 = ok2 is null",
+        "i1 = i2 between 1 and 2",
+        "ok1 = i1 in (1, 2)",
+    ],
+)
+def test_an_expression_that_sqlglot_would_group_otherwise_than_spark_asks_for_parentheses(expression: str) -> None:
+    with pytest.raises(Unproven, match="parentheses"):
+        compile_expression(expression, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("1", pa.int32()),
+        ("2147483647", pa.int32()),
+        ("2147483648", pa.int64()),
+        ("-2147483648", pa.int32()),
+        ("9223372036854775808", pa.decimal128(19, 0)),
+        ("1L", pa.int64()),
+        ("1S", pa.int16()),
+        ("1Y", pa.int8()),
+        ("1.5", pa.decimal128(2, 1)),
+        ("0.05", pa.decimal128(2, 2)),
+        ("1.5BD", pa.decimal128(2, 1)),
+        ("1e3", pa.float64()),
+        ("1.5D", pa.float64()),
+        ("i1 + l1", pa.int64()),
+        ("i1 / i2", pa.float64()),
+        ("i1 div i2", pa.int64()),
+        ("f1 + i1", pa.float64()),
+        ("b1 + b1", pa.int8()),
+        ("p1 + p2", pa.decimal128(14, 3)),
+        ("p1 * p2", pa.decimal128(18, 5)),
+        ("p1 * 2", pa.decimal128(14, 2)),
+        ("coalesce(p1, 0)", pa.decimal128(12, 2)),
+        ("coalesce(i1, p2)", pa.decimal128(13, 3)),
+    ],
+)
+def test_types_of_results_are_sparks(expression: str, kind: pa.DataType) -> None:
+    assert compile_expression(expression, COLUMNS).type == kind

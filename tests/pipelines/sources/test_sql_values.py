@@ -1,0 +1,141 @@
+"""Values and errors of programs, as they are known from Spark in ANSI mode (tests/spark/test_sql.py holds all of them)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.program import RowFailure, as_array
+
+NAN = float("nan")
+
+
+def value(expression: str, **columns: tuple[Any, pa.DataType]) -> Any:
+    """Return the value of an expression for one row."""
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([None], pa.int8()), *(pa.array([cell], kind) for cell, kind in columns.values())],
+        names=["nothing", *columns],
+    )
+    return as_array(compile_expression(expression, rows.schema).evaluate(rows), 1)[0].as_py()
+
+
+def double(expression: str, a: float | None, b: float | None) -> Any:
+    return value(expression, a=(a, pa.float64()), b=(b, pa.float64()))
+
+
+def whole(expression: str, a: int | None, b: int | None = None) -> Any:
+    return value(expression, a=(a, pa.int32()), b=(b, pa.int32()))
+
+
+def text(expression: str, s: str | None) -> Any:
+    return value(expression, s=(s, pa.string()))
+
+
+def test_nan_is_equal_to_nan_and_greater_than_all_and_zeros_are_equal() -> None:
+    assert double("a = b", NAN, NAN) is True
+    assert double("a > b", NAN, float("inf")) is True
+    assert double("a < b", NAN, float("inf")) is False
+    assert double("a >= b", NAN, NAN) is True
+    assert double("a = b", 0.0, -0.0) is True
+    assert double("a <=> b", None, None) is True
+    assert double("a = b", None, 1.0) is None
+
+
+def test_a_condition_with_null_is_three_valued() -> None:
+    assert whole("a = 1 and b = 1", None, 2) is False
+    assert whole("a = 1 or b = 2", None, 2) is True
+    assert whole("a = 1 or b = 1", None, 2) is None
+    assert whole("a in (1, null)", 2) is None
+    assert whole("a not in (1, null)", 1) is False
+
+
+@pytest.mark.parametrize(
+    "expression", ["a + b", "a * b", "a - -b", "abs(a - 1 - b)", "-(a + 1 - 2147483647 - 2147483647 - 2)"]
+)
+def test_an_integer_out_of_range_is_an_error(expression: str) -> None:
+    numbers = {"abs(a - 1 - b)": (-2147483647, 0), "-(a + 1 - 2147483647 - 2147483647 - 2)": (2147483646, 0)}
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        whole(expression, *numbers.get(expression, (2147483647, 2147483647)))
+
+
+@pytest.mark.parametrize("expression", ["a / b", "a div b", "a % b"])
+def test_a_division_by_zero_is_an_error_also_for_doubles(expression: str) -> None:
+    with pytest.raises((pa.ArrowInvalid, RowFailure), match="zero"):
+        whole(expression, 1, 0)
+    assert whole(expression, None, 0) is None
+    with pytest.raises(RowFailure):
+        double("a / b", 1.0, -0.0)
+
+
+def test_a_branch_is_evaluated_only_for_the_rows_that_take_it() -> None:
+    assert whole("case when b <> 0 then a / b else 0D end", 1, 0) == 0.0
+    assert whole("b <> 0 and a / b > 1", 1, 0) is False
+    assert whole("b = 0 or a / b > 1", 1, 0) is True
+    assert whole("coalesce(a, 1 / b)", 1, 0) == 1.0
+    assert whole("if(b = 0, null, a % b)", 1, 0) is None
+    assert whole("b + 1 div a", 0, None) is None
+
+
+def test_a_remainder_has_the_sign_of_the_dividend() -> None:
+    assert whole("a % b", -7, 3) == -1
+    assert whole("a % b", -(2**31), -1) == 0
+    assert whole("a div b", -7, 2) == -3
+
+
+def test_substrings_count_code_points_from_both_ends() -> None:
+    assert text("substring(s, 2, 2)", "a🎈b") == "🎈b"
+    assert text("substring(s, 0, 2)", "abc") == "ab"
+    assert text("substring(s, -5, 3)", "abc") == "a"
+    assert text("substring(s, -2)", "abc") == "bc"
+    assert text("right(s, 2)", "a🎈b") == "🎈b"
+    assert text("length(s)", "a🎈e\u0301") == 4
+
+
+def test_like_reads_code_points_new_lines_and_escapes() -> None:
+    assert text("s like 'a_c'", "a🎈c") is True
+    assert text("s like 'a%c'", "a\nc") is True
+    assert text("s like '!%%' escape '!'", "%x") is True
+    assert text("s like 'a.c'", "abc") is False
+
+
+def test_upper_and_lower_map_all_of_unicode() -> None:
+    assert text("upper(s)", "straße") == "STRASSE"
+    assert text("lower(s)", "ΑΣ") == "ας"
+    assert text("trim(s)", " \ta ") == "\ta"
+
+
+@pytest.mark.parametrize(
+    ("written", "micros"),
+    [
+        ("2024-02-29 10:11:12.123456789", 1_709_201_472_123_456),
+        ("2024-2-9", 1_707_436_800_000_000),
+        ("2024", 1_704_067_200_000_000),
+        ("2024-01-01T00:00:00+02:00", 1_704_060_000_000_000),
+        ("1969-12-31 23:59:59.999999", -1),
+        ("2023-02-29", None),
+        ("2024-01-01T", None),
+        ("Thursday", None),
+        ("", None),
+        ("2024-01-01 10:11:12 PM", None),
+    ],
+)
+def test_text_is_read_as_a_time_as_spark_reads_it(written: str, micros: int | None) -> None:
+    assert text("unix_micros(try_to_timestamp(s))", written) == micros
+
+
+def test_text_that_is_no_time_is_an_error_without_try() -> None:
+    with pytest.raises(RowFailure, match="'x' is no TIMESTAMP"):
+        text("to_timestamp(s)", "x")
+    with pytest.raises(RowFailure, match="zone 'Europe/Berlin', which only Spark reads"):
+        text("try_to_timestamp(s)", "2024-01-01 10:00:00 Europe/Berlin")
+    with pytest.raises(RowFailure, match="'1.5' is no INT"):
+        text("cast(s as int)", "1.5")
+
+
+def test_times_before_1970_are_rounded_down() -> None:
+    assert value("unix_millis(t)", t=(-1, pa.timestamp("us", "UTC"))) == -1
+    assert value("second(t)", t=(-1, pa.timestamp("us", "UTC"))) == 59
+    assert value("year(t)", t=(-1, pa.timestamp("us", "UTC"))) == 1969
