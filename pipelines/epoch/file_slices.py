@@ -33,7 +33,7 @@ def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
 def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
     """Return the slice of a hand-over: the rows of the backfill's source version from the frontier on."""
     assert position.frontier is not None
-    active = source.log.active(files.columns.timestamp, position.version)
+    active = source.log.active(files.columns.time_in_files or "", position.version)
     return replace(
         files, parts=_parts(_of_interval(active, position.frontier, LAST_TIME), position.frontier, LAST_TIME)
     )
@@ -50,7 +50,7 @@ def of_interval(
         interval: the span of event time.
         recent: versions since the parent; None for a first run, which reads all versions.
     """
-    active = source.log.active(files.columns.timestamp)
+    active = source.log.active(files.columns.time_in_files or "")
     inside = replace(
         files, parts=_parts(_of_interval(active, interval.start, interval.end), interval.start, interval.end)
     )
@@ -60,18 +60,24 @@ def of_interval(
         before = replace(files, parts=())
         stragglers, late = 0, 0
         seen = measure_files(replace(files, parts=_parts(active, FIRST_TIME, LAST_TIME)))
+        dropped = seen.placeless
     else:
         new = [file for commit in recent for file in commit.files]
         before = replace(files, parts=_parts(new, FIRST_TIME, interval.start))
         seen = measure_files(before)
-        stragglers, late = seen.usable, seen.size
+        stragglers, late, dropped = seen.usable, seen.size, seen.counts.get(DROPPED, 0)
     unusable = None
     if seen.rejected:
         unusable = unusable_rows(source.rows_at(source.log.head) if recent is None else source.rows_of(new))
     parts = (inside.parts if within.usable else ()) + (before.parts if stragglers else ())
     return (
         SliceFrames(None, None, unusable, replace(files, parts=parts, traced=stragglers > 0) if parts else None),
-        SliceCounts(usable=within.usable + stragglers, rejected=seen.rejected, size=within.size + late),
+        SliceCounts(
+            usable=within.usable + stragglers,
+            dropped=within.counts.get(DROPPED, 0) + dropped,
+            rejected=seen.rejected,
+            size=within.size + late,
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.sources.plain import asks_for_spark
+from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
 from tidegate.windowing.columnar.plan import early_interval
@@ -47,9 +48,11 @@ class SourceLook:
 
     Args:
         through_spark: the reason why Spark reads its files; None if the tasks read them.
+        expressions: each expression of `columns` and `where`, with the reason if Spark must evaluate it.
     """
 
     through_spark: str | None = None
+    expressions: tuple[Expression, ...] = ()
 
 
 def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation:
@@ -67,10 +70,10 @@ def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
     """Look at the log of a pipeline's source, without Spark; return None if there is no table yet.
 
     Raises:
-        Refused: a column that the pipeline names is missing, or has an unsuitable type. For a pipeline with
-            `columns` this is not checked, because only Spark knows their types.
+        Refused: a column that the pipeline names is missing, or has an unsuitable type. This is not checked if one of
+            `columns` is left to Spark, because only Spark knows its type.
     """
-    from tidegate.pipelines.sources.bind import bind_to_source
+    from tidegate.pipelines.sources.bind import bind_to_source, look_at_sql, text_of
     from tidegate.pipelines.sources.log import SourceLog
     from tidegate.pipelines.sources.plain import why_through_spark
     from tidegate.pipelines.storage import warehouse_of
@@ -78,10 +81,20 @@ def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
     reason = asks_for_spark(pipeline)
     warehouse = warehouse_of(config)
     paths = [warehouse.path(input_.source.table) for input_ in pipeline.inputs]
-    if any(input_.columns for input_ in pipeline.inputs) or not all(map(warehouse.exists, paths)):
+    if not all(map(warehouse.exists, paths)):
         return None if reason is None else SourceLook(reason)
+    with_sql = [input_ for input_ in pipeline.inputs if input_.columns or input_.where is not None]
+    looks = [look_at_sql(config, pipeline, input_) for input_ in with_sql]
+    expressions = tuple(expression for _, _, part in looks for expression in part)
+    left_to_spark = next((expression for expression in expressions if expression.reason is not None), None)
+    if any(sql is None for _, sql, _ in looks):
+        assert left_to_spark is not None
+        return SourceLook(reason or left_to_spark.why, expressions)
     bound = bind_to_source(config, pipeline)
-    return SourceLook(reason or why_through_spark(bound, SourceLog(warehouse, paths[0])))
+    reason = reason or why_through_spark(
+        bound, SourceLog(warehouse, paths[0]), lambda name: text_of(config.spark.get(name))
+    )
+    return SourceLook(reason, expressions)
 
 
 def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None) -> list[Step]:
@@ -90,6 +103,7 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
         *_reading(pipeline, source),
+        *_evaluating(source),
         *(
             Step("driver", _pass(input_))
             for input_ in pipeline.inputs
@@ -116,7 +130,7 @@ def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     if through_spark is None:
         unless = (
             "; there is no such table yet: Spark reads it if it is partitioned, or has column mapping, deletion "
-            "vectors or types of its own"
+            f"vectors or types of its own{_or_sql(pipeline)}"
         )
         read = _scan(pipeline, pipeline.inputs[0], "read the files of")
         return [
@@ -135,10 +149,31 @@ def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     ]
 
 
+def _evaluating(source: SourceLook | None) -> list[Step]:
+    """Return a step for each expression: the process that evaluates it, and why."""
+    if source is None:
+        return []
+    steps = []
+    for expression in source.expressions:
+        if expression.reason is not None:
+            step = Step("Spark", f"{expression.field} = {expression.text}: {expression.reason}")
+        elif source.through_spark is not None:
+            step = Step("Spark", f"{expression.field} = {expression.text}: it reads the source anyway")
+        else:
+            step = Step("Python task", f"{expression.field} = {expression.text}: as Arrow compute, proven equal to Spark")
+        steps.append(step)
+    return steps
+
+
 def _merged(pipeline: Pipeline) -> str:
     if pipeline.right is None:
         return ""
     return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
+
+
+def _or_sql(pipeline: Pipeline) -> str:
+    has_sql = any(input_.columns or input_.where is not None for input_ in pipeline.inputs)
+    return ", or if an expression is not proven to give Spark's values as Arrow compute" if has_sql else ""
 
 
 def _scan(pipeline: Pipeline, input_: Input, verb: str) -> str:

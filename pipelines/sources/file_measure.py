@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
+from tidegate.pipelines.sources.file_slice import FilePart, FileSlice, JudgedRows
 from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.rules import ArrowRows, are_times_usable, rejected
+from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, Int64s, are_times_usable, rejected
+from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
@@ -31,8 +32,9 @@ class _Counted:
     rows: int
     partition: str = ONLY_PARTITION
     smallest: Millis = 0
-    largest: Millis = 0
+    largest: Millis | None = 0
     size: int = 0
+    is_placeless: bool = False
 
 
 def measure_files(files: FileSlice, partition_by: str | None = None, with_rejects: bool = True) -> Measures:
@@ -59,6 +61,7 @@ def measure_files(files: FileSlice, partition_by: str | None = None, with_reject
                     part.commit, counted.status, counted.rows, counted.partition, counted.smallest, counted.largest
                 )
                 measures.size += counted.size
+                measures.placeless += counted.rows if counted.is_placeless else 0
     return measures
 
 
@@ -70,19 +73,22 @@ def _measure(
 
     def sized(counted: _Counted, group: int) -> _Counted:
         share = counted.rows / max(1, file.rows_of(group))
-        return replace(counted, size=round(share * file.size_of(group, columns.names)))
+        return replace(counted, size=round(share * file.size_of(group, columns.reads(columns.names))))
 
-    for _, group in file.groups(columns.timestamp, *interval):
-        nullable = [name for name in columns.rules.key if file.may_be_null(group, name)]
-        limited = [name for name in columns.limited if not _is_within(file, group, name)]
-        if not nullable and not limited and partition_by is None:
+    for first, group in file.groups(columns.time_in_files, *interval):
+        nullable = [name for name in columns.rules.key if columns.is_derived(name) or file.may_be_null(group, name)]
+        limited = [
+            name for name in columns.limited if columns.is_derived(name) or not _is_within(file, group, name)
+        ]
+        if not nullable and not limited and partition_by is None and not _needs_rows(columns):
             whole_group = _by_statistics(files, part, file, group)
             if whole_group is not None:
                 yield sized(whole_group, group)
                 continue
         names = [columns.timestamp, *nullable, *limited, *([partition_by] if partition_by else [])]
-        table = file.read(group, list(dict.fromkeys(names)))
-        for counted in _count(files, part, table, partition_by):
+        judged = files.judged(part, file, group, first, list(dict.fromkeys(names)))
+        yield from _count_dropped(columns, judged, part, partition_by, with_rejects)
+        for counted in _count(judged, part, partition_by):
             if counted.status == OK:
                 yield sized(counted, group)
             elif with_rejects:
@@ -109,21 +115,46 @@ def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group:
     return _Counted(OK, file.rows_of(group), smallest=smallest, largest=largest)
 
 
-def _count(files: FileSlice, part: FilePart, table: pa.Table, partition_by: str | None) -> Iterator[_Counted]:
-    columns = files.columns
-    times, valid = columns.millis(table[columns.timestamp])
-    wanted = (times >= part.since) & (times < part.until)
-    for reason, rows in rejected(columns.rules, ArrowRows(times, valid, table, part.committed)).items():
-        wanted &= ~rows
+def _needs_rows(columns: SourceColumns) -> bool:
+    """Return True if statistics can't tell which rows there are: of a condition, or of a derived event time."""
+    return columns.time_in_files is None or (columns.sql is not None and columns.sql.where is not None)
+
+
+def _count(judged: JudgedRows, part: FilePart, partition_by: str | None) -> Iterator[_Counted]:
+    for reason, rows in judged.rejected.items():
         yield _Counted(reason, int(np.count_nonzero(rows)))
-    if not wanted.any():
-        return
+    wanted = judged.usable(part.since, part.until)
+    if wanted.any():
+        yield from _by_partition(OK, judged.table.filter(pa.array(wanted)), judged.times[wanted], partition_by)
+
+
+def _by_partition(status: str, table: pa.Table, times: Int64s, partition_by: str | None) -> Iterator[_Counted]:
+    """Count rows of a status by source partition, with their earliest and latest times."""
     if partition_by is None:
-        kept = times[wanted]
-        yield _Counted(OK, len(kept), smallest=int(kept.min()), largest=int(kept.max()))
+        yield _Counted(status, len(times), smallest=int(times.min()), largest=int(times.max()))
         return
     partitions = plain(table[partition_by]).cast(pa.string()).fill_null("null")
-    kept = pa.table({"partition": partitions, "time": times}).filter(pa.array(wanted))
-    bounds = kept.group_by("partition").aggregate([("time", "count"), ("time", "min"), ("time", "max")])
-    for row in bounds.to_pylist():
-        yield _Counted(OK, row["time_count"], row["partition"], row["time_min"], row["time_max"])
+    counted = pa.table({"partition": partitions, "time": times}).group_by("partition")
+    for row in counted.aggregate([("time", "count"), ("time", "min"), ("time", "max")]).to_pylist():
+        yield _Counted(status, row["time_count"], row["partition"], row["time_min"], row["time_max"])
+
+
+def _count_dropped(
+    columns: SourceColumns, judged: JudgedRows, part: FilePart, partition_by: str | None, with_placeless: bool
+) -> Iterator[_Counted]:
+    """Count the rows that `where` drops: those of the interval, and those whose time lies in no interval."""
+    if judged.dropped is None or columns.sql is None:
+        return
+    table = columns.derive(judged.dropped, [columns.timestamp, *([partition_by] if partition_by else [])])
+    times, valid = columns.millis(table[columns.timestamp])
+    committed = part.committed if columns.sql.all_move else None
+    timely = np.ones(len(times), np.bool_)
+    for untimely in rejected(columns.rules, ArrowRows(times, valid, pa.table({}), committed), OF_TIME).values():
+        timely &= ~untimely
+    inside = timely & (times >= part.since) & (times < part.until)
+    if columns.sql.all_move and inside.any():
+        yield from _by_partition(DROPPED, table.filter(pa.array(inside)), times[inside], partition_by)
+    elif inside.any():
+        yield _Counted(DROPPED, int(np.count_nonzero(inside)), largest=None)
+    if with_placeless and not timely.all():
+        yield _Counted(DROPPED, int(np.count_nonzero(~timely)), largest=None, is_placeless=True)

@@ -6,7 +6,7 @@ its file and its place there, so columns that only late rows need are read later
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.rules import ArrowRows, Int64s, rejected
+from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.storage import Warehouse
@@ -52,6 +52,34 @@ class FilePart:
     committed: Millis
     since: Millis = FIRST_TIME
     until: Millis = LAST_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRows:
+    """Rows of a row group with their event times and the rules that they break. Deleted rows are not among them.
+
+    Args:
+        table: the columns that were read.
+        places: place of each row in its file.
+        times: event times, int64 epoch milliseconds; 0 for null.
+        rejected: flags of the rejected rows, by reason.
+        dropped: rows of the source that `where` drops, which are not among the others; None if it drops none.
+    """
+
+    table: pa.Table
+    places: Int64s
+    times: Int64s
+    rejected: dict[str, Bools]
+    dropped: pa.Table | None = None
+
+    def usable(self, since: Millis, until: Millis) -> Bools:
+        """Return True for each row that no rule rejects and whose time is in `[since, until)`."""
+        usable = np.ones(len(self.times), np.bool_)
+        for unusable in self.rejected.values():
+            usable &= ~unusable
+        if len(self.times) and (int(self.times.min()) < since or int(self.times.max()) >= until):
+            usable &= (self.times >= since) & (self.times < until)
+        return usable
 
 
 @dataclass(frozen=True)
@@ -87,29 +115,41 @@ class FileSlice:
         for number in range(len(self.parts)) if numbers is None else numbers:
             part = self.parts[number]
             with self.open(part) as file:
-                for first, group in file.groups(columns.timestamp, part.since, part.until):
-                    table = file.read(group, columns.names)
-                    yield self._events_of(table, part, number, first)
+                for first, group in file.groups(columns.time_in_files, part.since, part.until):
+                    yield self._events_of(self.judged(part, file, group, first, columns.names), part, number)
 
-    def _events_of(self, table: pa.Table, part: FilePart, number: int, first: int) -> pa.Table:
-        columns = self.columns
+    def judged(self, part: FilePart, file: SourceParquet, group: int, first: int, names: Sequence[str]) -> JudgedRows:
+        """Read columns of a row group and judge its rows. Every row that is an event or is counted comes through here.
+
+        Args:
+            part: the part.
+            file: its file.
+            group: number of the row group.
+            first: place of the group's first row in the file.
+            names: the columns; event time is among them.
+        """
+        columns, table = self.columns, file.read(group, self.columns.reads(names))
+        places, dropped = np.arange(first, first + len(table)), None
+        passed = None if columns.sql is None else columns.sql.kept(table)
+        if passed is not None:
+            dropped, table, places = table.filter(pa.array(~passed)), table.filter(pa.array(passed)), places[passed]
+        table = columns.derive(table, names)
         times, valid = columns.millis(table[columns.timestamp])
-        wanted = np.ones(len(times), np.bool_)
-        for unusable in rejected(columns.rules, ArrowRows(times, valid, table, part.committed)).values():
-            wanted &= ~unusable
-        if len(times) and (int(times.min()) < part.since or int(times.max()) >= part.until):
-            wanted &= (times >= part.since) & (times < part.until)
-        rows = len(times)
+        broken = rejected(columns.rules, ArrowRows(times, valid, table, part.committed))
+        return JudgedRows(table, places, times, broken, dropped)
+
+    def _events_of(self, judged: JudgedRows, part: FilePart, number: int) -> pa.Table:
+        columns, table, rows = self.columns, judged.table, len(judged.times)
         events = {
-            TIME: pa.array(times),
+            TIME: pa.array(judged.times),
             COMMIT: pa.repeat(pa.scalar(part.commit, pa.int32()), rows),
             **{f"{KEY_PREFIX}{name}": table[name] for name in columns.key},
             **{f"{VALUE_PREFIX}{name}": plain(table[name]) for name in columns.used},
         }
         if self.traced:
             events[FILE] = pa.repeat(pa.scalar(number, pa.int32()), rows)
-            events[PLACE] = pa.array(np.arange(first, first + rows))
-        table_of_events = pa.table(events)
+            events[PLACE] = pa.array(judged.places)
+        table_of_events, wanted = pa.table(events), judged.usable(part.since, part.until)
         return table_of_events if wanted.all() else table_of_events.filter(pa.array(wanted))
 
     def source_rows(self, files: Int64s, places: Int64s) -> pa.Table:

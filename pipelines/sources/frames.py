@@ -52,6 +52,10 @@ class SourceFrames:
         self._jvm = jvm
         self._log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
 
+    def setting(self, name: str) -> str | None:
+        """Return the value of a setting of the session; None if it is not set."""
+        return self._spark.conf.get(name, None)
+
     def snapshot(self, version: int) -> DataFrame:
         """Return all rows of a version."""
         return self._spark.read.format("delta").option("versionAsOf", version).load(self._path)

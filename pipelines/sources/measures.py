@@ -18,6 +18,7 @@ class Measures:
         smallest: event time of the earliest usable row, by commit.
         rows: number of all rows, by commit.
         size: bytes of the read columns of usable rows, 0 if they are not known.
+        placeless: number of the rows that `where` drops whose time lies in no interval; `counts` has them, too.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -25,6 +26,7 @@ class Measures:
     smallest: dict[int, Millis] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     size: int = 0
+    placeless: int = 0
 
     def add(
         self, commit: int, status: str, rows: int, partition: str, smallest: Millis | None, largest: Millis | None

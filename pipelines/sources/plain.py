@@ -6,6 +6,9 @@ Spark reads every other source: it supports deletion vectors, column mapping, wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
 import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
@@ -14,30 +17,46 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.limits import gap_column
 from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.sql.expression import differing_setting
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sources.sql.derived import SourceSql
+
+Setting: TypeAlias = "Callable[[str], str | None]"
+"""Function that returns the value of a setting of Spark; None if it is not set."""
 
 _HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 """Reader features of Delta that don't change the content of data files."""
 
 
-def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
+def _unset(name: str) -> str | None:
+    """Return None: a setting has its default."""
+    return None
+
+
+def why_through_spark(bound: BoundPipeline, log: SourceLog, setting: Setting = _unset) -> str | None:
     """Return the reason why Arrow can't read a source's files; None if it can.
 
     Args:
         bound: the pipeline, bound to the source.
         log: the source's log.
+        setting: returns the value of a setting of Spark; None if it is not set.
     """
     if (reason := asks_for_spark(bound.pipeline)) is not None:
         return reason
+    _, left_to_spark = _sql_of(bound, log, setting)
+    if left_to_spark is not None:
+        return left_to_spark
     pipeline, source = bound.pipeline, bound.pipeline.source
     if features := sorted(log.reader_features - _HARMLESS):
         return f"the table has {', '.join(features)}"
     if log.partition_columns:
         return f"the table is partitioned by {', '.join(log.partition_columns)}"
-    kind = bound.source.field(source.timestamp).type
+    kind = bound.derived.field(source.timestamp).type
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return f"{source.timestamp} is a wall-clock time of zone {source.zone}"
     if pipeline.watermark_by is not None:
-        kind = bound.source.field(pipeline.watermark_by).type
+        kind = bound.derived.field(pipeline.watermark_by).type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
             return f"watermark_by = {pipeline.watermark_by!r} is of type {kind}"
     unknown = [field.name for field in bound.source if not _is_known(field.type)]
@@ -54,25 +73,38 @@ def asks_for_spark(pipeline: Pipeline) -> str | None:
         return "it has two sources"
     if pipeline.watermark.reads_events:
         return "its watermark generator sees every event"
-    if pipeline.where is not None:
-        return "`where` is SQL"
-    if pipeline.columns:
-        return "`columns` are SQL"
     return None
 
 
-def slice_of(bound: BoundPipeline, log: SourceLog) -> FileSlice:
+def _sql_of(bound: BoundPipeline, log: SourceLog, setting: Setting) -> tuple[SourceSql | None, str | None]:
+    """Return the programs of an input's SQL, None if it has none or Spark evaluates it, and the reason why."""
+    input_ = bound.pipeline.inputs[0]
+    if input_.where is None and not input_.columns:
+        return None, None
+    if (reason := differing_setting(setting)) is not None:
+        return None, reason
+    # Pipelines without SQL should not wait for this import.
+    from tidegate.pipelines.sources.sql.derived import compile_input, differing_type, unusual_columns
+
+    sql, expressions = compile_input(bound.pipeline.name, input_, bound.source, unusual_columns(log.columns))
+    expression = next((expression for expression in expressions if expression.reason is not None), None)
+    expression = differing_type(sql, bound.derived) if expression is None else expression
+    return (sql, None) if expression is None else (None, expression.why)
+
+
+def slice_of(bound: BoundPipeline, log: SourceLog, setting: Setting = _unset) -> FileSlice:
     """Return a slice of a plain source, without files."""
     pipeline = bound.pipeline
     columns = SourceColumns(
         schema=bound.source,
         timestamp=pipeline.source.timestamp,
-        unit=pipeline.source.unit if pa.types.is_integer(bound.source.field(pipeline.source.timestamp).type) else None,
+        unit=pipeline.source.unit if pa.types.is_integer(bound.derived.field(pipeline.source.timestamp).type) else None,
         key=pipeline.key,
         used=bound.used,
         reject_null_keys=pipeline.null_keys == "reject",
         max_ahead=pipeline.max_ahead_millis,
         gap=gap_column(pipeline),
+        sql=_sql_of(bound, log, setting)[0],
     )
     return FileSlice(log.warehouse, log.path, columns, ())
 

@@ -92,9 +92,12 @@ class Source:
     @cached_property
     def files(self) -> FileSlice | None:
         """Slice of the source without files, if the tasks can read its files themselves; else None."""
-        if why_through_spark(self.bound, self.log) is not None:
+        if why_through_spark(self.bound, self.log, self._setting) is not None:
             return None
-        return slice_of(self.bound, self.log)
+        return slice_of(self.bound, self.log, self._setting)
+
+    def _setting(self, name: str) -> str | None:
+        return self.frames.setting(name)
 
     @property
     def has_instants(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,9 @@ from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
 from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sources.sql.derived import SourceSql
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class SourceColumns:
         reject_null_keys: True if a null in a key makes a row unusable.
         max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
         gap: column of the gaps of sessions; None if there is none.
+        sql: programs of `where` and `columns`; None if the pipeline has neither.
     """
 
     schema: pa.Schema
@@ -38,6 +44,33 @@ class SourceColumns:
     reject_null_keys: bool
     max_ahead: Millis
     gap: str | None = None
+    sql: SourceSql | None = None
+
+    @property
+    def of_events(self) -> pa.Schema:
+        """Columns of the source after `columns=`."""
+        return self.schema if self.sql is None else self.sql.schema
+
+    def is_derived(self, name: str) -> bool:
+        """Return True if a column is one of `columns`, so that a column of that name in the files is another one."""
+        return self.sql is not None and name in self.sql.programs
+
+    @property
+    def time_in_files(self) -> str | None:
+        """Column of the event time in the files, so that statistics bound it; None if it is derived."""
+        return None if self.is_derived(self.timestamp) else self.timestamp
+
+    def reads(self, names: Sequence[str]) -> list[str]:
+        """Return the columns of the source that columns of events, and `where`, are made from."""
+        return list(names) if self.sql is None else self.sql.reads(names) or self.schema.names[:1]
+
+    def derive(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of events for rows of the source.
+
+        Raises:
+            Refused: an expression fails for a row.
+        """
+        return rows if self.sql is None else self.sql.derive(rows, names, self.key)
 
     @cached_property
     def as_read(self) -> pa.Schema:
@@ -65,7 +98,7 @@ class SourceColumns:
     @cached_property
     def rules(self) -> RuleSettings:
         """Settings of the rules that reject a row."""
-        kinds = {name: self.schema.field(name).type for name in dict.fromkeys((*self.key, *self.used))}
+        kinds = {name: self.of_events.field(name).type for name in dict.fromkeys((*self.key, *self.used))}
         return RuleSettings(
             key=self.key if self.reject_null_keys else (),
             max_ahead=self.max_ahead,

@@ -7,9 +7,8 @@ source, and `where` sees all of them. Columns are evaluated for the rows that `w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,55 +21,9 @@ from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.sql.casts import name_of
 from tidegate.pipelines.sources.sql.compile import columns_of, compile_expression
+from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
-
-_AS_BY_DEFAULT = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
-    "spark.sql.legacy.literal.pickMinimumPrecision": "true",
-    "spark.sql.legacy.exponentLiteralAsDecimal.enabled": "false",
-    "spark.sql.legacy.castComplexTypesToString.enabled": "false",
-    "spark.sql.storeAssignmentPolicy": "ANSI",
-    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
-    "spark.sql.ansi.enforceReservedKeywords": "false",
-    "spark.sql.ansi.relationPrecedence": "false",
-    "spark.sql.icu.caseMappings.enabled": "true",
-}
-"""Settings of Spark that change the meaning of SQL, with the values for which the programs are proven."""
-
-
-def differing_setting(value_of: Callable[[str], str | None]) -> str | None:
-    """Return a setting for which the programs are not proven, as a reason; None if there is none.
-
-    Args:
-        value_of: returns the value of a setting of Spark; None if it is not set.
-    """
-    for name, wanted in _AS_BY_DEFAULT.items():
-        value = value_of(name)
-        if value is not None and value.lower() != wanted.lower():
-            return f"Spark has {name} = {value}"
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """An expression of an input.
-
-    Args:
-        field: its place in the pipeline: `where`, or `columns['name']`.
-        text: the expression.
-        reason: the reason why Spark evaluates it; None if the tasks do.
-    """
-
-    field: str
-    text: str
-    reason: str | None = None
-
 
 @dataclass(frozen=True)
 class SourceSql:
@@ -82,6 +35,7 @@ class SourceSql:
         programs: program of each derived column.
         where: program of the condition; None without `where`.
         texts: text of each expression, by its field.
+        all_move: True if the times of rows that `where` drops move the watermark, too.
     """
 
     pipeline: str
@@ -89,11 +43,7 @@ class SourceSql:
     programs: Mapping[str, Node]
     where: Node | None
     texts: Mapping[str, str]
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """Names of the derived columns."""
-        return frozenset(self.programs)
+    all_move: bool = False
 
     def reads(self, names: Sequence[str]) -> list[str]:
         """Return the columns of the source that columns of events and `where` are made from."""
@@ -105,12 +55,17 @@ class SourceSql:
             read.update(dict.fromkeys(sorted(self.where.columns)))
         return list(read)
 
-    def kept(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return True for each row of the source that `where` keeps."""
+    def kept(self, rows: pa.Table) -> npt.NDArray[np.bool_] | None:
+        """Return True for each row of the source that `where` keeps; None if it keeps all.
+
+        Raises:
+            Refused: `where` fails for a row.
+        """
         if self.where is None:
-            return np.ones(len(rows), np.bool_)
+            return None
         met = self._evaluated("where", self.where, _plain(rows, self.where.columns))
-        return np.asarray(pc.fill_null(met, False).to_numpy())
+        kept = np.asarray(pc.fill_null(met, False).to_numpy())
+        return None if kept.all() else kept
 
     def derive(self, rows: pa.Table, names: Sequence[str], key: Sequence[str] = ()) -> pa.Table:
         """Return columns of events.
@@ -136,8 +91,8 @@ class SourceSql:
 
     def _evaluated(self, field: str, program: Node, rows: pa.Table) -> pa.ChunkedArray:
         try:
-            # A table without columns has no batches, though it has rows.
-            batches = rows.to_batches() or [pa.RecordBatch.from_arrays([], names=[])]
+            empty = [pa.array([], field.type) for field in rows.schema]
+            batches = rows.to_batches() or [pa.RecordBatch.from_arrays(empty, schema=rows.schema)]
             chunks = [as_array(program.evaluate(batch), batch.num_rows) for batch in batches]
             return pa.chunked_array(chunks, program.type)
         except (RowFailure, pa.ArrowInvalid) as error:
@@ -203,7 +158,7 @@ def compile_input(
         except Unproven as error:
             expressions.append(Expression("where", input_.where, str(error)))
     texts = {expression.field: expression.text for expression in expressions}
-    return SourceSql(pipeline, pa.schema(fields), programs, where, texts), expressions
+    return SourceSql(pipeline, pa.schema(fields), programs, where, texts, input_.watermark_from == "all"), expressions
 
 
 def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str]) -> Node:
