@@ -14,6 +14,7 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.limits import gap_column
 from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.stored_fields import stored_fields
 
 _HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 """Reader features of Delta that don't change the content of data files."""
@@ -31,8 +32,6 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
     pipeline, source = bound.pipeline, bound.pipeline.source
     if features := sorted(log.reader_features - _HARMLESS):
         return f"the table has {', '.join(features)}"
-    if log.partition_columns:
-        return f"the table is partitioned by {', '.join(log.partition_columns)}"
     kind = bound.source.field(source.timestamp).type
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return f"{source.timestamp} is a wall-clock time of zone {source.zone}"
@@ -73,6 +72,8 @@ def slice_of(bound: BoundPipeline, log: SourceLog) -> FileSlice:
         reject_null_keys=pipeline.null_keys == "reject",
         max_ahead=pipeline.max_ahead_millis,
         gap=gap_column(pipeline),
+        partitions=tuple(log.partition_columns),
+        fields=stored_fields(log.columns, log.mapping),
     )
     return FileSlice(log.warehouse, log.path, columns, ())
 
