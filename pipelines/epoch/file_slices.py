@@ -24,16 +24,14 @@ def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
     """Return the slice of a stream's epoch."""
     return replace(
         files,
-        parts=tuple(
-            FilePart(file.path, file.rows, read.step, read.commit.time) for read in commits for file in read.files
-        ),
+        parts=tuple(FilePart.of(file, read.step, read.commit.time) for read in commits for file in read.files),
     )
 
 
 def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
     """Return the slice of a hand-over: the rows of the backfill's source version from the frontier on."""
     assert position.frontier is not None
-    active = source.log.active(files.columns.time_in_files or "", position.version)
+    active = source.log.active(files.columns.stored_timestamp, position.version, with_adds=True)
     return replace(
         files, parts=_parts(_of_interval(active, position.frontier, LAST_TIME), position.frontier, LAST_TIME)
     )
@@ -50,7 +48,7 @@ def of_interval(
         interval: the span of event time.
         recent: versions since the parent; None for a first run, which reads all versions.
     """
-    active = source.log.active(files.columns.time_in_files or "")
+    active = source.log.active(files.columns.stored_timestamp, with_adds=True)
     inside = replace(
         files, parts=_parts(_of_interval(active, interval.start, interval.end), interval.start, interval.end)
     )
@@ -113,4 +111,4 @@ def _of_interval(files: Sequence[SourceFile], since: Millis, until: Millis) -> l
 
 
 def _parts(files: Sequence[SourceFile], since: Millis, until: Millis) -> tuple[FilePart, ...]:
-    return tuple(FilePart(file.path, file.rows, 0, file.written, since, until) for file in files)
+    return tuple(FilePart.of(file, 0, file.written, since, until) for file in files)

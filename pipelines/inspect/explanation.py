@@ -160,7 +160,9 @@ def _evaluating(source: SourceLook | None) -> list[Step]:
         elif source.through_spark is not None:
             step = Step("Spark", f"{expression.field} = {expression.text}: it reads the source anyway")
         else:
-            step = Step("Python task", f"{expression.field} = {expression.text}: as Arrow compute, proven equal to Spark")
+            step = Step(
+                "Python task", f"{expression.field} = {expression.text}: as Arrow compute, proven equal to Spark"
+            )
         steps.append(step)
     return steps
 

@@ -1,7 +1,7 @@
 """Counts of the rows in a slice of files, before the tasks run: from the files' statistics, else from their rows.
 
 The statistics in a Parquet footer bound the values of a row group exactly. If they show that every row of the group is
-usable and lies in the interval, none of its rows are read.
+usable and lies in the interval, none of its rows are read. A group with deleted rows is always read.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def _measure(
 
     for first, group in file.groups(columns.time_in_files, *interval):
         nullable = [name for name in columns.rules.key if columns.is_derived(name) or file.may_be_null(group, name)]
-        limited = [
-            name for name in columns.limited if columns.is_derived(name) or not _is_within(file, group, name)
-        ]
-        if not nullable and not limited and partition_by is None and not _needs_rows(columns):
+        limited = [name for name in columns.limited if columns.is_derived(name) or not _is_within(file, group, name)]
+        # Statistics count deleted rows, and their times may be the smallest or largest.
+        is_whole = not _needs_rows(columns) and file.kept(first, group) is None
+        if not nullable and not limited and partition_by is None and is_whole:
             whole_group = _by_statistics(files, part, file, group)
             if whole_group is not None:
                 yield sized(whole_group, group)

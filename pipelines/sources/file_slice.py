@@ -1,7 +1,7 @@
-"""A slice of a plain source as files. The tasks read them with Arrow, so rows don't pass through Spark.
+"""A slice of a source as files. The tasks read them with Arrow, so rows don't pass through Spark.
 
-The rows of a plain source are exactly those in its Parquet files (`plain.py` checks it). Each event has the number of
-its file and its place there, so columns that only late rows need are read later, for these rows alone.
+A part of a slice is a file with all that the log says about it: partition values and deleted rows. Each event has the
+number of its file and its place there, so columns that only late rows need are read later, for these rows alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.sources.deletion_vectors import DeletionVector
+from tidegate.pipelines.sources.log import SourceFile
+from tidegate.pipelines.sources.partition_values import scalar_of
 from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
 
@@ -39,11 +42,13 @@ class FilePart:
 
     Args:
         path: path of the file, relative to the table.
-        rows: number of rows in the whole file; None if the log does not record it.
+        rows: number of rows in the whole file, with deleted rows; None if the log does not record it.
         commit: index of the source commit within the epoch.
         committed: time against which the rows' times are checked, int64 epoch milliseconds.
         since: int64 epoch milliseconds.
         until: int64 epoch milliseconds, exclusive.
+        partition: names in the log and texts of the partition values.
+        deleted: deletion vector of the file; None if it has none.
     """
 
     path: str
@@ -52,6 +57,27 @@ class FilePart:
     committed: Millis
     since: Millis = FIRST_TIME
     until: Millis = LAST_TIME
+    partition: tuple[tuple[str, str | None], ...] = ()
+    deleted: DeletionVector | None = None
+
+    @classmethod
+    def of(
+        cls, file: SourceFile, commit: int, committed: Millis, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+    ) -> FilePart:
+        """Return the rows of a file with all that its add action says about them.
+
+        Raises:
+            Refused: the deletion vector is described in a way that is not known.
+        """
+        try:
+            deleted = DeletionVector.of(file.add)
+        except ValueError as error:
+            raise Refused(
+                f"file {file.path} can't be read: {error}. If Spark can read it, give the pipeline's DeltaSource "
+                "reader='spark'"
+            ) from error
+        partition = tuple((file.add.get("partitionValues") or {}).items())
+        return cls(file.path, file.stored, commit, committed, since, until, partition, deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +154,14 @@ class FileSlice:
             first: place of the group's first row in the file.
             names: the columns; event time is among them.
         """
-        columns, table = self.columns, file.read(group, self.columns.reads(names))
-        places, dropped = np.arange(first, first + len(table)), None
+        columns, table, kept = self.columns, file.read(group, self.columns.reads(names)), file.kept(first, group)
+        places = np.arange(first, first + len(table))
+        if kept is not None:
+            table, places = table.filter(pa.array(kept)), places[kept]
         passed = None if columns.sql is None else columns.sql.kept(table)
+        dropped = None if passed is None else table.filter(pa.array(~passed))
         if passed is not None:
-            dropped, table, places = table.filter(pa.array(~passed)), table.filter(pa.array(passed)), places[passed]
+            table, places = table.filter(pa.array(passed)), places[passed]
         table = columns.derive(table, names)
         times, valid = columns.millis(table[columns.timestamp])
         broken = rejected(columns.rules, ArrowRows(times, valid, table, part.committed))
@@ -182,14 +211,14 @@ class FileSlice:
         """Open a file of the source.
 
         Raises:
-            Refused: the file is missing, damaged, or written with another calendar.
+            Refused: the file or its deletion vector is missing or damaged, a partition value can't be read, or the file
+                was written with another calendar.
         """
         # Commands that only look at the log should not wait for this import.
         import pyarrow.parquet as pq
 
         filesystem, root = self.warehouse.filesystem(self.table)
-        schema = self.columns.as_read
-        texts = {field.name.casefold() for field in schema if pa.types.is_dictionary(field.type)}
+        constants = self._constants(part)
         try:
             with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
                 metadata = pq.read_metadata(stream)
@@ -198,18 +227,18 @@ class FileSlice:
                         f"source table {self.table}: file {part.path} has {metadata.num_rows} rows, and the log says "
                         f"{part.rows}: it was replaced. Put the file back that was committed"
                     )
-                names = metadata.schema.to_arrow_schema().names
+                deleted = self._deleted(part, metadata.num_rows)
+                columns = FileColumns(self.columns.as_read, self.columns.stored, constants, deleted)
                 yield SourceParquet(
                     pq.ParquetFile(
                         stream,
                         metadata=metadata,
-                        # The file may spell a name in another case, or lack the column.
-                        read_dictionary=[name for name in names if name.casefold() in texts],
+                        read_dictionary=columns.dictionaries(metadata.schema.to_arrow_schema()),
                         pre_buffer=not self.warehouse.is_local,
                         coerce_int96_timestamp_unit="us",
                         page_checksum_verification=True,
                     ),
-                    schema,
+                    columns,
                 )
         except FileNotFoundError as error:
             raise Refused(
@@ -220,4 +249,46 @@ class FileSlice:
             raise Refused(
                 f"source table {self.table}: file {part.path} can't be read: {in_words(error)}. If Spark can read it, "
                 "give the pipeline's DeltaSource reader='spark'"
+            ) from error
+
+    def _constants(self, part: FilePart) -> dict[str, pa.Scalar]:
+        """Return the values of the partition columns in a file.
+
+        Raises:
+            Refused: a value can't be read; the message names it.
+        """
+        texts, constants = dict(part.partition), {}
+        for name in self.columns.partitions:
+            text = texts.get(self.columns.stored[name].stored)
+            try:
+                constants[name] = scalar_of(text, self.columns.schema.field(name).type)
+            except ValueError as error:
+                raise Refused(
+                    f"source table {self.table}: file {part.path} has a partition value of column {name!r} that can't "
+                    f"be read: {error}. Write the file's rows again with a right value; with reader='spark' in the "
+                    "pipeline's DeltaSource, Spark decides what it means, mostly null"
+                ) from error
+        return constants
+
+    def _deleted(self, part: FilePart, rows: int) -> Int64s:
+        """Return the places of a file's deleted rows.
+
+        Raises:
+            Refused: the deletion vector is gone or damaged, or is not that of the file.
+        """
+        if part.deleted is None:
+            return np.zeros(0, np.int64)
+        try:
+            return part.deleted.rows(self.warehouse, self.table, rows)
+        except FileNotFoundError as error:
+            raise Refused(
+                f"source table {self.table}: the deletion vector of file {part.path} is gone ({in_words(error)}): a "
+                "VACUUM removed it before this pipeline read it. Start a new pipeline with a backfill of the table as "
+                "it is now"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise Refused(
+                f"source table {self.table}: the deletion vector of file {part.path} can't be used: {in_words(error)}. "
+                "Put the file of the vector back that was committed, or start a new pipeline with a backfill after "
+                "`REORG TABLE ... APPLY (PURGE)`"
             ) from error

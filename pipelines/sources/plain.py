@@ -18,6 +18,7 @@ from tidegate.pipelines.sources.limits import gap_column
 from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.sql.expression import differing_setting
+from tidegate.pipelines.sources.stored_fields import stored_fields
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.sql.derived import SourceSql
@@ -50,8 +51,6 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog, setting: Setting = _
     pipeline, source = bound.pipeline, bound.pipeline.source
     if features := sorted(log.reader_features - _HARMLESS):
         return f"the table has {', '.join(features)}"
-    if log.partition_columns:
-        return f"the table is partitioned by {', '.join(log.partition_columns)}"
     kind = bound.derived.field(source.timestamp).type
     if pa.types.is_timestamp(kind) and kind.tz is None:
         return f"{source.timestamp} is a wall-clock time of zone {source.zone}"
@@ -104,6 +103,8 @@ def slice_of(bound: BoundPipeline, log: SourceLog, setting: Setting = _unset) ->
         reject_null_keys=pipeline.null_keys == "reject",
         max_ahead=pipeline.max_ahead_millis,
         gap=gap_column(pipeline),
+        partitions=tuple(log.partition_columns),
+        fields=stored_fields(log.columns, log.mapping),
         sql=_sql_of(bound, log, setting)[0],
     )
     return FileSlice(log.warehouse, log.path, columns, ())

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME, key_type
 from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
+from tidegate.pipelines.sources.stored_fields import StoredField, fields_of
 from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
@@ -33,6 +34,8 @@ class SourceColumns:
         reject_null_keys: True if a null in a key makes a row unusable.
         max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
         gap: column of the gaps of sessions; None if there is none.
+        partitions: columns whose values are in the log.
+        fields: columns as data files store them; without it, under the names of the schema.
         sql: programs of `where` and `columns`; None if the pipeline has neither.
     """
 
@@ -44,7 +47,19 @@ class SourceColumns:
     reject_null_keys: bool
     max_ahead: Millis
     gap: str | None = None
+    partitions: tuple[str, ...] = ()
+    fields: tuple[StoredField, ...] = ()
     sql: SourceSql | None = None
+
+    @cached_property
+    def stored(self) -> dict[str, StoredField]:
+        """Each column as data files store it, by its name."""
+        return {field.name: field for field in self.fields or fields_of(self.schema)}
+
+    @property
+    def stored_timestamp(self) -> str:
+        """Name of the column of the event time in data files and statistics; empty if it is derived."""
+        return "" if self.time_in_files is None else self.stored[self.timestamp].stored
 
     @property
     def of_events(self) -> pa.Schema:

@@ -25,6 +25,7 @@ from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
 
+
 @dataclass(frozen=True)
 class SourceSql:
     """The programs of an input; this value travels to the tasks.
@@ -190,5 +191,3 @@ def differing_type(sql: SourceSql, derived: pa.Schema) -> Expression | None:
             reason = f"its type is {name_of(theirs)} for Spark, and {name_of(program.type)} for us"
             return Expression(field, sql.texts[field], reason)
     return None
-
-

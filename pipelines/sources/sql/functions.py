@@ -56,9 +56,7 @@ def choose(branches: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
     for condition, _ in branches:
         _need(condition, pa.bool_())
     kind = common_type([*(value for _, value in branches), otherwise])
-    return Choice(
-        tuple((condition, cast(value, kind)) for condition, value in branches), cast(otherwise, kind), kind
-    )
+    return Choice(tuple((condition, cast(value, kind)) for condition, value in branches), cast(otherwise, kind), kind)
 
 
 def _if(arguments: Sequence[Node]) -> Node:

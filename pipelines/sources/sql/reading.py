@@ -120,7 +120,7 @@ def _check(node: exp.Expression) -> None:
         raise Unproven("it has ESCAPE without LIKE")
     for kinds, _, (first, others) in _LEVELS:
         if isinstance(node, kinds):
-            operands = [value for value in node.iter_expressions()]
+            operands = list(node.iter_expressions())
             for operand in operands:
                 least = first if operand is node.this else others
                 if isinstance(node, exp.In) and operand is not node.this:

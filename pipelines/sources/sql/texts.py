@@ -144,7 +144,7 @@ def regex_pattern(pattern: str) -> str:
     previous, depth, place = "", 0, 0
     while place < len(pattern):
         sign, rest = pattern[place], pattern[place + 1 :]
-        if sign.isascii() and sign.isalnum() or sign in _ORDINARY:
+        if (sign.isascii() and sign.isalnum()) or sign in _ORDINARY:
             parts.append(sign)
         elif sign == ".":
             parts.append(r"[^\n\r\x{85}\x{2028}\x{2029}]")
@@ -167,7 +167,7 @@ def regex_pattern(pattern: str) -> str:
         else:
             raise Unproven(f"the pattern {pattern!r} has {sign!r}, which Java and RE2 may read differently")
         previous, place = sign, place + 1
-    if depth or previous in ("(", "|", "") or pattern.startswith("^") and "|" in pattern:
+    if depth or previous in ("(", "|", "") or (pattern.startswith("^") and "|" in pattern):
         raise Unproven(f"the pattern {pattern!r} may be read differently by Java and RE2")
     return "".join(parts)
 

@@ -107,10 +107,7 @@ def truncate(value: Value, level: str) -> Value:
         level: a level of `UNITS`, or a value of `CALENDAR`.
     """
     micros, nulls = _numbers(value)
-    if level in UNITS:
-        result = micros - micros % UNITS[level]
-    else:
-        result = _start(np.floor_divide(micros, DAY), level) * DAY
+    result = micros - micros % UNITS[level] if level in UNITS else _start(np.floor_divide(micros, DAY), level) * DAY
     if (result > micros).any():
         raise RowFailure("a time is out of range")
     return pa.array(result, pa.int64(), mask=nulls).cast(UTC)
