@@ -97,6 +97,10 @@ _LISTS = Windows(
 _AT = {"timestamp": "at"}
 
 
+COUNTED = ("events_in", "on_time", "late", "rejected", "dropped", "watermark")
+"""Columns of table epochs that don't depend on the reader."""
+
+
 def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
     """Both have the same results, late rows and rejects, whenever they were put out, and some of each."""
     for table in ("results", "late", "rejects"):
@@ -115,8 +119,34 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
         (_AT, _HOURS, {"key": ("User", "place"), "null_keys": "keep", "watermark_by": "place"}),
         pytest.param({"timestamp": "millis", "unit": "ms"}, _HOURS, {"key": ("place",)}, marks=pytest.mark.long),
         ({"timestamp": "seconds", "unit": "s"}, _LISTS, {"key": ()}),
+        (
+            _AT,
+            _SESSIONS,
+            {
+                "where": "value > 30 or price > 50",
+                "columns": {"who": "upper(User)", "value": "value * 2L", "twice": "value + 1"},
+                "key": ("who",),
+            },
+        ),
+        (
+            {"timestamp": "moment"},
+            _HOURS,
+            {
+                "columns": {"moment": "case when abs(millis) < 300000000000000 then timestamp_millis(millis) end"},
+                "where": "place <> 2",
+                "watermark_by": "place",
+                "watermark_from": "all",
+            },
+        ),
     ],
-    ids=["sessions", "two keys with nulls, watermarks by place", "milliseconds", "seconds, no key"],
+    ids=[
+        "sessions",
+        "two keys with nulls, watermarks by place",
+        "milliseconds",
+        "seconds, no key",
+        "a condition, a derived key and a replaced column",
+        "a derived time, and a watermark of dropped rows, too",
+    ],
 )
 def test_both_give_the_same(
     spark: SparkSession, lake: Lake, source: dict[str, Any], compute: Windows, options: dict[str, Any]
@@ -140,7 +170,7 @@ def test_both_give_the_same(
     assert_same_rows(lake, pair)
     counted = [
         [
-            {name: row[name] for name in row if name in ("events_in", "on_time", "late", "rejected", "watermark")}
+            {name: row[name] for name in row if name in COUNTED}
             for row in sorted(lake.rows(pipeline, "epochs").to_pylist(), key=lambda row: row["epoch"])
         ]
         for pipeline in pair
@@ -202,11 +232,13 @@ def _ordinary(lake: Lake) -> None:
     ("make", "options", "read_by_tasks"),
     [
         (_ordinary, {}, True),
-        (_ordinary, {"where": "value > 3"}, False),
-        (_ordinary, {"columns": {"double": "value * 2"}}, False),
+        (_ordinary, {"where": "value > 3"}, True),
+        (_ordinary, {"columns": {"double": "value * 2"}}, True),
+        (_ordinary, {"where": "hash(value) > 3"}, False),
+        (_ordinary, {"columns": {"double": "value * 2", "text": "format_number(value, 2)"}}, False),
         (_partitioned, {}, True),
     ],
-    ids=["plain", "where", "columns", "partitioned"],
+    ids=["plain", "where", "columns", "where for Spark", "a column for Spark", "partitioned"],
 )
 def test_what_arrow_may_not_read_goes_through_spark(
     spark: SparkSession, lake: Lake, make: Callable[[Lake], None], options: dict[str, Any], read_by_tasks: bool

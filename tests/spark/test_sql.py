@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 
-from tests.sql_expressions import EXPRESSIONS, REFUSED, drawn
+from tests.sql_expressions import EXPRESSIONS, drawn
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
@@ -337,17 +335,3 @@ def test_lower_and_upper_of_every_character(spark: SparkSession) -> None:
                     if ours != theirs:
                         differing.append((expression, sign, hex(ord(sign)), ours, theirs))
     assert differing == []
-
-
-def test_what_is_refused_has_a_reason() -> None:
-    for expression in REFUSED:
-        with pytest.raises(Unproven, match="proven|parentheses|parse|backslash|operator|column|ESCAPE|no date|no time"):
-            compile_expression(expression, SCHEMA)
-
-
-def test_rows_hold_dates_that_python_has_not() -> None:
-    rows = edge_rows()
-    assert rows.column("t1").cast(pa.int64()).to_pylist().count(10**17) > 0
-    assert date(9999, 12, 31).toordinal() < 719_163 + 3_000_000
-    assert datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1e6 < 10**17
-    assert st is not None

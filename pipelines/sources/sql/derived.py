@@ -7,7 +7,7 @@ source, and `where` sees all of them. Columns are evaluated for the rows that `w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,20 +135,13 @@ def compile_input(
             if any(other.lower() == name.lower() and other != name for other in columns):
                 raise Unproven("it replaces a column whose name differs in case")
         except Unproven as error:
-            reason = str(error)
-            for earlier in sorted(unproven):
-                if reason.startswith(repr(earlier)):
-                    reason = f"it uses {earlier!r}, which Spark evaluates"
-            expressions.append(Expression(field, text, reason))
+            expressions.append(Expression(field, text, _reason(error, unproven)))
             unproven.add(name)
             columns.pop(name, None)
             continue
         expressions.append(Expression(field, text))
         columns[name] = programs[name] = program
-        typed = pa.field(name, program.type)
-        places = [place for place, other in enumerate(fields) if known_field.name == name]
-        fields = [typed if place in places else other for place, other in enumerate(fields)]
-        fields = fields if places else [*fields, typed]
+        fields = _with_field(fields, pa.field(name, program.type))
     where = None
     if input_.where is not None:
         try:
@@ -157,9 +150,24 @@ def compile_input(
                 raise Unproven(f"a condition of type {name_of(where.type)} is not proven")
             expressions.append(Expression("where", input_.where))
         except Unproven as error:
-            expressions.append(Expression("where", input_.where, str(error)))
+            expressions.append(Expression("where", input_.where, _reason(error, unproven)))
     texts = {expression.field: expression.text for expression in expressions}
     return SourceSql(pipeline, pa.schema(fields), programs, where, texts, input_.watermark_from == "all"), expressions
+
+
+def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
+    """Return the reason for an expression. One that uses a column that Spark evaluates does not know its name."""
+    for name in sorted(left_to_spark):
+        if str(error).startswith(repr(name)):
+            return f"it uses {name!r}, which Spark evaluates"
+    return str(error)
+
+
+def _with_field(fields: Sequence[pa.Field], added: pa.Field) -> list[pa.Field]:
+    """Return the columns with another one, in the place of that with its name if there is one."""
+    if any(field.name == added.name for field in fields):
+        return [added if field.name == added.name else field for field in fields]
+    return [*fields, added]
 
 
 def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str]) -> Node:

@@ -1,4 +1,4 @@
-"""Types of operands and results, by the rules of Spark in ANSI mode (`AnsiTypeCoercion`, `DecimalPrecisionTypeCoercion`)."""
+"""Types of operands and results, by the rules of Spark in ANSI mode (`AnsiTypeCoercion`, `DecimalPrecision`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _kind(node: Node, with_literals: bool) -> pa.DataType | Constant:
 def _wider(left: pa.DataType | Constant, right: pa.DataType | Constant) -> pa.DataType:
     plain = [side.type if isinstance(side, Constant) else side for side in (left, right)]
     if plain[0] == plain[1] or pa.types.is_null(plain[1]):
-        return plain[0] if not isinstance(left, Constant) else plain[0]
+        return plain[0]
     if pa.types.is_null(plain[0]):
         return plain[1]
     if all(pa.types.is_integer(kind) for kind in plain):

@@ -1,4 +1,4 @@
-"""Values and errors of programs, as they are known from Spark in ANSI mode (tests/spark/test_sql.py holds all of them)."""
+"""Values and errors of programs, as they are known from Spark in ANSI mode; tests/spark/test_sql.py compares all."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_text_that_is_no_time_is_an_error_without_try() -> None:
         text("to_timestamp(s)", "x")
     with pytest.raises(RowFailure, match="zone 'Europe/Berlin', which only Spark reads"):
         text("try_to_timestamp(s)", "2024-01-01 10:00:00 Europe/Berlin")
-    with pytest.raises(RowFailure, match="'1.5' is no INT"):
+    with pytest.raises(RowFailure, match=r"'1\.5' is no INT"):
         text("cast(s as int)", "1.5")
 
 
