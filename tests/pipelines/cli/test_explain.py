@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 
 from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
 from tests.pipelines.cli.project import Project
-from tidegate.pipelines import Pipeline
+from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.inspect.explanation import explain
 from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger
 
@@ -49,6 +49,43 @@ def test_a_column_that_the_source_does_not_have_is_refused_whoever_reads_it(
     project.rewrite(f"session_pipeline(key=('usr',){where})")
     code, told = project.tidegate("explain", "sessions")
     assert (code, "no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']" in told) == (3, True), who
+
+
+SQL = "columns={'double': 'value * 2', 'kind': %r}, where='double > 10'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (
+            "upper(user)",
+            [
+                ("Python task", "columns['double'] = value * 2: as Arrow compute, proven equal to Spark"),
+                ("Python task", "columns['kind'] = upper(user): as Arrow compute, proven equal to Spark"),
+                ("Python task", "where = double > 10: as Arrow compute, proven equal to Spark"),
+            ],
+        ),
+        (
+            "soundex(user)",
+            [
+                ("Spark", "columns['double'] = value * 2: it reads the source anyway"),
+                ("Spark", "columns['kind'] = soundex(user): the function soundex is not proven"),
+                ("Spark", "where = double > 10: it reads the source anyway"),
+            ],
+        ),
+    ],
+)
+def test_it_says_for_each_expression_who_evaluates_it_and_why(
+    project: Project, kind: str, expected: list[tuple[str, str]]
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline({SQL % kind})")
+    told = project.data("explain", "sessions")["steps"]
+    assert [
+        (step["where"], step["does"]) for step in told if step["does"].startswith(("columns[", "where ="))
+    ] == expected
+    assert told[1]["where"] == expected[0][0]
 
 
 def test_people_read_it_as_a_table(project: Project) -> None:
@@ -92,9 +129,10 @@ def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
 
 
 def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
-    pipeline = hourly_pipeline(where="value > 3", null_keys="keep")
+    source = DeltaSource("events", timestamp="at", reader="spark")
+    pipeline = hourly_pipeline(where="value > 3", null_keys="keep", source=source)
     assert steps(pipeline, "Spark") == [
-        "scan events: key user, time at, columns value, where value > 3 (`where` is SQL)",
+        "scan events: key user, time at, columns value, where value > 3 (the source says reader='spark')",
         "take all columns along of rows that may be late",
         "set aside rows with an unusable time (table rejects)",
     ]
