@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.sql.types import (
 _LONGEST_LIST = 10
 """Literals in a list from which on Spark compares doubles by their bits."""
 
-_COMPARING: dict[type[exp.Expression], Callable[..., Any]] = {
+_COMPARING: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.EQ: numbers.equal,
     exp.NEQ: numbers.not_equal,
     exp.LT: numbers.less,
@@ -78,7 +78,7 @@ class _Compiler:
     def __init__(self, columns: Mapping[str, Node]) -> None:
         self._columns = columns
 
-    def compile(self, node: exp.Expression) -> Node:
+    def compile(self, node: exp.Expr) -> Node:
         """Return the program of a tree."""
         if isinstance(node, exp.Paren):
             return self.compile(node.this)
@@ -89,30 +89,30 @@ class _Compiler:
             raise Unproven(f"{type(node).__name__} ({node.sql('spark')[:60]}) is not proven")
         return build(self, node)
 
-    def _all(self, nodes: Sequence[exp.Expression]) -> list[Node]:
+    def _all(self, nodes: Sequence[exp.Expr]) -> list[Node]:
         return [self.compile(node) for node in nodes]
 
-    def _column(self, node: exp.Expression) -> Node:
+    def _column(self, node: exp.Expr) -> Node:
         return _named([part.name for part in node.parts], self._columns)
 
-    def _comparison(self, node: exp.Expression) -> Node:
+    def _comparison(self, node: exp.Expr) -> Node:
         left, right = compared(self.compile(node.this), self.compile(node.expression))
         _no_null(left, right)
         if isinstance(node, exp.NullSafeEQ):
             return Call(numbers.same, (left, right), pa.bool_(), strict=False)
         return Call(_COMPARING[type(node)], (left, right), pa.bool_())
 
-    def _logic(self, node: exp.Expression) -> Node:
+    def _logic(self, node: exp.Expr) -> Node:
         left, right = self._condition(node.this), self._condition(node.expression)
         return Logic(left, right, isinstance(node, exp.And))
 
-    def _condition(self, node: exp.Expression) -> Node:
+    def _condition(self, node: exp.Expr) -> Node:
         return _condition(self.compile(node))
 
-    def _not(self, node: exp.Expression) -> Node:
+    def _not(self, node: exp.Expr) -> Node:
         return _negated(self._condition(node.this))
 
-    def _negative(self, node: exp.Expression) -> Node:
+    def _negative(self, node: exp.Expr) -> Node:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             return number_literal(f"-{node.this.this}")
         value = self.compile(node.this)
@@ -121,7 +121,7 @@ class _Compiler:
             return Constant(-value.value, value.type)
         return Call(numbers.negate, (value,), value.type, fails=pa.types.is_integer(value.type))
 
-    def _arithmetic(self, node: exp.Expression) -> Node:
+    def _arithmetic(self, node: exp.Expr) -> Node:
         left, right = self.compile(node.this), self.compile(node.expression)
         _need_number(left)
         _need_number(right)
@@ -146,7 +146,7 @@ class _Compiler:
             return Call(numbers.remainder, (left, right), left.type, fails=True, right_first=True)
         return _combined(node, left, right)
 
-    def _between(self, node: exp.Expression) -> Node:
+    def _between(self, node: exp.Expr) -> Node:
         if node.args.get("symmetric") is not None:
             raise Unproven("BETWEEN SYMMETRIC is not proven")
         value, low, high = (self.compile(node.args[name]) for name in ("this", "low", "high"))
@@ -158,7 +158,7 @@ class _Compiler:
         )
         return Logic(above, below, is_and=True)
 
-    def _in(self, node: exp.Expression) -> Node:
+    def _in(self, node: exp.Expr) -> Node:
         if node.args.get("query") is not None or not node.expressions:
             raise Unproven("IN of a query is not proven")
         value, options = self.compile(node.this), self._all(node.expressions)
@@ -182,7 +182,7 @@ class _Compiler:
         values = (*(literal.value for literal in literals if isinstance(literal, Constant)),)
         return Call(numbers.is_in, (pairs[0][0],), pa.bool_(), options=(*values, *([None] if has_null else [])))
 
-    def _is(self, node: exp.Expression) -> Node:
+    def _is(self, node: exp.Expr) -> Node:
         value, asked = self.compile(node.this), node.expression
         if isinstance(asked, exp.Null):
             return is_missing([value])
@@ -192,12 +192,12 @@ class _Compiler:
             )
         raise Unproven(f"IS {asked.sql('spark')} is not proven")
 
-    def _distinct(self, node: exp.Expression) -> Node:
+    def _distinct(self, node: exp.Expr) -> Node:
         left, right = compared(self.compile(node.this), self.compile(node.expression))
         _no_null(left, right)
         return _negated(Call(numbers.same, (left, right), pa.bool_(), strict=False))
 
-    def _like(self, node: exp.Expression) -> Node:
+    def _like(self, node: exp.Expr) -> Node:
         escape = "\\"
         like = node
         if isinstance(node, exp.Escape):
@@ -208,17 +208,17 @@ class _Compiler:
         result = self._matching(like, lambda pattern: texts.like_pattern(pattern, escape))
         return _negated(result) if like.args.get("negate") else result
 
-    def _rlike(self, node: exp.Expression) -> Node:
+    def _rlike(self, node: exp.Expr) -> Node:
         result = self._matching(node, texts.regex_pattern)
         return _negated(result) if node.args.get("negate") else result
 
-    def _matching(self, node: exp.Expression, to_re2: Callable[[str], str]) -> Node:
+    def _matching(self, node: exp.Expr, to_re2: Callable[[str], str]) -> Node:
         value, pattern = self.compile(node.this), node.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string or not pa.types.is_string(value.type):
             raise Unproven("it is proven for text and a literal pattern only")
         return Call(texts.matches, (value,), pa.bool_(), options=(to_re2(pattern.this),))
 
-    def _case(self, node: exp.Expression) -> Node:
+    def _case(self, node: exp.Expr) -> Node:
         subject = node.args.get("this")
         branches = []
         for branch in node.args["ifs"]:
@@ -231,13 +231,13 @@ class _Compiler:
         default = node.args.get("default")
         return choose(branches, Constant(None, pa.null()) if default is None else self.compile(default))
 
-    def _if(self, node: exp.Expression) -> Node:
+    def _if(self, node: exp.Expr) -> Node:
         otherwise = node.args.get("false")
         if otherwise is None:
             raise Unproven("IF without a third argument is not proven")
         return choose([(self.compile(node.this), self.compile(node.args["true"]))], self.compile(otherwise))
 
-    def _call(self, node: exp.Expression) -> Node:
+    def _call(self, node: exp.Expr) -> Node:
         name = str(node.this)
         build = FUNCTIONS.get(name.lower())
         if build is None:
@@ -249,7 +249,7 @@ class _Compiler:
                 raise
             raise Unproven(f"{name}: {error}") from error
 
-    def _cast(self, node: exp.Expression) -> Node:
+    def _cast(self, node: exp.Expr) -> Node:
         if node.args.get("format") is not None or node.args.get("action") is not None:
             raise Unproven("CAST with a format is not proven")
         kind = _type_of(node.args["to"])
@@ -260,11 +260,11 @@ class _Compiler:
                 return literal
         return cast(self.compile(node.this), kind, quiet)
 
-    def _concat(self, node: exp.Expression) -> Node:
+    def _concat(self, node: exp.Expr) -> Node:
         return concat(self._all([node.this, node.expression]))
 
 
-def _combined(node: exp.Expression, left: Node, right: Node) -> Node:
+def _combined(node: exp.Expr, left: Node, right: Node) -> Node:
     """Return the sum, difference or product of two operands."""
     kernel = {exp.Add: numbers.add, exp.Sub: numbers.subtract, exp.Mul: numbers.multiply}[type(node)]
     is_decimal = any(pa.types.is_decimal(side.type) for side in (left, right))
@@ -334,7 +334,7 @@ def _no_null(*nodes: Node) -> None:
         raise Unproven("a comparison with NULL is not proven")
 
 
-def _type_of(kind: exp.Expression) -> pa.DataType:
+def _type_of(kind: exp.Expr) -> pa.DataType:
     if kind.this == exp.DType.DECIMAL:
         sizes = [int(size.name) for size in kind.expressions] or [10]
         return decimal(sizes[0], sizes[1] if len(sizes) > 1 else 0)
@@ -343,7 +343,7 @@ def _type_of(kind: exp.Expression) -> pa.DataType:
     return _TYPES[kind.this]
 
 
-def _literal_of(node: exp.Expression, kind: pa.DataType) -> Constant | None:
+def _literal_of(node: exp.Expr, kind: pa.DataType) -> Constant | None:
     """Return the literal of a cast one: DATE '2026-01-31', or 1L, which is CAST(1 AS BIGINT) for sqlglot."""
     if node.is_string:
         if kind in (pa.date32(), times.UTC):
@@ -366,11 +366,11 @@ def _literal_of(node: exp.Expression, kind: pa.DataType) -> Constant | None:
     return None
 
 
-def _literal(compiler: _Compiler, node: exp.Expression) -> Node:
+def _literal(compiler: _Compiler, node: exp.Expr) -> Node:
     return Constant(node.this, pa.string()) if node.is_string else number_literal(node.this)
 
 
-_BUILDERS: dict[type[exp.Expression], Callable[[_Compiler, Any], Node]] = {
+_BUILDERS: dict[type[exp.Expr], Callable[[_Compiler, Any], Node]] = {
     exp.Column: _Compiler._column,
     exp.Literal: _literal,
     exp.Boolean: lambda _, node: Constant(bool(node.this), pa.bool_()),

@@ -14,7 +14,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
 
 
 class Unproven(Exception):
@@ -24,10 +25,10 @@ class Unproven(Exception):
 class _PlainSpark(Spark):
     """Spark's dialect without sqlglot's own functions: each call keeps its name and its arguments."""
 
-    class Parser(Spark.Parser):
+    class Parser(SparkParser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012 - sqlglot's own form
         FUNCTION_PARSERS = {  # noqa: RUF012
-            name: parse for name, parse in Spark.Parser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
+            name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
         }
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
 
@@ -40,7 +41,7 @@ _OR, _AND, _NOT, _PREDICATE, _COMPARISON, _SUM, _PRODUCT, _UNARY, _PRIMARY = ran
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
-_LEVELS: tuple[tuple[tuple[type[exp.Expression], ...], int, tuple[int, int]], ...] = (
+_LEVELS: tuple[tuple[tuple[type[exp.Expr], ...], int, tuple[int, int]], ...] = (
     ((exp.Or,), _OR, (_OR, _AND)),
     ((exp.And,), _AND, (_AND, _NOT)),
     ((exp.Not,), _NOT, (_NOT, _NOT)),
@@ -78,7 +79,7 @@ _ATOMS = (
 """Nodes that are no operators."""
 
 
-def parse(text: str) -> exp.Expression:
+def parse(text: str) -> exp.Expr:
     """Return the tree of an expression.
 
     Raises:
@@ -115,7 +116,7 @@ def _is_word(text: str) -> bool:
     return text[:1].isalnum() or text[:1] in ("_", "`")
 
 
-def _check(node: exp.Expression) -> None:
+def _check(node: exp.Expr) -> None:
     if isinstance(node, exp.Escape) and not isinstance(node.this, exp.Like):
         raise Unproven("it has ESCAPE without LIKE")
     for kinds, _, (first, others) in _LEVELS:
@@ -132,11 +133,11 @@ def _check(node: exp.Expression) -> None:
         raise Unproven(f"{_words(node)} is not proven")
 
 
-def _level(node: exp.Expression) -> int:
+def _level(node: exp.Expr) -> int:
     if isinstance(node, exp.Escape):
         return _PREDICATE
     return next((level for kinds, level, _ in _LEVELS if isinstance(node, kinds)), _PRIMARY)
 
 
-def _words(node: exp.Expression) -> str:
+def _words(node: exp.Expr) -> str:
     return f"{type(node).__name__} ({node.sql('spark')[:60]})"
