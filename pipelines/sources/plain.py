@@ -16,8 +16,8 @@ from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.stored_fields import stored_fields
 
-_HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
-"""Reader features of Delta that don't change the content of data files."""
+_READ = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "deletionVectors"})
+"""Reader features of Delta that Arrow reads, or that don't change the content of data files."""
 
 
 def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
@@ -30,7 +30,7 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
     if (reason := asks_for_spark(bound.pipeline)) is not None:
         return reason
     pipeline, source = bound.pipeline, bound.pipeline.source
-    if features := sorted(log.reader_features - _HARMLESS):
+    if features := sorted(log.reader_features - _READ):
         return f"the table has {', '.join(features)}"
     kind = bound.source.field(source.timestamp).type
     if pa.types.is_timestamp(kind) and kind.tz is None:
