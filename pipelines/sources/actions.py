@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+
+import pyarrow as pa
 
 from tidegate.pipelines.delta_log import Action
-from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.time import Millis
 
 
 def changes_data(action: Action) -> bool:
@@ -35,6 +36,13 @@ def number_of_rows(add: Action) -> int | None:
     return None if rows is None else rows - int((add.get("deletionVector") or {}).get("cardinality", 0))
 
 
-def recorded_millis(value: Any) -> Millis | None:
-    """Return a time in the statistics of a file; None if it is no time."""
-    return to_millis(value) if hasattr(value, "year") and hasattr(value, "hour") else None
+def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
+    """Return a bound of times in the statistics of files, rounded down; None where it is not recorded.
+
+    Python's datetime can't hold every time of Delta, so these values never become one.
+    """
+    if name not in files.column_names or not pa.types.is_timestamp(files.schema.field(name).type):
+        return [None] * len(files)
+    zone = files.schema.field(name).type.tz
+    micros = files[name].cast(pa.timestamp("us", tz=zone)).cast(pa.int64()).to_pylist()
+    return [None if value is None else int(value) // 1000 for value in micros]

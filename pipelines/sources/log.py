@@ -29,8 +29,8 @@ from tidegate.pipelines.sources.actions import (
     number_stored,
     recorded_millis,
 )
-from tidegate.pipelines.storage import Warehouse, active_files
-from tidegate.windowing.time import Millis, to_millis
+from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.time import Millis
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """Start of an absolute path, or of a URI with a scheme."""
@@ -279,30 +279,30 @@ class SourceLog:
         Raises:
             Refused: an older version can't be read any more.
         """
-        if version is None or version == self.head:
-            table = self._at_head()
-        else:
-            table = self._at(version)
+        is_head = version is None or version == self.head
+        table = self._at_head() if is_head else self._at(version or 0)
+        listed = pa.table(table.get_add_actions(flatten=True))
+        paths = [self._path_of(path) for path in listed["path"].to_pylist()]
+        if not is_head:
             self._check_present(
-                version,
-                tuple(SourceFile(self._path_of(file["path"]), 0) for file in active_files(table)),
+                table.version(),
+                tuple(SourceFile(path, 0) for path in paths),
                 "they were compacted and vacuumed since it was read. Read on first, with `tidegate stream` or the "
                 "backfill of the next interval, and run this again",
             )
         # deltalake's list of files does not contain the number of rows that a deletion vector removes.
         is_whole = _DELETION_VECTORS not in (table.protocol().reader_features or ())
         adds = self._adds(table.version()) if with_adds and (self.partition_columns or not is_whole) else {}
+        columns = (
+            paths,
+            listed["modification_time"].cast(pa.int64()).to_pylist(),
+            recorded_millis(listed, f"max.{timestamp}"),
+            recorded_millis(listed, f"min.{timestamp}"),
+            listed["num_records"].to_pylist() if "num_records" in listed.column_names else [None] * len(listed),
+        )
         return [
-            SourceFile(
-                self._path_of(file["path"]),
-                to_millis(written) if hasattr(written := file["modification_time"], "year") else int(written),
-                newest=recorded_millis(file.get(f"max.{timestamp}")),
-                oldest=recorded_millis(file.get(f"min.{timestamp}")),
-                rows=file.get("num_records") if is_whole else None,
-                stored=file.get("num_records"),
-                add=adds[self._path_of(file["path"])] if adds else {},
-            )
-            for file in active_files(table)
+            SourceFile(path, written, "", newest, oldest, rows if is_whole else None, rows, adds[path] if adds else {})
+            for path, written, newest, oldest, rows in zip(*columns, strict=True)
         ]
 
     def _adds(self, version: int) -> dict[str, Action]:

@@ -1,7 +1,7 @@
 """Partition values: the log has them as text, and a file lacks them. Text is read as Spark reads it.
 
-A null is null in the log. Spark takes text that it can't read for null; here such text is an error, since rows would go
-to another key without a word.
+A null is null in the log, or an empty text if the type is no text. Spark takes other text that it can't read for null;
+here such text is an error, since rows would go to another key without a word.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
     Raises:
         ValueError: the text is no value of the type.
     """
-    if text is None:
+    if text is None or (text == "" and not _is_text(kind)):
         return pa.scalar(None, kind)
     if (reader := _reader_of(kind)) is None:
         raise ValueError(f"a partition column can't be of type {kind}")

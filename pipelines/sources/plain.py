@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Setting: TypeAlias = "Callable[[str], str | None]"
 """Function that returns the value of a setting of Spark; None if it is not set."""
 
-_HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
-"""Reader features of Delta that don't change the content of data files."""
+_READ = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "deletionVectors"})
+"""Reader features of Delta that Arrow reads, or that don't change the content of data files."""
 
 
 def _unset(name: str) -> str | None:
@@ -49,7 +49,7 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog, setting: Setting = _
     if left_to_spark is not None:
         return left_to_spark
     pipeline, source = bound.pipeline, bound.pipeline.source
-    if features := sorted(log.reader_features - _HARMLESS):
+    if features := sorted(log.reader_features - _READ):
         return f"the table has {', '.join(features)}"
     kind = bound.derived.field(source.timestamp).type
     if pa.types.is_timestamp(kind) and kind.tz is None:

@@ -17,15 +17,11 @@ from hypothesis import strategies as st
 
 from tests.hand_made import HandMade, column
 from tests.lake import at, hourly_pipeline
-from tidegate.pipelines.definition.binding import bind
-from tidegate.pipelines.definition.event_columns import FILE, OK, PLACE, TIME
+from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
+from tidegate.pipelines.definition.event_columns import OK, TIME
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
-from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.partition_values import constant, scalar_of
-from tidegate.pipelines.sources.plain import slice_of
-from tidegate.pipelines.storage import Warehouse, arrow_schema
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis
 
@@ -33,21 +29,12 @@ INSTANT, WALL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 MORNING = datetime(2024, 1, 5, 1, 2, 3, tzinfo=UTC)
 
 
-def slice_at(table: HandMade, pipeline: Any = None) -> FileSlice:
-    """Return all files of a table at its head as a slice."""
-    warehouse = Warehouse(str(table.folder.parent))
-    log = SourceLog(warehouse, str(table.folder))
-    schema = pa.schema([(field.name, field.type) for field in arrow_schema(warehouse.open(log.path))])
-    files = slice_of(bind(pipeline or hourly_pipeline(), schema, schema), log)
-    active = log.active(files.columns.stored_timestamp, with_adds=True)
-    parts = tuple(FilePart.of(file, 0, to_millis(at("23:00"))) for file in sorted(active, key=lambda file: file.path))
-    return FileSlice(files.warehouse, files.table, files.columns, parts)
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "value"),
     [
         (" a ", pa.string(), " a "),
+        ("", pa.string(), ""),
+        ("", pa.int32(), None),
         ("ü", pa.binary(), b"\xc3\xbc"),
         ("+05", pa.int32(), 5),
         ("-9223372036854775808", pa.int64(), -(2**63)),
@@ -77,7 +64,6 @@ def test_texts_that_writers_use(text: str, kind: pa.DataType, value: object) -> 
     ("text", "kind"),
     [
         ("x", pa.int32()),
-        ("", pa.int32()),
         ("1.0", pa.int64()),
         ("2147483648", pa.int32()),
         ("maybe", pa.bool_()),
@@ -155,10 +141,10 @@ def test_a_partition_column_is_a_key_a_used_value_and_part_of_a_late_row(tmp_pat
         ({**dict.fromkeys(texts), "user": None}, "y.parquet"),
     )
     files = slice_at(table, hourly_pipeline(null_keys="keep"))
-    events = pa.concat_tables(list(files.events()))
+    events = events_of(files)
     assert events["key_user"].to_pylist() == ["a b/c%=ü:?#+&~|"] * 2 + [None] * 2
-    late = files.source_rows(*(np.asarray(events[name]).astype(np.int64) for name in (FILE, PLACE)))
-    assert late.to_pylist()[1] | {"half": 0.0} == {
+    late = whole_rows(files, events)
+    assert late[1] | {"half": 0.0} == {
         "user": "a b/c%=ü:?#+&~|",
         "at": at("02:00"),
         "value": 2,
@@ -168,7 +154,7 @@ def test_a_partition_column_is_a_key_a_used_value_and_part_of_a_late_row(tmp_pat
         "half": 0.0,
         "raw": b"x",
     }
-    assert late.to_pylist()[3] == {**dict.fromkeys(KINDS), "at": at("02:00"), "value": 2}
+    assert late[3] == {**dict.fromkeys(KINDS), "at": at("02:00"), "value": 2}
     assert measure_files(slice_at(table)).counts == {OK: 2, rejects.NULL_KEY: 2}
 
 
@@ -178,7 +164,7 @@ def test_a_partition_column_is_the_event_time_and_bounds_it(tmp_path: Path) -> N
         tmp_path, ["at"], *(({"at": text}, f"at={number}/x.parquet") for number, text in enumerate(moments))
     )
     files = slice_at(table)
-    events = pa.concat_tables(list(files.events()))
+    events = events_of(files)
     assert events[TIME].to_pylist() == [to_millis(at(text)) for text in ("01:00", "02:00", "03:00") for _ in range(2)]
     measured = measure_files(files)
     assert (measured.usable, measured.smallest, measured.largest) == (
