@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+
+def _lines(text: str) -> list[str]:
+    """Return the expressions of a text, which are separated by semicolons and new lines."""
+    return [part.strip() for line in text.splitlines() for part in line.split(" ; ") if part.strip()]
+
+
 _PAIRS = [("i1", "i2"), ("l1", "i1"), ("b1", "h1"), ("d1", "d2"), ("f1", "d1"), ("f1", "i1"), ("s1", "s2")]
 _PAIRS += [("day1", "day2"), ("t1", "t2"), ("t1", "day1"), ("p1", "p2"), ("p1", "i1"), ("p2", "l1"), ("ok1", "ok2")]
 _NUMBERS = [
@@ -26,171 +32,11 @@ EXPRESSIONS: list[str] = [
     ),
     *(f"{left} {sign} {right}" for left, right in _NUMBERS for sign in ("+", "-", "*", "/", "%")),
     *(f"{left} div {right}" for left, right in (("i1", "i2"), ("l1", "l2"), ("b1", "h1"), ("small1", "small2"))),
-    *("p1 + p2", "p1 - p2", "p1 * p2", "p1 + i1", "p1 * 2", "p1 - 1.5", "2 * p2", "p1 * -3", "p1 + l1", "p2 + b1"),
-    *("d1 * 1.5", "1 + d1", "i1 + 1", "l1 + 1", "i1 * 2L", "b1 + 1", "b1 + 1Y", "h1 * 2S", "f1 * 2", "f1 + 1.5D"),
-    *("1.5F + f1", "i1 + 1e3", "d1 / 3", "i1 / 2", "-i1", "-l1", "-d1", "-b1", "- small1 + 3", "+i1", "p1 / d1", "-p1"),
-    *(
-        "i1 - -1",
-        "-2147483648 + small1",
-        "-9223372036854775807 + small1",
-        "2147483648 + small1",
-        "i1 * -5",
-        "p2 < 0.05",
-    ),
-    *(
-        "p1 > 1",
-        "p1 >= 1.50",
-        "p1 = 3",
-        "p2 = 1.5",
-        "i1 > 1.5",
-        "l1 > 2.5D",
-        "d1 > 1",
-        "d1 = 0",
-        "f1 = 1.5F",
-        "f1 = 0.1D",
-    ),
-    *("ok1 and ok2", "ok1 or ok2", "not ok1", "!ok1", "not ok1 and ok2 or ok1", "ok1 and not (ok2 or ok1)"),
-    *(
-        "ok1 is true",
-        "ok1 is false",
-        "ok1 is not true",
-        "i1 is null",
-        "i1 is not null",
-        "st is null",
-        "st.X is not null",
-    ),
-    *("isnull(s1)", "isnotnull(s1)", "isnan(d1)", "isnan(f1)", "i1 is distinct from i2", "d1 is distinct from d2"),
-    *(
-        "coalesce(i1, i2)",
-        "coalesce(i1, l1, 0)",
-        "coalesce(null, i1)",
-        "nvl(s1, 'none')",
-        "ifnull(d1, 0)",
-        "coalesce(p1, 0)",
-    ),
-    *(
-        "coalesce(p1, p2)",
-        "coalesce(i1, p2)",
-        "coalesce(f1, i1)",
-        "coalesce(day1, t1)",
-        "nullif(i1, i2)",
-        "nullif(d1, d2)",
-    ),
-    *("nvl2(i1, s1, s2)", "nullif(s1, '')", "coalesce(small1 / small2, 1.0D)", "coalesce(b1, h1)", "coalesce(f1, d1)"),
-    *("case when ok1 then i1 else l1 end", "case when ok1 then i1 end", "case when ok1 then 1 when ok2 then 2.5 end"),
-    *("case i1 when 1 then 'a' when 2 then 'b' else s1 end", "case when i2 <> 0 then i1 % i2 end", "if(ok1, i1, i2)"),
-    *("case when i2 = 0 then 0D else i1 / i2 end", "if(i2 = 0, null, i1 / i2)", "i2 <> 0 and i1 / i2 > 1"),
-    *(
-        "i2 = 0 or i1 / i2 > 1",
-        "case s1 when 'a' then t1 end",
-        "if(isnull(i1), 0, i1)",
-        "case d1 when 0 then 1 else 2 end",
-    ),
-    *(
-        "i1 in (1, 2, 3)",
-        "i1 in (1, null)",
-        "i1 not in (1, 2)",
-        "i1 not in (1, null)",
-        "s1 in ('a', '', 'é')",
-        "l1 in (1, 3)",
-    ),
-    *("d1 in (0D, 1.5D)", "day1 in (date '1970-01-01', date '2024-02-29')", "d1 not in (0D)", "l1 in (1L, 3000000000)"),
-    *("t1 in (timestamp '1970-01-01')", "i1 in (1)", "b1 in (1Y, 2Y)", "ok1 in (true)", "s1 not in ('a')"),
-    *(
-        "i1 between 0 and 7",
-        "i1 not between 0 and 7",
-        "d1 between -1 and 1.5",
-        "s1 between 'a' and 'b'",
-        "t1 between t2 and t1",
-    ),
-    *("p1 between 0 and 3", "day1 between date '1970-01-01' and date '2024-12-31'", "d1 between d2 and d1"),
-    *(
-        "s1 like 'a%'",
-        "s1 like '%b'",
-        "s1 like '_'",
-        "s1 like '%'",
-        "s1 like ''",
-        "s1 like '!%!_' escape '!'",
-        "s1 like 'a_b'",
-    ),
-    *(
-        "s1 not like 'a%'",
-        "s1 like '%a%'",
-        "s1 like '🎈_🎈'",
-        "s1 like '%.%'",
-        "s1 like '日_'",
-        "s1 like 'a%%b'",
-        "s1 like '(a'",
-    ),
-    *("s1 rlike '^a'", "s1 rlike 'b+'", "s1 rlike '[a-c]+ ?b'", "s1 rlike 'a.b'", "s1 rlike 'a.'", "s1 rlike '(a|b)c'"),
-    *("s1 rlike 'x|b'", "n1 rlike '^[0-9]+'", "s1 not rlike 'a'", "s1 rlike '.'", "s1 rlike '^a.*b'"),
     *(
         f"substring(s1, {position}, {size})"
         for position in (-5, -2, -1, 0, 1, 2, 4)
         for size in (-1, 0, 1, 2, 3, 2147483647)
     ),
-    *(
-        "substring(s1, 2)",
-        "substr(s1, -2)",
-        "substring(s1, 0)",
-        "substr(s1, 1, 1)",
-        "left(s1, 2)",
-        "left(s1, 0)",
-        "left(s1, -1)",
-    ),
-    *(
-        "right(s1, 2)",
-        "right(s1, 0)",
-        "right(s1, -1)",
-        "right(s1, 100)",
-        "lower(s1)",
-        "upper(s1)",
-        "lcase(s1)",
-        "ucase(s1)",
-    ),
-    *(
-        "trim(s1)",
-        "ltrim(s1)",
-        "rtrim(s1)",
-        "btrim(s1)",
-        "length(s1)",
-        "char_length(s1)",
-        "len(s1)",
-        "character_length(s1)",
-    ),
-    *(
-        "concat(s1, s2)",
-        "s1 || s2",
-        "s1 || '-' || s2",
-        "concat(s1)",
-        "concat(i1, '-', l1)",
-        "i1 || s1",
-        "concat(ok1, day1)",
-    ),
-    *(
-        "concat('a', s1, 'b')",
-        "startswith(s1, 'a')",
-        "endswith(s1, 'b')",
-        "contains(s1, 'b')",
-        "replace(s1, 'a', 'xy')",
-    ),
-    *(
-        "replace(s1, '', 'x')",
-        "replace(s1, 'aa', 'a')",
-        "startswith(s1, '')",
-        "contains(s1, '🎈')",
-        "upper(trim(s1)) || '!'",
-    ),
-    *("abs(i1)", "abs(l1)", "abs(d1)", "abs(b1)", "abs(f1)", "abs(small1)", "floor(d1)", "ceil(d1)", "ceiling(d1)"),
-    *(
-        "greatest(i1, i2)",
-        "greatest(i1, l1, 3)",
-        "least(d1, d2)",
-        "greatest(d1, d2, 0D)",
-        "least(s1, s2, 'b')",
-        "least(day1, day2)",
-    ),
-    *("greatest(t1, t2)", "least(p1, p2)", "greatest(f1, d1)", "greatest(ok1, ok2)", "least(i1, null, i2)"),
     *(
         f"cast({column} as {kind})"
         for column in ("i1", "l1", "b1", "h1", "small1")
@@ -204,158 +50,94 @@ EXPRESSIONS: list[str] = [
     *(f"cast(ok1 as {kind})" for kind in ("tinyint", "int", "bigint", "double", "float", "string")),
     *(f"cast(n1 as {kind})" for kind in ("tinyint", "smallint", "int", "bigint", "double", "boolean")),
     *(f"try_cast(n1 as {kind})" for kind in ("tinyint", "smallint", "int", "bigint", "double", "boolean")),
-    *("cast(i1 as decimal(10,0))", "cast(l1 as decimal(22,2))", "cast(p1 as decimal(20,4))", "cast(p1 as double)"),
-    *(
-        "cast(p1 as bigint)",
-        "cast(p2 as int)",
-        "cast(p2 as tinyint)",
-        "cast(p2 as double)",
-        "cast(p1 as int)",
-        "cast(b1 as decimal(3))",
-    ),
-    *(
-        "cast(m1 as date)",
-        "cast(m1 as timestamp)",
-        "try_cast(m1 as date)",
-        "try_cast(m1 as timestamp)",
-        "cast(day1 as string)",
-    ),
-    *("cast(t1 as string)", "cast(t1 as date)", "cast(day1 as timestamp)", "cast(t1 as bigint)", "cast(s1 as string)"),
-    *("to_date(m1)", "to_timestamp(m1)", "try_to_timestamp(m1)", "to_date(t1)", "to_timestamp(day1)", "to_date(day1)"),
     *(
         f"{function}(m1, '{form}')"
         for function in ("to_timestamp", "try_to_timestamp", "to_date", "try_to_date")
         for form in ("yyyy-MM-dd", "yyyy-MM-dd HH:mm:ss", "yyyy/MM/dd", "yyyy-MM-dd HH:mm:ss.SSS")
     ),
-    *("try_to_timestamp(m1, 'yyyy-MM-dd HH:mm:ss.SSSSSS')", "try_to_timestamp(m1, 'yyyy/MM/dd HH:mm:ss')"),
     *(
         f"date_trunc('{unit}', t1)"
         for unit in ("year", "QUARTER", "month", "mon", "week", "day", "DD", "hour", "minute", "second", "millisecond")
     ),
-    "date_trunc('microsecond', t1)",
     *(f"trunc(day1, '{unit}')" for unit in ("year", "yy", "quarter", "month", "MM", "week")),
     *(
         f"{part}({column})"
         for part in ("year", "month", "quarter", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear")
         for column in ("t1", "day1")
     ),
-    *(
-        "hour(t1)",
-        "minute(t1)",
-        "second(t1)",
-        "unix_timestamp(t1)",
-        "unix_timestamp(day1)",
-        "unix_seconds(t1)",
-        "unix_millis(t1)",
-    ),
-    *("unix_micros(t1)", "unix_date(day1)", "timestamp_seconds(i1)", "timestamp_seconds(l1)", "timestamp_millis(l1)"),
-    *(
-        "timestamp_micros(l1)",
-        "timestamp_millis(i1)",
-        "date_from_unix_date(small1)",
-        "date_add(day1, small1)",
-        "date_sub(day1, 3)",
-    ),
-    *("date_add(t1, 1)", "datediff(day1, day2)", "datediff(t1, day2)", "date_add(day1, b1)", "date_diff(t1, t2)"),
-    *(
-        "day1 > '2024-01-01'",
-        "t1 >= '2024-01-01 10:11:12'",
-        "t1 < timestamp '2024-01-01 00:00:00+01:00'",
-        "'2024-1-1' < day1",
-    ),
-    *("st.X", "ST.x + 1", "st.name || 'x'", "st.`in`.d", "`a b`", "`A B` + i1", "I1", "St.X between 0 and 1"),
-    *(
-        "int(d1)",
-        "string(i1)",
-        "double(i1)",
-        "date(t1)",
-        "bigint(small1)",
-        "boolean(i1)",
-        "i1",
-        "'text'",
-        "1",
-        "1.5",
-        "true",
-    ),
-    *(
-        "date '2024-02-29'",
-        "timestamp '2024-01-01 10:11:12.5'",
-        "1.5BD",
-        "12S",
-        "3Y",
-        "7L",
-        "2.5D",
-        "1e3",
-        "-5",
-        "-1.5",
-        '"x"',
-    ),
-    *(
-        "i1 /* a comment */ + 1L",
-        "(i1 = i2) = ok1",
-        "(ok1 is null) or ok2",
-        "s1 || (s2 || 'x')",
-        "(i1 + 1L) * (i2 - 1L)",
+    *_lines(
+        """
+        p1 + p2 ; p1 - p2 ; p1 * p2 ; p1 + i1 ; p1 * 2 ; p1 - 1.5 ; 2 * p2 ; p1 * -3 ; p1 + l1 ; p2 + b1 ; d1 * 1.5
+        1 + d1 ; i1 + 1 ; l1 + 1 ; i1 * 2L ; b1 + 1 ; b1 + 1Y ; h1 * 2S ; f1 * 2 ; f1 + 1.5D ; 1.5F + f1 ; i1 + 1e3
+        d1 / 3 ; i1 / 2 ; -i1 ; -l1 ; -d1 ; -b1 ; - small1 + 3 ; +i1 ; p1 / d1 ; -p1 ; i1 - -1
+        -2147483648 + small1 ; -9223372036854775807 + small1 ; 2147483648 + small1 ; i1 * -5 ; p2 < 0.05 ; p1 > 1
+        p1 >= 1.50 ; p1 = 3 ; p2 = 1.5 ; i1 > 1.5 ; l1 > 2.5D ; d1 > 1 ; d1 = 0 ; f1 = 1.5F ; f1 = 0.1D
+        ok1 and ok2 ; ok1 or ok2 ; not ok1 ; !ok1 ; not ok1 and ok2 or ok1 ; ok1 and not (ok2 or ok1) ; ok1 is true
+        ok1 is false ; ok1 is not true ; i1 is null ; i1 is not null ; st is null ; st.X is not null ; isnull(s1)
+        isnotnull(s1) ; isnan(d1) ; isnan(f1) ; i1 is distinct from i2 ; d1 is distinct from d2 ; coalesce(i1, i2)
+        coalesce(i1, l1, 0) ; coalesce(null, i1) ; nvl(s1, 'none') ; ifnull(d1, 0) ; coalesce(p1, 0)
+        coalesce(p1, p2) ; coalesce(i1, p2) ; coalesce(f1, i1) ; coalesce(day1, t1) ; nullif(i1, i2)
+        nullif(d1, d2) ; nvl2(i1, s1, s2) ; nullif(s1, '') ; coalesce(small1 / small2, 1.0D) ; coalesce(b1, h1)
+        coalesce(f1, d1) ; case when ok1 then i1 else l1 end ; case when ok1 then i1 end
+        case when ok1 then 1 when ok2 then 2.5 end ; case i1 when 1 then 'a' when 2 then 'b' else s1 end
+        case when i2 <> 0 then i1 % i2 end ; if(ok1, i1, i2) ; case when i2 = 0 then 0D else i1 / i2 end
+        if(i2 = 0, null, i1 / i2) ; i2 <> 0 and i1 / i2 > 1 ; i2 = 0 or i1 / i2 > 1 ; case s1 when 'a' then t1 end
+        if(isnull(i1), 0, i1) ; case d1 when 0 then 1 else 2 end ; i1 in (1, 2, 3) ; i1 in (1, null)
+        i1 not in (1, 2) ; i1 not in (1, null) ; s1 in ('a', '', 'é') ; l1 in (1, 3) ; d1 in (0D, 1.5D)
+        day1 in (date '1970-01-01', date '2024-02-29') ; d1 not in (0D) ; l1 in (1L, 3000000000)
+        t1 in (timestamp '1970-01-01') ; i1 in (1) ; b1 in (1Y, 2Y) ; ok1 in (true) ; s1 not in ('a')
+        i1 between 0 and 7 ; i1 not between 0 and 7 ; d1 between -1 and 1.5 ; s1 between 'a' and 'b'
+        t1 between t2 and t1 ; p1 between 0 and 3 ; day1 between date '1970-01-01' and date '2024-12-31'
+        d1 between d2 and d1 ; s1 like 'a%' ; s1 like '%b' ; s1 like '_' ; s1 like '%' ; s1 like ''
+        s1 like '!%!_' escape '!' ; s1 like 'a_b' ; s1 not like 'a%' ; s1 like '%a%' ; s1 like '🎈_🎈' ; s1 like '%.%'
+        s1 like '日_' ; s1 like 'a%%b' ; s1 like '(a' ; s1 rlike '^a' ; s1 rlike 'b+' ; s1 rlike '[a-c]+ ?b'
+        s1 rlike 'a.b' ; s1 rlike 'a.' ; s1 rlike '(a|b)c' ; s1 rlike 'x|b' ; n1 rlike '^[0-9]+' ; s1 not rlike 'a'
+        s1 rlike '.' ; s1 rlike '^a.*b' ; substring(s1, 2) ; substr(s1, -2) ; substring(s1, 0) ; substr(s1, 1, 1)
+        left(s1, 2) ; left(s1, 0) ; left(s1, -1) ; right(s1, 2) ; right(s1, 0) ; right(s1, -1) ; right(s1, 100)
+        lower(s1) ; upper(s1) ; lcase(s1) ; ucase(s1) ; trim(s1) ; ltrim(s1) ; rtrim(s1) ; btrim(s1) ; length(s1)
+        char_length(s1) ; len(s1) ; character_length(s1) ; concat(s1, s2) ; s1 || s2 ; s1 || '-' || s2 ; concat(s1)
+        concat(i1, '-', l1) ; i1 || s1 ; concat(ok1, day1) ; concat('a', s1, 'b') ; startswith(s1, 'a')
+        endswith(s1, 'b') ; contains(s1, 'b') ; replace(s1, 'a', 'xy') ; replace(s1, '', 'x')
+        replace(s1, 'aa', 'a') ; startswith(s1, '') ; contains(s1, '🎈') ; upper(trim(s1)) || '!' ; abs(i1) ; abs(l1)
+        abs(d1) ; abs(b1) ; abs(f1) ; abs(small1) ; floor(d1) ; ceil(d1) ; ceiling(d1) ; greatest(i1, i2)
+        greatest(i1, l1, 3) ; least(d1, d2) ; greatest(d1, d2, 0D) ; least(s1, s2, 'b') ; least(day1, day2)
+        greatest(t1, t2) ; least(p1, p2) ; greatest(f1, d1) ; greatest(ok1, ok2) ; least(i1, null, i2)
+        cast(i1 as decimal(10,0)) ; cast(l1 as decimal(22,2)) ; cast(p1 as decimal(20,4)) ; cast(p1 as double)
+        cast(p1 as bigint) ; cast(p2 as int) ; cast(p2 as tinyint) ; cast(p2 as double) ; cast(p1 as int)
+        cast(b1 as decimal(3)) ; cast(m1 as date) ; cast(m1 as timestamp) ; try_cast(m1 as date)
+        try_cast(m1 as timestamp) ; cast(day1 as string) ; cast(t1 as string) ; cast(t1 as date)
+        cast(day1 as timestamp) ; cast(t1 as bigint) ; cast(s1 as string) ; to_date(m1) ; to_timestamp(m1)
+        try_to_timestamp(m1) ; to_date(t1) ; to_timestamp(day1) ; to_date(day1)
+        try_to_timestamp(m1, 'yyyy-MM-dd HH:mm:ss.SSSSSS') ; try_to_timestamp(m1, 'yyyy/MM/dd HH:mm:ss')
+        date_trunc('microsecond', t1) ; hour(t1) ; minute(t1) ; second(t1) ; unix_timestamp(t1)
+        unix_timestamp(day1) ; unix_seconds(t1) ; unix_millis(t1) ; unix_micros(t1) ; unix_date(day1)
+        timestamp_seconds(i1) ; timestamp_seconds(l1) ; timestamp_millis(l1) ; timestamp_micros(l1)
+        timestamp_millis(i1) ; date_from_unix_date(small1) ; date_add(day1, small1) ; date_sub(day1, 3)
+        date_add(t1, 1) ; datediff(day1, day2) ; datediff(t1, day2) ; date_add(day1, b1) ; date_diff(t1, t2)
+        day1 > '2024-01-01' ; t1 >= '2024-01-01 10:11:12' ; t1 < timestamp '2024-01-01 00:00:00+01:00'
+        '2024-1-1' < day1 ; st.X ; ST.x + 1 ; st.name || 'x' ; st.`in`.d ; `a b` ; `A B` + i1 ; I1
+        St.X between 0 and 1 ; int(d1) ; string(i1) ; double(i1) ; date(t1) ; bigint(small1) ; boolean(i1) ; i1
+        'text' ; 1 ; 1.5 ; true ; date '2024-02-29' ; timestamp '2024-01-01 10:11:12.5' ; 1.5BD ; 12S ; 3Y ; 7L
+        2.5D ; 1e3 ; -5 ; -1.5 ; "x" ; i1 /* a comment */ + 1L ; (i1 = i2) = ok1 ; (ok1 is null) or ok2
+        s1 || (s2 || 'x') ; (i1 + 1L) * (i2 - 1L)
+        """
     ),
 ]
 """Expressions that must run as Arrow compute."""
 
-REFUSED = [
-    *("rand()", "uuid()", "current_timestamp()", "current_date", "hash(i1)", "regexp_replace(s1, 'a', 'b')", "i1 & 1"),
-    *(
-        "s1 || i1 + 1",
-        "i1 = i2 is null = ok1",
-        "s1 rlike 'a$'",
-        "s1 rlike '[^a]'",
-        "s1 rlike '(?i)a'",
-        "s1 like concat('a', '%')",
-    ),
-    *(
-        "cast(d1 as string)",
-        "cast(d1 as decimal(10,2))",
-        "cast(p1 as decimal(5,1))",
-        "cast(s1 as binary)",
-        "p1 / p2",
-        "p1 % 2",
-    ),
-    *(
-        "to_date(m1, 'dd.MM.yyyy')",
-        "to_timestamp(m1, 'yyyyMMdd')",
-        "i1 in (select 1)",
-        "n1 > 1",
-        "i1 + s1",
-        "array(i1)[0]",
-        "i1 <=> i2 < l1",
-        "i1 = i2 in (1)",
-        "not (i1 = i2) <=> ok1 is null",
-    ),
-    *(
-        "sum(i1)",
-        "row_number() over (order by i1)",
-        "nothing",
-        "st.nothing",
-        "i1.x",
-        "exists(array(i1), x -> x > 1)",
-        "i1 = null",
-    ),
-    *(
-        "date_trunc('decade', t1)",
-        "s1 = '\\n'",
-        "s1::int",
-        "interval 1 day",
-        "t1 + interval 1 hour",
-        "null",
-        "s1 ilike 'a'",
-    ),
-    *(
-        "_metadata.file_path",
-        "s1 like 'a!' escape '!'",
-        "i1 in (i2)",
-        "cast(s1 as varchar(2))",
-        "round(d1, 2)",
-        "extract(year from t1)",
-    ),
-]
+REFUSED = _lines(
+    r"""
+        rand() ; uuid() ; current_timestamp() ; current_date ; hash(i1) ; regexp_replace(s1, 'a', 'b') ; i1 & 1
+        s1 || i1 + 1 ; i1 = i2 is null = ok1 ; s1 rlike 'a$' ; s1 rlike '[^a]' ; s1 rlike '(?i)a'
+        s1 like concat('a', '%') ; cast(d1 as string) ; cast(d1 as decimal(10,2)) ; cast(p1 as decimal(5,1))
+        cast(s1 as binary) ; p1 / p2 ; p1 % 2 ; to_date(m1, 'dd.MM.yyyy') ; to_timestamp(m1, 'yyyyMMdd')
+        i1 in (select 1) ; n1 > 1 ; i1 + s1 ; array(i1)[0] ; i1 <=> i2 < l1 ; i1 = i2 in (1)
+        not (i1 = i2) <=> ok1 is null ; sum(i1) ; row_number() over (order by i1) ; nothing ; st.nothing ; i1.x
+        exists(array(i1), x -> x > 1) ; i1 = null ; date_trunc('decade', t1) ; s1 = '\n' ; s1::int ; interval 1 day
+        t1 + interval 1 hour ; null ; s1 ilike 'a' ; _metadata.file_path ; s1 like 'a!' escape '!' ; i1 in (i2)
+        cast(s1 as varchar(2)) ; round(d1, 2) ; extract(year from t1)
+    """
+)
 """Expressions that are left to Spark."""
 
 

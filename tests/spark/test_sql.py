@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -205,7 +205,6 @@ class Comparison:
     def differences(self, expressions: Sequence[str], programs: Sequence[Node]) -> Iterator[str]:
         """Yield the expressions whose values or types differ from Spark's."""
         from pyspark.sql import functions as F
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         expected = [self.ours(program) for program in programs]
         columns = []
@@ -214,20 +213,18 @@ class Comparison:
             if failing:
                 column = F.when(~F.col("__id").isin(failing), column)
             columns.append(column.alias(f"c{number}"))
-        frame = self.frame.select(*columns)
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
-        for expression, program, field in zip(expressions, programs, schema, strict=True):
-            if field.type != program.type:
-                yield f"{expression}: type {program.type}, Spark has {field.type}"
-        result = self.taken(frame)
+        result, refusal = self.taken(columns)
         if result is None:
             if len(expressions) == 1:
-                yield f"{expressions[0]}: only Spark fails"
+                yield f"{expressions[0]}: only Spark fails: {refusal}"
                 return
             half = len(expressions) // 2
             yield from self.differences(expressions[:half], programs[:half])
             yield from self.differences(expressions[half:], programs[half:])
             return
+        for expression, program, field in zip(expressions, programs, result.schema, strict=True):
+            if field.type != program.type:
+                yield f"{expression}: type {program.type}, Spark has {field.type}"
         for (values, failing), expression, column in zip(expected, expressions, result.columns, strict=True):
             theirs = unlike(column.combine_chunks())
             differing = [n for n in range(ROWS) if n not in set(failing) and values[n] != theirs[n]]
@@ -235,15 +232,17 @@ class Comparison:
                 row = {name: self.rows.column(name)[differing[0]] for name in SCHEMA.names if name in expression}
                 yield f"{expression}: {values[differing[0]]}, Spark has {theirs[differing[0]]} for {row}"
 
-    def taken(self, frame: DataFrame) -> pa.Table | None:
-        """Return the rows of a frame; None if Spark fails."""
+    def taken(self, columns: Sequence[Column], row: int | None = None) -> tuple[pa.Table | None, str]:
+        """Return columns of the rows, or of one row; None and the error if Spark fails."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
 
+        frame = self.frame if row is None else self.frame.where(F.col("__id") == row)
         try:
-            return frame.toArrow()
-        except (PySparkException, Py4JJavaError):
-            return None
+            return frame.select(*columns).toArrow(), ""
+        except (PySparkException, Py4JJavaError) as error:
+            return None, str(error)[:300]
 
     def lonely_failures(self, expression: str, program: Node) -> Iterator[str]:
         """Yield the expression if a row fails for us, and not for Spark."""
@@ -252,7 +251,7 @@ class Comparison:
         _, failing = self.ours(program)
         # One job for a row that fails, since Spark tells of the first only.
         for number in failing[:1]:
-            if self.taken(self.frame.where(F.col("__id") == number).select(F.expr(expression))) is not None:
+            if self.taken([F.expr(expression)], number)[0] is not None:
                 yield f"{expression}: fails only for us, row {self.rows.slice(number, 1).to_pylist()}"
 
 
