@@ -7,6 +7,7 @@ operand is checked against Spark's grammar (`SqlBaseParser.g4`), and parentheses
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,15 @@ class _PlainSpark(Spark):
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
 
 
-_SIZED = ("CHAR", "CHARACTER", "VARCHAR")
+# A word that asks sqlglot for a command makes it warn in the log; such a tree is refused anyway.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+
+_REFUSED = {
+    **dict.fromkeys(("CHAR", "CHARACTER", "VARCHAR"), "the types CHAR and VARCHAR are not proven"),
+    # sqlglot leaves the word out, also where it is the name of a column.
+    "ALL": "the word ALL is not proven",
+}
+"""Reasons against words, by the word."""
 _BEFORE_GROUPS = ("AND", "OR", "NOT", "WHEN", "THEN", "ELSE", "CASE", "BETWEEN", "LIKE", "RLIKE", "FROM", "DIV")
 """Words after which a parenthesis groups; after any other word it begins the arguments of a call or a list."""
 
@@ -94,8 +103,9 @@ def parse(text: str) -> exp.Expr:
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
         raise Unproven("sqlglot can't parse it") from error
-    if any(token.text.upper() in _SIZED and token.token_type != TokenType.STRING for token in tokens):
-        raise Unproven("the types CHAR and VARCHAR are not proven")
+    for token in tokens:
+        if token.token_type != TokenType.STRING and (reason := _REFUSED.get(token.text.upper())) is not None:
+            raise Unproven(reason)
     if sum(isinstance(node, exp.Paren) for node in tree.walk()) != _groups(tokens):
         raise Unproven("parentheses are needed to tell in which order Spark reads its operators")
     for node in tree.walk():

@@ -64,6 +64,36 @@ def test_an_expression_that_sqlglot_would_group_otherwise_than_spark_asks_for_pa
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "user",
+        "date",
+        "time",
+        "timestamp",
+        "value",
+        "key",
+        "type",
+        "end",
+        "order",
+        "index",
+        "year",
+        "range",
+        "all",
+        "if",
+    ],
+)
+@pytest.mark.parametrize(
+    "form", ["{} > 1", "{0} + {0} > 1", "coalesce({}, 1) = 1", "{} is null", "-{} < 3", "`{}` = 1"]
+)
+def test_a_column_that_is_named_like_a_word_of_sql_is_read_or_refused(name: str, form: str) -> None:
+    try:
+        program = compile_expression(form.format(name), pa.schema([(name, pa.int32())]))
+    except Unproven:
+        return
+    assert program.columns == {name}
+
+
+@pytest.mark.parametrize(
     ("expression", "kind"),
     [
         ("1", pa.int32()),
