@@ -240,14 +240,15 @@ def text_to_double(value: Value, fails: bool) -> Value:
         value: the text.
         fails: True if other text is an error; False if it gives null.
     """
-    texts = _texts(value)
+    (texts,) = arrays(value)
+    texts = pc.utf8_trim(texts, characters=_WHITE.rstrip("\x7f"))
     usual = pc.match_substring_regex(texts, pattern=r"\A-?[0-9]+(\.[0-9]+)?\z")
     numbers = pc.if_else(usual, texts, pa.scalar(None, pa.string())).cast(pa.float64())
     strange = pc.fill_null(pc.invert(usual), False)
     if not strange.true_count:
         return numbers
-    found_values = [_double(text, fails) for text in texts.filter(strange).to_pylist()]
-    return pc.replace_with_mask(numbers, strange, pa.array(found_values, pa.float64()))
+    doubles = [_double(text, fails) for text in texts.filter(strange).to_pylist()]
+    return pc.replace_with_mask(numbers, strange, pa.array(doubles, pa.float64()))
 
 
 def _double(text: str, fails: bool) -> float | None:
