@@ -194,11 +194,11 @@ def _to_moment(kind: pa.DataType, quiet: bool, arguments: Sequence[Node]) -> Nod
 _FORMATS = {
     "yyyy-MM-dd": "",
     "yyyy-MM-dd HH:mm:ss": " ",
-    "yyyy-MM-dd'T'HH:mm:ss": "T",
+    "yyyy-MM-dd'T'HH:mm:ss": "[Tt]",
     "yyyy/MM/dd": "",
     "yyyy/MM/dd HH:mm:ss": " ",
 }
-"""Formats of dates and times that are proven, with the sign between date and time."""
+"""Formats of dates and times that are proven, with the pattern of the sign between date and time."""
 
 
 def time_pattern(text: str) -> str:
