@@ -37,6 +37,12 @@ _COMPARING: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.GTE: numbers.greater_equal,
 }
 
+_COMBINING: dict[type[exp.Expr], Callable[..., Any]] = {
+    exp.Add: numbers.add,
+    exp.Sub: numbers.subtract,
+    exp.Mul: numbers.multiply,
+}
+
 _TYPES = {
     exp.DType.BOOLEAN: pa.bool_(),
     exp.DType.TINYINT: pa.int8(),
@@ -92,7 +98,7 @@ class _Compiler:
     def _all(self, nodes: Sequence[exp.Expr]) -> list[Node]:
         return [self.compile(node) for node in nodes]
 
-    def _column(self, node: exp.Expr) -> Node:
+    def _column(self, node: exp.Column) -> Node:
         return _named([part.name for part in node.parts], self._columns)
 
     def _comparison(self, node: exp.Expr) -> Node:
@@ -266,7 +272,7 @@ class _Compiler:
 
 def _combined(node: exp.Expr, left: Node, right: Node) -> Node:
     """Return the sum, difference or product of two operands."""
-    kernel = {exp.Add: numbers.add, exp.Sub: numbers.subtract, exp.Mul: numbers.multiply}[type(node)]
+    kernel = _COMBINING[type(node)]
     is_decimal = any(pa.types.is_decimal(side.type) for side in (left, right))
     if is_decimal and not any(pa.types.is_floating(side.type) for side in (left, right)):
         return _combined_decimals(kernel, left, right)

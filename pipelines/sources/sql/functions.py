@@ -38,7 +38,7 @@ def _simple(kernel: Callable[..., object], kind: pa.DataType, *accepted: pa.Data
 
     def build(arguments: Sequence[Node]) -> Node:
         _count(arguments, 1)
-        return Call(kernel, (_need(arguments[0], *accepted),), kind)  # type: ignore[arg-type]
+        return Call(kernel, (_need(arguments[0], *accepted),), kind)
 
     return build
 
@@ -105,7 +105,7 @@ def _extreme(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
     kind = common_type(arguments)
     if not is_ordered(kind):
         raise Unproven(f"a comparison of {name_of(kind)} is not proven")
-    return Call(kernel, tuple(cast(node, kind) for node in arguments), kind, strict=False)  # type: ignore[arg-type]
+    return Call(kernel, tuple(cast(node, kind) for node in arguments), kind, strict=False)
 
 
 def concat(arguments: Sequence[Node]) -> Node:
@@ -135,12 +135,12 @@ def _end_of_text(arguments: Sequence[Node], is_left: bool) -> Node:
 def _with_text(kernel: Callable[..., object], kind: pa.DataType, count: int, arguments: Sequence[Node]) -> Node:
     _count(arguments, count)
     options = tuple(_literal(argument, str) for argument in arguments[1:])
-    return Call(kernel, (_need(arguments[0], pa.string()),), kind, options=options)  # type: ignore[arg-type]
+    return Call(kernel, (_need(arguments[0], pa.string()),), kind, options=options)
 
 
 def _in_case(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
     _count(arguments, 1)
-    return Call(kernel, (_need(arguments[0], pa.string()),), pa.string(), fails=True)  # type: ignore[arg-type]
+    return Call(kernel, (_need(arguments[0], pa.string()),), pa.string(), fails=True)
 
 
 def _date(node: Node) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
@@ -27,11 +27,11 @@ class _PlainSpark(Spark):
     """Spark's dialect without sqlglot's own functions: each call keeps its name and its arguments."""
 
     class Parser(SparkParser):
-        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012 - sqlglot's own form
-        FUNCTION_PARSERS = {  # noqa: RUF012
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
         }
-        NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
 
 # A word that asks sqlglot for a command makes it warn in the log; such a tree is refused anyway.

@@ -18,7 +18,7 @@ _PRECISION = 38
 
 def is_number(kind: pa.DataType) -> bool:
     """Return True for integers, float, double and decimals."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_ordered(kind: pa.DataType) -> bool:
