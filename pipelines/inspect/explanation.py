@@ -115,8 +115,7 @@ def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
     if through_spark is None:
         unless = (
-            "; there is no such table yet: Spark reads it if it is partitioned, or has column mapping, deletion "
-            "vectors or types of its own"
+            "; there is no such table yet: Spark reads it if it has a feature or a type of Delta that Arrow can't read"
         )
         read = _scan(pipeline, pipeline.inputs[0], "read the files of")
         return [
