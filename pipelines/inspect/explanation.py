@@ -129,8 +129,8 @@ def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
     if through_spark is None:
         unless = (
-            "; there is no such table yet: Spark reads it if it is partitioned, or has column mapping, deletion "
-            f"vectors or types of its own{_or_sql(pipeline)}"
+            "; there is no such table yet: Spark reads it if it has a feature or a type of Delta that Arrow can't read"
+            f"{_or_sql(pipeline)}"
         )
         read = _scan(pipeline, pipeline.inputs[0], "read the files of")
         return [

@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-from pyroaring import BitMap64
 
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.storage import Warehouse
@@ -53,15 +52,12 @@ class DeletionVector:
     cardinality: int
 
     @classmethod
-    def of(cls, action: Mapping[str, Any]) -> DeletionVector | None:
-        """Return the deletion vector of an add action; None if no row of the file is deleted.
+    def of(cls, described: Mapping[str, Any]) -> DeletionVector:
+        """Return the deletion vector that an add action describes.
 
         Raises:
             ValueError: the description lacks something, or has an unknown storage type.
         """
-        described = action.get("deletionVector")
-        if not described:
-            return None
         try:
             offset = described.get("offset")
             vector = cls(
@@ -72,9 +68,9 @@ class DeletionVector:
                 int(described["cardinality"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"its deletion vector is described by {described}, which lacks something") from error
+            raise ValueError(f"the log describes it by {dict(described)}, which lacks something") from error
         if vector.storage not in (_INLINE, _RELATIVE, _ABSOLUTE):
-            raise ValueError(f"its deletion vector has the unknown storage type {vector.storage!r}")
+            raise ValueError(f"it has the unknown storage type {vector.storage!r}")
         return vector
 
     @property
@@ -105,6 +101,9 @@ class DeletionVector:
             FileNotFoundError: the vector's file is gone.
             ValueError: the vector is damaged, or belongs to another file.
         """
+        # Tables without deletion vectors are read without this package.
+        from pyroaring import BitMap64
+
         content = _decoded(self.place)[: self.size] if self.storage == _INLINE else self._read(warehouse, table)
         if len(content) != self.size or self.size < 4:
             raise ValueError(f"it has {len(content)} bytes, and the log says {self.size}")

@@ -6,9 +6,10 @@ number of its file and its place there, so columns that only late rows need are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,7 @@ from tidegate.pipelines.sources.partition_values import scalar_of
 from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
+from tidegate.pipelines.sources.stored_fields import filled
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
 
@@ -48,7 +50,7 @@ class FilePart:
         since: int64 epoch milliseconds.
         until: int64 epoch milliseconds, exclusive.
         partition: names in the log and texts of the partition values.
-        deleted: deletion vector of the file; None if it has none.
+        deleted: description of the file's deletion vector in the log; None if it has none.
     """
 
     path: str
@@ -58,24 +60,14 @@ class FilePart:
     since: Millis = FIRST_TIME
     until: Millis = LAST_TIME
     partition: tuple[tuple[str, str | None], ...] = ()
-    deleted: DeletionVector | None = None
+    deleted: Mapping[str, Any] | None = None
 
     @classmethod
     def of(
         cls, file: SourceFile, commit: int, committed: Millis, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
     ) -> FilePart:
-        """Return the rows of a file with all that its add action says about them.
-
-        Raises:
-            Refused: the deletion vector is described in a way that is not known.
-        """
-        try:
-            deleted = DeletionVector.of(file.add)
-        except ValueError as error:
-            raise Refused(
-                f"file {file.path} can't be read: {error}. If Spark can read it, give the pipeline's DeltaSource "
-                "reader='spark'"
-            ) from error
+        """Return the rows of a file with all that its add action says about them."""
+        deleted = file.add.get("deletionVector") or None
         partition = tuple((file.add.get("partitionValues") or {}).items())
         return cls(file.path, file.stored, commit, committed, since, until, partition, deleted)
 
@@ -261,7 +253,8 @@ class FileSlice:
         for name in self.columns.partitions:
             text = texts.get(self.columns.stored[name].stored)
             try:
-                constants[name] = scalar_of(text, self.columns.schema.field(name).type)
+                value, length = scalar_of(text, self.columns.schema.field(name).type), self.columns.stored[name].length
+                constants[name] = value if length is None else filled(pa.array([value]), length)[0]
             except ValueError as error:
                 raise Refused(
                     f"source table {self.table}: file {part.path} has a partition value of column {name!r} that can't "
@@ -279,7 +272,7 @@ class FileSlice:
         if part.deleted is None:
             return np.zeros(0, np.int64)
         try:
-            return part.deleted.rows(self.warehouse, self.table, rows)
+            return DeletionVector.of(part.deleted).rows(self.warehouse, self.table, rows)
         except FileNotFoundError as error:
             raise Refused(
                 f"source table {self.table}: the deletion vector of file {part.path} is gone ({in_words(error)}): a "

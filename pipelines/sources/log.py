@@ -29,6 +29,7 @@ from tidegate.pipelines.sources.actions import (
     number_stored,
     recorded_millis,
 )
+from tidegate.pipelines.sources.stored_fields import stored_name
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
 
@@ -272,7 +273,7 @@ class SourceLog:
         """Return the files of a version (None: the newest), with the bounds of a timestamp column if they are recorded.
 
         Args:
-            timestamp: name of the column in data files.
+            timestamp: name of the column.
             version: the version.
             with_adds: True adds partition values and deletion vectors, for a table that has them.
 
@@ -296,8 +297,8 @@ class SourceLog:
         columns = (
             paths,
             listed["modification_time"].cast(pa.int64()).to_pylist(),
-            recorded_millis(listed, f"max.{timestamp}"),
-            recorded_millis(listed, f"min.{timestamp}"),
+            recorded_millis(listed, f"max.{stored_name(self.columns, self.mapping, timestamp)}"),
+            recorded_millis(listed, f"min.{stored_name(self.columns, self.mapping, timestamp)}"),
             listed["num_records"].to_pylist() if "num_records" in listed.column_names else [None] * len(listed),
         )
         return [

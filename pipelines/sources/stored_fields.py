@@ -7,13 +7,17 @@ writing files anew. After a column got a wider type, older files still have the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _FIELD_ID = b"PARQUET:field_id"
+_CHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Property of a column with the SQL type of its texts."""
 _NAME, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 
 
@@ -26,12 +30,14 @@ class StoredField:
         stored: name in data files and in the log.
         number: id of the field in data files if the table is mapped by id, else None.
         parts: fields of a struct, the element of a list, or key and value of a map.
+        length: characters of a CHAR column, whose texts Spark fills up with spaces; None for other columns.
     """
 
     name: str
     stored: str
     number: int | None = None
     parts: tuple[StoredField, ...] = ()
+    length: int | None = None
 
     def part(self, place: int, name: str | None = None) -> StoredField:
         """Return the field of a struct by its name, or a part of a list or map by its place."""
@@ -48,7 +54,7 @@ def stored_fields(columns: str, mapping: str) -> tuple[StoredField, ...]:
         mapping: mode of column mapping: `none`, `name` or `id`.
 
     Raises:
-        ValueError: a column of a mapped table has no physical name or id.
+        ValueError: a column of a mapped table has no physical name or id, or texts within a column are CHAR.
     """
     return _fields(json.loads(columns)["fields"], mapping)
 
@@ -74,15 +80,32 @@ def _fields(fields: Sequence[Mapping[str, Any]], mapping: str) -> tuple[StoredFi
     stored = []
     for field in fields:
         name, metadata = field["name"], field.get("metadata") or {}
-        parts = _parts(field["type"], mapping)
+        parts, length = _parts(field["type"], mapping), _length(name, metadata)
         if mapping == "none":
-            stored.append(StoredField(name, name, None, parts))
+            stored.append(StoredField(name, name, None, parts, length))
         elif _NAME not in metadata or _ID not in metadata:
             raise ValueError(f"column {name!r} has no physical name or no id, though the table has column mapping")
         else:
             number = int(metadata[_ID]) if mapping == "id" else None
-            stored.append(StoredField(name, str(metadata[_NAME]), number, parts))
+            stored.append(StoredField(name, str(metadata[_NAME]), number, parts, length))
     return tuple(stored)
+
+
+def _length(name: str, metadata: Mapping[str, Any]) -> int | None:
+    kind = str(metadata.get(_CHAR, "")).lower()
+    if match := re.fullmatch(r"char\((\d+)\)", kind):
+        return int(match[1])
+    if re.search(r"\bchar\(", kind):
+        raise ValueError(f"column {name!r} holds CHAR in a nested type, {kind}")
+    return None
+
+
+def stored_name(columns: str, mapping: str, name: str) -> str:
+    """Return the name of a column in data files and statistics; a name that is no column stays as it is."""
+    if mapping == "none":
+        return name
+    fields = {field["name"]: field.get("metadata") or {} for field in json.loads(columns)["fields"]}
+    return str(fields.get(name, {}).get(_NAME, name))
 
 
 def _parts(kind: Any, mapping: str) -> tuple[StoredField, ...]:
@@ -129,8 +152,18 @@ def converted(column: pa.ChunkedArray, kind: pa.DataType, field: StoredField) ->
         pa.ArrowException: the file's type can't become the table's without loss.
     """
     if not pa.types.is_nested(kind):
-        return column if column.type == kind else column.cast(kind)
+        column = column if column.type == kind else column.cast(kind)
+        return (
+            column if field.length is None else pa.chunked_array([filled(c, field.length) for c in column.chunks], kind)
+        )
     return pa.chunked_array([_converted(chunk, kind, field) for chunk in column.chunks], kind)
+
+
+def filled(texts: pa.Array, length: int) -> pa.Array:
+    """Return texts, or a dictionary of texts, filled up with spaces to a number of characters, as Spark reads CHAR."""
+    if pa.types.is_dictionary(texts.type):
+        return pa.DictionaryArray.from_arrays(texts.indices, filled(texts.dictionary, length))
+    return pc.utf8_rpad(texts, length)
 
 
 def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Array:

@@ -26,7 +26,7 @@ def slice_at(table: HandMade, pipeline: Any = None) -> FileSlice:
     bound = bind(pipeline or hourly_pipeline(), schema, schema)
     assert why_through_spark(bound, log) is None
     files = slice_of(bound, log)
-    active = log.active(files.columns.stored_timestamp, with_adds=True)
+    active = log.active(files.columns.timestamp, with_adds=True)
     parts = tuple(FilePart.of(file, 0, to_millis(at("23:00"))) for file in sorted(active, key=lambda file: file.path))
     return FileSlice(files.warehouse, files.table, files.columns, parts)
 
