@@ -180,13 +180,13 @@ def _to_moment(kind: pa.DataType, quiet: bool, arguments: Sequence[Node]) -> Nod
     value = _need(arguments[0], pa.string(), pa.date32(), times.UTC)
     if len(arguments) == 1:
         return cast(value, kind, quiet and pa.types.is_string(value.type))
-    pattern = time_pattern(str(_literal(arguments[1], str)))
+    pattern, usual = time_patterns(str(_literal(arguments[1], str)))
     call = Call(
         moments.to_timestamp_by,
         (_need(value, pa.string()),),
         times.UTC,
         fails=not quiet,
-        options=(pattern, not quiet),
+        options=(pattern, usual, not quiet),
     )
     return cast(call, kind)
 
@@ -201,8 +201,8 @@ _FORMATS = {
 """Formats of dates and times that are proven, with the pattern of the sign between date and time."""
 
 
-def time_pattern(text: str) -> str:
-    """Return the regular expression of a format.
+def time_patterns(text: str) -> tuple[str, str | None]:
+    """Return the regular expression of a format, and that of the part of it that Arrow reads alike.
 
     Raises:
         Unproven: the format is not proven.
@@ -215,7 +215,11 @@ def time_pattern(text: str) -> str:
     separator = base[4]
     date = rf"(?P<y>\d{{4}}|\+\d{{5,6}}){separator}(?P<M>\d\d){separator}(?P<d>\d\d)"
     time = rf"{between}(?P<H>\d\d):(?P<m>\d\d):(?P<s>\d\d)" if between else ""
-    return date + time + (rf"\.(?P<S>\d{{1,{digits}}})" if digits else "")
+    pattern = date + time + (rf"\.(?P<S>\d{{1,{digits}}})" if digits else "")
+    if separator != "-":
+        return pattern, None
+    usual = rf"{moments.USUAL_DATE}{between.replace('t', '')}{moments.USUAL_TIME}" if between else moments.USUAL_DATE
+    return pattern, rf"^{usual}{rf'[.][0-9]{{1,{digits}}}' if digits else ''}$"
 
 
 def _unix_timestamp(arguments: Sequence[Node]) -> Node:

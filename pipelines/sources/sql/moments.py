@@ -23,6 +23,10 @@ _BLANKS = "".join(map(chr, range(33))) + "\x7f"
 """Characters that Spark removes at both ends of text before it reads it."""
 
 _DATE = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
+USUAL_DATE = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+"""Regular expression of dates that Arrow reads; days that a month lacks fail."""
+USUAL_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+"""Regular expression of times of a day without a fraction."""
 _TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
 _MOMENT = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]{_TIME})?$"
 _ZONED = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]{_TIME}(Z|[+-](0\d|1[0-7]):[0-5]\d)$"
@@ -164,12 +168,13 @@ def to_timestamp(value: Value, fails: bool) -> Value:
     return _parsed(value, pa.timestamp("us", "UTC"), kinds, read_moment, fails)
 
 
-def to_timestamp_by(value: Value, pattern: str, fails: bool) -> Value:
+def to_timestamp_by(value: Value, pattern: str, usual: str | None, fails: bool) -> Value:
     """Return text of a fixed format as timestamps.
 
     Args:
         value: the text.
         pattern: regular expression of the format with groups y, M, d, H, m, s and S.
+        usual: regular expression of text that Arrow reads in the same way; None if there is none.
         fails: True if other text is an error; False if it gives null.
     """
     shape = re.compile(pattern, re.A)
@@ -185,7 +190,8 @@ def to_timestamp_by(value: Value, pattern: str, fails: bool) -> Value:
         day = day_number(int(groups["y"]), int(groups["M"]), int(groups["d"]))
         return day * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + int(groups["S"][:6].ljust(6, "0"))
 
-    return _parsed(value, pa.timestamp("us", "UTC"), [], read, fails)
+    fast = [] if usual is None else [(usual, pa.timestamp("us"))]
+    return _parsed(value, pa.timestamp("us", "UTC"), fast, read, fails)
 
 
 def _parsed(

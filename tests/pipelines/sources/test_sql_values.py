@@ -126,6 +126,32 @@ def test_text_is_read_as_a_time_as_spark_reads_it(written: str, micros: int | No
     assert text("unix_micros(try_to_timestamp(s))", written) == micros
 
 
+@pytest.mark.parametrize(
+    ("written", "form", "micros"),
+    [
+        ("2024-02-29 10:11:12", "yyyy-MM-dd HH:mm:ss", 1_709_201_472_000_000),
+        ("2024-02-29T10:11:12", "yyyy-MM-dd'T'HH:mm:ss", 1_709_201_472_000_000),
+        ("2024-02-29 10:11:12.5", "yyyy-MM-dd HH:mm:ss.SSS", 1_709_201_472_500_000),
+        ("2024-02-29 10:11:12.1234", "yyyy-MM-dd HH:mm:ss.SSS", None),
+        ("2024-02-29", "yyyy-MM-dd", 1_709_164_800_000_000),
+        ("2023-02-29", "yyyy-MM-dd", None),
+        ("2024-2-9", "yyyy-MM-dd", None),
+        ("0000-01-01", "yyyy-MM-dd", None),
+        ("2024/02/29", "yyyy/MM/dd", 1_709_164_800_000_000),
+        ("2024-02-29 10:11:12", "yyyy-MM-dd", None),
+    ],
+)
+def test_text_is_read_by_a_format_strictly(written: str, form: str, micros: int | None) -> None:
+    assert text(f'unix_micros(try_to_timestamp(s, "{form}"))', written) == micros
+
+
+@pytest.mark.parametrize(
+    ("fraction", "micros"), [("5", 500_000), ("05", 50_000), ("123", 123_000), ("123456", 123_456)]
+)
+def test_a_fraction_of_a_second_may_have_any_number_of_digits(fraction: str, micros: int) -> None:
+    assert text("unix_micros(try_to_timestamp(s))", f"1970-01-01 00:00:00.{fraction}") == micros
+
+
 def test_text_that_is_no_time_is_an_error_without_try() -> None:
     with pytest.raises(RowFailure, match="'x' is no TIMESTAMP"):
         text("to_timestamp(s)", "x")
