@@ -105,6 +105,8 @@ def test_upper_and_lower_map_all_of_unicode() -> None:
     assert text("upper(s)", "straße") == "STRASSE"
     assert text("lower(s)", "ΑΣ") == "ας"
     assert text("trim(s)", " \ta ") == "\ta"
+    with pytest.raises(RowFailure, match="depends on the Unicode version"):
+        text("upper(s)", "\u019b")
 
 
 @pytest.mark.parametrize(
