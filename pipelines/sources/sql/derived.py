@@ -1,4 +1,4 @@
-"""`where` and `columns` of an input as programs over the columns of its source, with the reasons where there are none.
+"""Programs of `where` and `columns` over the columns of an input's source, with the reasons where there are none.
 
 The meaning is that of `frames.SourceFrames`: a column of `columns` may use earlier ones and may replace a column of the
 source, and `where` sees all of them. Columns are evaluated for the rows that `where` keeps.

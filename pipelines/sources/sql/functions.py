@@ -213,7 +213,7 @@ def time_patterns(text: str) -> tuple[str, str | None]:
     if between is None or (dot and not (digits and between)):
         raise Unproven(f"the format {text!r} is not proven")
     separator = base[4]
-    date = rf"(?P<y>\d{{4}}|\+\d{{5,6}}){separator}(?P<M>\d\d){separator}(?P<d>\d\d)"
+    date = rf"(?P<y>\d{{4}}|\+\d{{5,6}}|-(?!0000-|0000/)\d{{4,6}}){separator}(?P<M>\d\d){separator}(?P<d>\d\d)"
     time = rf"{between}(?P<H>\d\d):(?P<m>\d\d):(?P<s>\d\d)" if between else ""
     pattern = date + time + (rf"\.(?P<S>\d{{1,{digits}}})" if digits else "")
     if separator != "-":
@@ -225,7 +225,7 @@ def time_patterns(text: str) -> tuple[str, str | None]:
 def _unix_timestamp(arguments: Sequence[Node]) -> Node:
     _count(arguments, 1)
     value = cast(_need(arguments[0], pa.date32(), times.UTC), times.UTC)
-    return Call(times.since_epoch, (value,), pa.int64(), options=(1_000_000,))
+    return Call(times.whole_seconds, (value,), pa.int64())
 
 
 def _since(unit: int, arguments: Sequence[Node]) -> Node:

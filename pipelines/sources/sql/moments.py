@@ -185,7 +185,7 @@ def to_timestamp_by(value: Value, pattern: str, usual: str | None, fails: bool) 
             raise NoMoment
         groups = {name: match.groupdict().get(name) or "" for name in "yMdHmsS"}
         hour, minute, second = (int(groups[name] or 0) for name in "Hms")
-        if hour > 23 or minute > 59 or second > 59 or int(groups["y"]) < 1:
+        if hour > 23 or minute > 59 or second > 59:
             raise NoMoment
         day = day_number(int(groups["y"]), int(groups["M"]), int(groups["d"]))
         return day * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + int(groups["S"][:6].ljust(6, "0"))

@@ -138,6 +138,13 @@ def since_epoch(value: Value, unit: int) -> Value:
     return pa.array(np.floor_divide(micros, unit), pa.int64(), mask=nulls)
 
 
+def whole_seconds(value: Value) -> Value:
+    """Return `unix_timestamp(value)` of timestamps, which cuts fractions off: before 1970 that is rounding up."""
+    micros, nulls = _numbers(value)
+    upwards = np.where(micros < 0, 999_999, 0)
+    return pa.array(np.floor_divide(micros + upwards, 1_000_000), pa.int64(), mask=nulls)
+
+
 def from_epoch(value: Value, unit: int) -> Value:
     """Return timestamps from whole units since 1970; a time out of range is an error.
 

@@ -138,7 +138,9 @@ def test_text_is_read_as_a_time_as_spark_reads_it(written: str, micros: int | No
         ("2024-02-29", "yyyy-MM-dd", 1_709_164_800_000_000),
         ("2023-02-29", "yyyy-MM-dd", None),
         ("2024-2-9", "yyyy-MM-dd", None),
-        ("0000-01-01", "yyyy-MM-dd", None),
+        ("0000-01-01", "yyyy-MM-dd", -62_167_219_200_000_000),
+        ("-0001-03-01", "yyyy-MM-dd", -62_193_657_600_000_000),
+        ("-0000-03-01", "yyyy-MM-dd", None),
         ("2024/02/29", "yyyy/MM/dd", 1_709_164_800_000_000),
         ("2024-02-29 10:11:12", "yyyy-MM-dd", None),
     ],
@@ -165,5 +167,9 @@ def test_text_that_is_no_time_is_an_error_without_try() -> None:
 
 def test_times_before_1970_are_rounded_down() -> None:
     assert value("unix_millis(t)", t=(-1, pa.timestamp("us", "UTC"))) == -1
+    assert value("unix_seconds(t)", t=(-1, pa.timestamp("us", "UTC"))) == -1
+    # This function alone cuts fractions off.
+    assert value("unix_timestamp(t)", t=(-1, pa.timestamp("us", "UTC"))) == 0
+    assert value("unix_timestamp(t)", t=(-1_000_001, pa.timestamp("us", "UTC"))) == -1
     assert value("second(t)", t=(-1, pa.timestamp("us", "UTC"))) == 59
     assert value("year(t)", t=(-1, pa.timestamp("us", "UTC"))) == 1969
