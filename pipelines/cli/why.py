@@ -32,7 +32,9 @@ _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "quiet for"
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--key", multiple=True, help="Only windows of this key; once for each key column, in order.")
+@click.option(
+    "--key", multiple=True, help="Only windows of this key; give the option once for each key column, in order."
+)
 @click.option(
     "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many windows to show; 0 for all."
 )
@@ -116,8 +118,8 @@ def _way_in(pipeline: Pipeline) -> str:
     try:
         check_reopenable(pipeline)
     except Refused:
-        return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` says why)"
-    return f": `tidegate late reopen {pipeline.name}` takes them in"
+        return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` gives the reason)"
+    return f": `tidegate late reopen {pipeline.name}` adds them to their windows"
 
 
 def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:
@@ -185,9 +187,9 @@ def _partition(standing: PartitionStanding) -> tuple[Any, ...]:
 
 def _role(standing: PartitionStanding) -> str:
     if standing.idle:
-        return "idle: nobody waits for it"
+        return "idle: the watermark does not wait for it"
     if not standing.aligned:
-        return "was idle: waited for once it has caught up"
+        return "was idle: the watermark waits for it again once it has caught up"
     if not standing.holds:
         return ""
     behind = f" by {show_length(standing.behind)}" if standing.behind else ""

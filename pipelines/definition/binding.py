@@ -243,7 +243,7 @@ def _bind_elements(
         )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
-        raise IllegalArgument("right", None, "give the columns of the second input's source, too")
+        raise IllegalArgument("right", None, "give the columns of the second input's source too")
     inputs = tuple(
         bound_input(pipeline, part, side, *schemas)
         for part, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)

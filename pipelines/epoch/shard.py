@@ -120,9 +120,9 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         if "offset overflow" not in str(error):
             raise
         raise Refused(
-            f"key groups {shard.first} to {shard.last}: a column of the events or of their state has over 2 GiB, which "
-            "no array holds. Give the pipeline a larger parallelism, or smaller epochs (--max-bytes-per-epoch, a "
-            "shorter interval)"
+            f"key groups {shard.first} to {shard.last}: a column of the events or of their state is larger than 2 GiB, "
+            "the limit of an array. Give the pipeline a larger parallelism, or smaller epochs (--max-bytes-per-epoch, "
+            "a shorter interval)"
         ) from error
     operated = perf_counter()
     counters = run.counters()

@@ -188,9 +188,8 @@ class _Stretches:
         stretch = stretches[index]
         if end > stretch.end + self._margin:
             raise ReachesBeyond(
-                f"key {key!r}: the source has a session from {show_millis(start)} to {show_millis(end)} that reaches "
-                f"beyond all windows and late rows that are known, which end at {show_millis(stretch.end)}. Nothing "
-                "was committed",
+                f"key {key!r}: the source has a session from {show_millis(start)} to {show_millis(end)}. It ends "
+                f"after the last known window and late row, at {show_millis(stretch.end)}. Nothing was committed",
                 end - stretch.end,
             )
         return stretch

@@ -42,7 +42,7 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
     """
     assign = windows.assigner.array_assignment
     if assign is None:
-        raise IllegalArgument("compute.assigner", windows.assigner, "give one that assigns by event time alone")
+        raise IllegalArgument("compute.assigner", windows.assigner, "give an assigner that uses only the event time")
     assigned = assign(times)
     names = [*key.names, *also]
     keys = rows.select(names).take(pa.array(assigned.rows))

@@ -128,7 +128,9 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
         return None, []
     if wanted is not None and wanted not in counts:
         others = ", ".join(sorted(counts)[:5])
-        raise UsageError(f"--key {wanted!r}: no window of that key; there are {len(counts)} others, such as {others}")
+        raise UsageError(
+            f"--key {wanted!r}: no window of that key; {len(counts)} other keys have windows, such as {others}"
+        )
     # Among keys with equally many windows the first by name is taken, so that a report drawn twice is the same.
     key = wanted if wanted is not None else min(counts, key=lambda name: (-counts[name], name))
     mine = sorted((session for name, session in windows if name == key), key=lambda session: session.start)

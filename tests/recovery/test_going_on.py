@@ -131,7 +131,7 @@ def _newer(checkpoint: Path) -> None:
 
 def _scribble(checkpoint: Path) -> None:
     for batch in (checkpoint / "offsets").iterdir():
-        batch.write_text("no JSON")
+        batch.write_text("not a JSON")
 
 
 @pytest.mark.parametrize("change", [_gone, _older, _newer, _scribble], ids=lambda change: change.__name__.strip("_"))

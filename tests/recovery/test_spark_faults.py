@@ -77,7 +77,9 @@ def test_a_task_that_fails_stops_the_stream_in_its_own_words_and_commits_nothing
     lake.append(("ann", at("10:00"), 1))
     lake.stream(spark, sound)
     lake.append(("ann", at("13:00"), 1))
-    with pytest.raises(TidegateError, match=f"^epoch 2 of hours can't be computed: {told}. Nothing of it is committed"):
+    with pytest.raises(
+        TidegateError, match=f"^epoch 2 of hours can't be computed: {told}. Nothing of the epoch is committed"
+    ):
         lake.stream(spark, fatal)
     assert lake.snapshot(fatal).manifest.epoch == 1
 
