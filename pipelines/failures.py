@@ -36,8 +36,10 @@ _WAYS_OUT = (
     ),
     (
         re.compile(r"Read-only file system|Permission denied|os error (?:13|30)|Errno (?:13|30)"),
-        "This user has no permission to write there: grant it, or set `warehouse` or `work` in tidegate.toml to "
-        "another folder",
+        (
+            "This user has no permission to write there: grant it, or set `warehouse` or `work` in tidegate.toml to "
+            "another folder"
+        ),
     ),
     (
         re.compile(r"Too many open files|os error 24|Errno 24"),

@@ -70,7 +70,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     if broken := broken_savepoints(tables):
         raise Refused(
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
-            f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or mend it; nothing was erased"
+            f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or repair it; nothing was erased"
         )
     head = required(tables, recover(tables))
     rows = _published_rows(tables, head, hash_)
@@ -102,9 +102,10 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
         key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
         if (derived or not key) and len(read_table(tables.warehouse, handle, ["epoch"])):
             raise Refused(
-                f"table {tables.path(table)} holds rows of the source, in which the derived key column(s) "
-                f"{', '.join(derived) or 'of this pipeline'} can't be told: nothing was erased. Forget them in the "
-                "source, restore a snapshot from before these rows, or give the pipeline a key of source columns"
+                f"table {tables.path(table)} holds source rows without the derived key column(s) "
+                f"{', '.join(derived) or 'of this pipeline'}, so tidegate can't find the key: nothing was erased. "
+                "Delete the rows in the source, restore a snapshot from before these rows, or give the pipeline a key "
+                "of source columns"
             )
 
 

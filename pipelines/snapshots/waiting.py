@@ -165,7 +165,7 @@ def _waiting(
     elif held and event_timer is not None and event_timer == min(held):
         reason = f"its function gets an element when the watermark reaches {show_millis(event_timer)}; {blocked}"
     elif passed and fired:
-        reason = f"it has fired, and takes late elements until the watermark is {show_millis(event_timer)}"
+        reason = f"it has fired, and accepts late elements until the watermark is {show_millis(event_timer)}"
     elif event_timer is not None and missing == 0:
         reason = "it is due: the next epoch fires it"
     elif event_timer is not None and manifest.watermark == MIN_TIMESTAMP:
@@ -175,7 +175,7 @@ def _waiting(
     elif clock_timer is not None:
         reason = f"it fires by the clock, in the first epoch from {show_millis(clock_timer)} on"
     elif row["namespace"] == KEY:
-        reason = "its function has set no timer: only further elements can make it put out something"
+        reason = "its function has set no timer: only further elements can give a result"
     else:
         reason = "its trigger has set no timer: only further elements can make it fire"
     return Waiting(
@@ -202,12 +202,12 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     position = next(iter(manifest.positions.values()))
     if position.frontier is not None:
         return (
-            f"in a backfill that is the run of the interval from {show_millis(position.frontier)}, "
+            f"in a backfill the run of the next interval does that, from {show_millis(position.frontier)} on: "
             f"`tidegate backfill {manifest.pipeline} --start ...`"
         )
     for side in manifest.inputs:
         if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
-            return f"nothing of the {side} source came yet, and that holds it back"
+            return f"the {side} source has no rows yet, and that holds it back"
     statuses = partitions(manifest, now)
     if all(status.idle for status in statuses):
         return "every source partition is idle, so only new events move it"

@@ -63,7 +63,7 @@ def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line:
         command = [sys.executable, "-m", run, str(part)]
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if not part.exists():
-            *_, last = ["it said nothing", *ran.stderr.splitlines()]
+            *_, last = ["it wrote no message", *ran.stderr.splitlines()]
             tell(f"the run that makes the archive ended with exit code {ran.returncode}: {last}")
             return None
         part.replace(file)

@@ -30,7 +30,7 @@ class Process:
 
 
 class Session:
-    """What a driver asks of its session."""
+    """The parts of a Spark session that a driver uses."""
 
     def __init__(self, code: int | None) -> None:
         gateway = SimpleNamespace(proc=Process(code))

@@ -1,4 +1,4 @@
-"""What libraries tell over many lines, in the one line that matters."""
+"""Errors of libraries that fill many lines become the line that matters."""
 
 from __future__ import annotations
 

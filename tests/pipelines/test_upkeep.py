@@ -1,4 +1,4 @@
-"""What a stream does for its tables between epochs: files stay few, and nothing that anybody needs goes."""
+"""Upkeep of a stream's tables between epochs: files stay few, and no file that is needed is removed."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_ti
 
 
 def may_go_by_row(case: Case) -> bool:
-    """Whether elements may need the row operator: those of sessions, and where windows fire early in event order."""
+    """Return True if elements may need the row operator: in sessions, and in windows that fire early in event order."""
     windows = case.windows
     merges = isinstance(windows.assigner, MergingWindowAssigner)
     # A sum may leave its type on the way to a result that fits.

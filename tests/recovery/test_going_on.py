@@ -70,7 +70,7 @@ def test_every_snapshot_of_a_run_goes_on_to_the_same_end(runs: Runs, tmp_path: P
 
 
 def shorten_log(path: str) -> None:
-    """What a clean-up of expired logs leaves: a checkpoint at the head and no entry before it."""
+    """Clean up a log as its expiry does: a checkpoint at the head stays, and no entry before it."""
     table = DeltaTable(path)
     table.create_checkpoint()
     for entry in Path(path, "_delta_log").glob("*.json"):
@@ -131,7 +131,7 @@ def _newer(checkpoint: Path) -> None:
 
 def _scribble(checkpoint: Path) -> None:
     for batch in (checkpoint / "offsets").iterdir():
-        batch.write_text("not a JSON")
+        batch.write_text("no JSON")
 
 
 @pytest.mark.parametrize("change", [_gone, _older, _newer, _scribble], ids=lambda change: change.__name__.strip("_"))

@@ -1,4 +1,4 @@
-"""What only Spark shows of a fault: a driver out of memory, a task that raises, a worker that is killed."""
+"""Faults that only Spark shows: a driver out of memory, a task that raises, a worker that is killed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Step: TypeAlias = Callable[[pa.Table], pa.Table]
 STEPS: Mapping[int, Step] = {}
 """By version, the function that converts its rows to the next version. So far there is only version 1."""
 
-_START_ANEW = "Take the change back, or start without a snapshot"
+_START_ANEW = "Undo the change, or start without a snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +237,11 @@ def _name(difference: Difference) -> str:
 def way_out(difference: Difference) -> str:
     """Return advice about a difference that can't be migrated."""
     if is_held(difference) and difference.expected is None:
-        return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. {_START_ANEW}"
+        return f"Elements that wait there for the watermark would be lost: keep time_sorted=True. {_START_ANEW}"
     if difference.field.startswith(("contents", "trigger state", "user state")) and difference.expected is None:
-        return f"Name {_name(difference)!r} among what may be dropped, or keep computing it"
+        return f"Name {_name(difference)!r} in dropped, or keep computing it"
     if difference.field.startswith("key"):
-        return f"Another key has other hashes, so its rows lie elsewhere. {_START_ANEW}"
+        return f"Another key has other hashes, so its rows would be in other key groups. {_START_ANEW}"
     return _START_ANEW
 
 

@@ -128,7 +128,7 @@ def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> No
         (("--limit", "3", "runs", "sessions"), "'--limit'", "Give options after the command."),
         (("stream", "sessions", "--dry-run"), "'--dry-run'", "`tidegate stream --help` lists the commands and options"),
         (("late", "sum", "sessions"), "'sum'", "Did you mean 'summary'?"),
-        (("restore", "sessions", "17"), "'17'", "there is none before its first epoch"),
+        (("restore", "sessions", "17"), "'17'", "it has no snapshot before its first epoch"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else None,
 )

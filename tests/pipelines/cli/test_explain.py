@@ -21,7 +21,7 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
     assert told["operator"] == {
         "name": "columnar",
         "reason": "EventTimeSessionWindows and every aggregate have array forms; sessions that a late element may meet "
-        "go row by row",
+        "are computed row by row",
     }
     assert [step["where"] for step in told["steps"]][:2] == ["driver", "Python task"]
     assert any("columns value" in step["does"] for step in told["steps"])
@@ -67,7 +67,7 @@ def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
 
 
 def steps(pipeline: Pipeline, where: str) -> list[str]:
-    """What a pipeline's steps do in one place."""
+    """Return the texts of a pipeline's steps in one place."""
     return [step.does for step in explain(pipeline).steps if step.where == where]
 
 
@@ -113,7 +113,7 @@ def test_windows_that_fire_early_are_said_to_go_by_row_in_event_order() -> None:
     early = replace(pipeline, compute=replace(pipeline.compute, trigger=ContinuousEventTimeTrigger(60_000)))
     operator = explain(early).operator
     assert operator.name == "columnar"
-    assert "a backfill in event order goes row by row" in operator.reason
+    assert "a backfill in event order is computed row by row" in operator.reason
     assert steps(early, "Python task")[-4:-1] == [
         "sort by key and window; one group for each commit, on time or late",
         "reduce each group: events, total; merge the groups of a window in order, up to each firing",

@@ -168,7 +168,7 @@ def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> N
         ("ann", at("23:50"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
     )
     (window,) = project.data("why", "sessions")["windows"]
-    assert "the run of the interval from 2024-03-02 00:00" in window["reason"]
+    assert "the run of the next interval does that, from 2024-03-02 00:00" in window["reason"]
 
 
 def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
@@ -188,7 +188,7 @@ def test_why_tells_a_window_that_fired_and_waits_for_late_elements(project: Proj
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
     (window,) = project.data("why", "sessions")["windows"]
     assert (window["fired"], window["lateness_left"]) == (1, 90 * 60_000 - 1)
-    assert "it has fired, and takes late elements until the watermark is 2024-03-01 12:29:59.999" in window["reason"]
+    assert "it has fired, and accepts late elements until the watermark is 2024-03-01 12:29:59.999" in window["reason"]
 
 
 def test_stop_reaches_the_driver_and_says_so_when_there_is_none(project: Project) -> None:

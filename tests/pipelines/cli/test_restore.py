@@ -209,7 +209,7 @@ def test_a_lost_table_is_made_anew_with_the_columns_of_the_pipeline(project: Pro
     code, told = project.tidegate("vacuum", "sessions")
     assert (code, "results is gone" in told) == (3, True), told
     given_up = project.data("restore", "sessions", "latest", "--give-up-results")["given_up"]
-    assert "results is gone, with all that it held" in given_up[0]
+    assert "results is gone, with all its rows" in given_up[0]
     hours(project, 11)
     assert len(project.data("results", "sessions", "--view", "all")) == 1
 

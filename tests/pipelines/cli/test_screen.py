@@ -1,4 +1,4 @@
-"""What commands show is people's data, shown as it is; and how far a watermark lies behind, in words that fit."""
+"""Commands show people's data unchanged, and the lag of a watermark in a unit that fits."""
 
 from __future__ import annotations
 

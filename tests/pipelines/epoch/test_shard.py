@@ -1,4 +1,4 @@
-"""What a task does with its shard: nothing where nothing is due, and what waits for the end of a commit goes out."""
+"""The work of a task on its shard: none if nothing is due; firings that wait for the end of a commit are put out."""
 
 from __future__ import annotations
 

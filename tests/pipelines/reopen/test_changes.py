@@ -64,7 +64,7 @@ def changed(folder: Path, before: Pipeline, after: Pipeline) -> Arrivals:
 
 
 def counted(arrivals: Arrivals) -> int:
-    """How many elements the windows hold that count now."""
+    """Return the number of elements in the newest results."""
     return sum(results.latest(arrivals.by_hand.rows("results"), ("user",))["events"].to_pylist())
 
 

@@ -81,7 +81,7 @@ def test_an_older_version_of_the_table_has_its_own_manifest(by_hand: ByHand) -> 
 
 
 def test_the_manifest_outlives_the_clean_up_of_the_log(by_hand: ByHand) -> None:
-    """What stands in commits alone is lost then, and a pipeline that paused could not go on."""
+    """The clean-up removes commits of the log; a pipeline that paused must continue without them."""
     manifest = two_epochs(by_hand)
     handle = by_hand.tables.open("state")
     handle.create_checkpoint()

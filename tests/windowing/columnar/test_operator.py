@@ -1,4 +1,4 @@
-"""What callers of the columnar operator rely on, beside being equal to the row operator."""
+"""Promises of the columnar operator to its callers, beside its equality with the row operator."""
 
 from __future__ import annotations
 

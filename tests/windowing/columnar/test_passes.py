@@ -1,4 +1,4 @@
-"""What is in memory at once is bounded, whatever the windows and the keys."""
+"""The memory in use at once is bounded for all windows and keys."""
 
 from __future__ import annotations
 

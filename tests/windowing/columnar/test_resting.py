@@ -1,4 +1,4 @@
-"""Which windows rest: no element has their key, and nothing of them becomes due."""
+"""Windows rest if no element has their key and nothing of them becomes due."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def elements(key: KeySchema, *some: tuple[Any, ...], dictionary: bool = False) -
 
 @pytest.fixture
 def worked_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many state rows arrays were made of, by run."""
+    """Number of state rows that became arrays, by run."""
     seen: list[int] = []
     split = operator.resting_rows
 

@@ -289,7 +289,7 @@ class WindowOperator:
                 clock = "watermark" if self._event_time else "processing time"
                 raise UnsupportedOperation(
                     f"merging windows {[tuple(w) for w in merge.sources]} gives {tuple(merge.result)}, whose end lies "
-                    f"before the current {clock} ({now}) already: a merge must not end a window earlier than now"
+                    f"before the current {clock} ({now}): a merge must not end a window in the past"
                 )
         return False
 
