@@ -128,7 +128,7 @@ class StaleInterval(_Value):
 class Schemas(_Value):
     """The schemas that a restore is checked against, as a text for each field.
 
-    `result` has the columns that withdrawals repeat, and is empty if nothing is withdrawn; `version` is the version of
+    `result` has the columns that retractions repeat, and is empty if nothing is retracted; `version` is the version of
     the state rows.
     """
 

@@ -70,7 +70,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | None, end: str | None) -> None:
     """Take late rows of PIPELINE into their windows after all: all of them, or those of a key or a span of time.
 
-    Only the windows they belong to are computed again from the source; their old panes are withdrawn and the new
+    Only the windows they belong to are computed again from the source; their old panes are retracted and the new
     panes are published, as one epoch. Sessions that such a row joins become one. The same rows are not reopened
     twice.
     """

@@ -161,7 +161,7 @@ class BoundPipeline:
 
 def panes_of(windows: Windows) -> PanePolicy:
     """Return the policy for panes in pipelines: retract merged panes, emit one late pane for each source commit."""
-    return PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    return PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
 
 
 def bind(

@@ -56,13 +56,13 @@ class Corrections:
         results: rows to publish to table results.
         state: all state rows of the shard if any changed, else None.
         fired: number of new panes among the results.
-        withdrawn: number of retractions among the results.
+        retracted: number of retractions among the results.
     """
 
     results: pa.Table
     state: pa.Table | None
     fired: int
-    withdrawn: int
+    retracted: int
 
 
 def correct(
@@ -115,9 +115,9 @@ def correct(
     table = None
     if changed:
         table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
-    withdrawn = sum(row["op"] == "-" for row in out)
+    retracted = sum(row["op"] == "-" for row in out)
     corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    return Corrections(corrections, table, len(out) - withdrawn, withdrawn)
+    return Corrections(corrections, table, len(out) - retracted, retracted)
 
 
 class ReachesBeyond(TidegateError):

@@ -212,7 +212,7 @@ class PipelineHarness:
         return _rows(pa.concat_tables(self._results))
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return the newest pane of each window, without withdrawn ones, by key and start."""
+        """Return the newest pane of each window, without retracted ones, by key and start."""
         return self._sorted(results.latest(pa.concat_tables(self._results), self.bound.key.names))
 
     def final(self) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import KernelOutput, Rules, count
 from tidegate.windowing.columnar.order import begins, sort_order
 from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
+from tidegate.windowing.columnar.retractions import emitted_panes, retract_earlier
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
-from tidegate.windowing.columnar.withdrawals import emitted_panes, withdraw_earlier
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.panes import Timing
@@ -128,7 +128,7 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
         identity_ends=ends,
         panes=windows.numbers[window_of] + rank,
         timings=firings.timings,
-        withdrawn=np.zeros(len(window_of), np.int64),
+        is_retraction=np.zeros(len(window_of), np.int64),
         watermarks=firings.watermarks,
         results=rules.contents.results(taken(contents, firings.entries)),
     )
@@ -138,7 +138,7 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
     newest = np.full(len(of), -1)
     newest[window_of] = np.arange(len(window_of))
     if rules.retracts:
-        withdraw_earlier(rows, window_of, windows.states, in_flight, output)
+        retract_earlier(rows, window_of, windows.states, in_flight, output)
     _keep(chains, windows, in_flight, contents, rows, newest, rules, timeline, output)
 
 

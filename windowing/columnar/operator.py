@@ -90,7 +90,7 @@ class ColumnarOperator:
             windows.lateness,
             panes.accumulation,
             is_purging(windows),
-            panes.withdraw_merged,
+            panes.retract_merged,
             early_interval(windows),
             panes.closed_through,
         )

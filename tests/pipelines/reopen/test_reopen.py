@@ -165,7 +165,7 @@ def test_a_late_row_between_two_sessions_makes_them_one(tmp_path) -> None:
 
 
 def test_a_late_row_that_joins_an_open_session_goes_into_the_state(tmp_path) -> None:
-    """The session that had passed is withdrawn, for it is a part of one that is still open."""
+    """The session that had passed is retracted, since it is a part of one that is still open."""
     arrivals = Arrivals(ByHand(tmp_path, session_pipeline(gap=HOUR)))
     arrivals.commit(("ann", at("10:00"), 1), ("bob", at("10:00"), 1), watermark=at("11:30"))
     arrivals.commit(("ann", at("11:40"), 2), ("ann", at("10:20"), 4), watermark=at("11:30"))

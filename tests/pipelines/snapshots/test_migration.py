@@ -72,7 +72,7 @@ def test_a_shard_without_events_is_migrated_too(tmp_path) -> None:
     assert (found["user0"], found["user7"]) == ((9, None), (7, None))
 
 
-def test_what_a_session_put_out_is_withdrawn_with_the_columns_that_results_have_now(tmp_path) -> None:
+def test_what_a_session_put_out_is_retracted_with_the_columns_that_results_have_now(tmp_path) -> None:
     by_hand = ByHand(tmp_path, session_pipeline(allowed_lateness=2 * HOUR))
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
     changes_to(by_hand, with_aggregates(session_pipeline(allowed_lateness=2 * HOUR), NEW))

@@ -121,8 +121,8 @@ class First(AggregateFunction):
 
 @pytest.mark.parametrize("code", [{"process": Span()}, {"aggregate": First()}], ids=["process", "aggregate"])
 @pytest.mark.parametrize("restart", [True, False])
-def test_a_window_s_pane_and_its_withdrawal_hold_the_same_time(code: dict[str, Any], restart: bool) -> None:
-    """The withdrawn pane comes back from the snapshot where there was a restart."""
+def test_a_window_s_pane_and_its_retraction_hold_the_same_time(code: dict[str, Any], restart: bool) -> None:
+    """The retracted pane comes back from the snapshot where there was a restart."""
     windows = Windows(
         EventTimeSessionWindows.with_gap(10), allowed_lateness=1000, accumulation=Accumulation.RETRACTING, **code
     )

@@ -35,7 +35,7 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
 
 def operator_of(windows: Windows, key: KeySchema) -> tuple[ColumnarOperator, pa.Table]:
     """An operator, and its state before everything."""
-    panes = PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    panes = PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(windows, key, None, panes)
     return ColumnarOperator(windows, schema, panes, GROUPS), schema.to_table([], GROUPS)
 

@@ -37,7 +37,7 @@ from tidegate.windowing.state.rows import StateSchema
 
 KEY = KeySchema.of(user=pa.string())
 GROUPS = 16
-PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
+PANES = PanePolicy(retract_merged=True, coalesce_late=True)
 BEGIN = -(2**63)
 
 

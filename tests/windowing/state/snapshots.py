@@ -131,7 +131,7 @@ SCENARIOS: dict[str, Callable[[], OperatorHarness]] = {
             accumulation=Accumulation.RETRACTING,
             aggregate=aggregated(n=Count(), sum=Sum("x")),
         ),
-        PanePolicy(Accumulation.RETRACTING, withdraw_merged=True, coalesce_late=True),
+        PanePolicy(Accumulation.RETRACTING, retract_merged=True, coalesce_late=True),
     ),
     "sessions_discarding": lambda: windows(
         STRING_KEY,
@@ -141,7 +141,7 @@ SCENARIOS: dict[str, Callable[[], OperatorHarness]] = {
             allowed_lateness=40,
             aggregate=aggregated(n=Count(), sum=Sum("x")),
         ),
-        PanePolicy(Accumulation.DISCARDING, withdraw_merged=True),
+        PanePolicy(Accumulation.DISCARDING, retract_merged=True),
     ),
     "global_elements_evicted": lambda: windows(
         STRING_KEY,
