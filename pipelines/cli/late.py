@@ -146,12 +146,12 @@ def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.T
 def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
     lateness = rows["lateness_ms"]
     quantiles = pc.quantile(lateness, q=list(_QUANTILES.values()), interpolation="higher").to_pylist()
-    windows = rows.select(["window_start", "window_end"]).group_by(["window_start", "window_end"]).aggregate([])
+    spans = rows.select(["window_start", "window_end"]).group_by(["window_start", "window_end"]).aggregate([])
     return {
         **group,
         "rows": len(rows),
         "open": pc.sum(late_table.is_open(rows)).as_py() if late_table.REOPENED in rows.column_names else len(rows),
-        "windows": len(windows),
+        "windows": len(spans),
         **dict(zip(_QUANTILES, quantiles, strict=True)),
         "largest": pc.max(lateness).as_py(),
         "first epoch": pc.min(rows["epoch"]).as_py(),

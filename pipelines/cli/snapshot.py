@@ -211,7 +211,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     """
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.errors import Refused
-    from tidegate.pipelines.snapshots.compatibility import check_dropped, compare
+    from tidegate.pipelines.snapshots.compatibility import check_left_behind, compare
     from tidegate.pipelines.snapshots.find import find_snapshot
     from tidegate.pipelines.sources.bind import bind_to_source
 
@@ -234,7 +234,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     if comparison.incompatibilities:
         reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in comparison.incompatibilities)
         raise Refused(f"the code of {pipeline} can't continue from epoch {manifest.epoch}: {reasons}")
-    check_dropped(tables, bound, manifest)
+    check_left_behind(tables, bound, manifest)
     same = bound.fingerprint == manifest.fingerprint
     message = (
         "the code computes the same results"

@@ -200,9 +200,9 @@ def _parts(stretch: _Stretch) -> Iterator[_Stretch]:
 
     A stretch is one session, unless the code has a shorter gap now: then it may be several.
     """
-    windows = {_bounds(row) for row in stretch.computed}
-    windows |= {(_window(row).start, _window(row).end) for row in stretch.open_now}
-    parts = [_Stretch(stretch.key, *window) for window in sorted(windows)]
+    bounds = {_bounds(row) for row in stretch.computed}
+    bounds |= {(_window(row).start, _window(row).end) for row in stretch.open_now}
+    parts = [_Stretch(stretch.key, *window) for window in sorted(bounds)]
 
     def part_of(start: Millis, end: Millis) -> _Stretch:
         for part in parts:

@@ -135,8 +135,8 @@ def session_stretches(
         margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
             they were made.
     """
-    windows = pa.concat_tables(closed).group_by([*key.names, START, END], use_threads=False).aggregate([])
-    connected = islands(key, late, windows.select(late.column_names), margin=margin)
+    published = pa.concat_tables(closed).group_by([*key.names, START, END], use_threads=False).aggregate([])
+    connected = islands(key, late, published.select(late.column_names), margin=margin)
     count = len(connected.codes)
     asked = np.zeros(count, np.bool_)
     asked[connected.of_span[: len(late)][selected]] = True

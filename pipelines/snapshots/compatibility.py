@@ -126,11 +126,11 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
         )
 
 
-def check_dropped(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
+def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
     """Refuse a name in `dropped` that the code still computes, or that the pipeline never had.
 
-    A result that was dropped before keeps its column in table results. A dropped state leaves no trace. So if the code
-    or the snapshot has states, an unknown name may be a state that was dropped before.
+    A result that was left behind before keeps its column in table results. Such a state leaves no trace. So if the code
+    or the snapshot has states, an unknown name may be a state that was left behind before.
 
     Args:
         tables: the pipeline's tables.
@@ -176,7 +176,7 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     """
     if head is not None:
         check_restorable(bound, head.manifest)
-        check_dropped(tables, bound, head.manifest)
+        check_left_behind(tables, bound, head.manifest)
     if tables.exist and tables.widen(bound.table_schemas):
         return read_snapshot(tables)
     return head

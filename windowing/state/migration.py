@@ -113,13 +113,13 @@ def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop:
     """
     if (whole := _of_rest(difference)) is not None:
         # A rest comes and goes with its accumulators. Accumulators without a rest are valid as they are.
-        goes = whole not in new.contents or _is_dropped(difference, drop)
+        goes = whole not in new.contents or _is_left_behind(difference, drop)
         return "" if difference.found is None or goes else None
     name = _name(difference).removeprefix("acc_")
     if difference.found is not None:
         if is_held(difference) and difference.expected is None and HELD in new.contents:
             return f"{name.removeprefix(f'{HELD}_')!r} is left behind"
-        if difference.expected is not None or not _is_dropped(difference, drop):
+        if difference.expected is not None or not _is_left_behind(difference, drop):
             return None
         return "" if difference.field.startswith("result") else f"{name!r} is left behind"
     if difference.field.startswith(("trigger state", "user state")):
@@ -188,7 +188,7 @@ def _different(part: str, old: Types, new: Types) -> Iterator[Difference]:
             )
 
 
-def _is_dropped(difference: Difference, drop: Collection[str]) -> bool:
+def _is_left_behind(difference: Difference, drop: Collection[str]) -> bool:
     name = _name(difference)
     return (f"acc_{name}" if difference.field.startswith("result") else name) in drop
 
