@@ -53,7 +53,9 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
         return f"{error}{_way_to(module, missing, root)}"
     if missing is not None and missing.partition(".")[0] in _FOLDERS:
         place = _line_of_project(error, root) or module
-        return f"{place}: {error}: since 0.2 the package is named tidegate: from tidegate import Windows"
+        return (
+            f"{place}: {error}: since version 0.2 the package is named tidegate, so write: from tidegate import Windows"
+        )
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
     # The message of an error of windowing is complete; an error of Python also needs its name.

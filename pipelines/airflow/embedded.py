@@ -96,7 +96,7 @@ class EmbeddedAirflow:
             [*_airflow(), "db", "migrate"], env=self.environment(), capture_output=True, text=True, check=False
         )
         if migrated.returncode:
-            raise TidegateError(f"Airflow's database can't be made: {migrated.stderr.strip().splitlines()[-1:]}")
+            raise TidegateError(f"Airflow's database can't be created: {migrated.stderr.strip().splitlines()[-1:]}")
         for component in ("api-server", "dag-processor", *(["triggerer"] if self.triggerer else [])):
             self.start_component(component)
         self._wait_for("Airflow's API", self.is_up)

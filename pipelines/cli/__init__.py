@@ -116,7 +116,7 @@ def run(arguments: list[str]) -> int:
         # Errors of windowing are about values that the user gave. The name is compared to avoid its import.
         if type(error).__module__ == "tidegate.windowing.errors":
             return _report(arguments, error, str(error), USAGE)
-        more = "" if "--debug" in arguments else ". --debug shows more"
+        more = "" if "--debug" in arguments else ". Give --debug for the traceback"
         return _report(arguments, error, f"{_unexpected(error)}{more}", OTHER)
     return 0
 
@@ -132,8 +132,8 @@ def _usage(error: click.ClickException) -> str:
     if error.ctx is not None and (close := get_close_matches(named, _names(error.ctx), 1)):
         return f"{message} Did you mean {close[0]!r}?"
     misplaced = isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.parent is None
-    after = " Options stand after the command." if misplaced else ""
-    return f"{message}{after} `{command} --help` lists what there is"
+    after = " Give options after the command." if misplaced else ""
+    return f"{message}{after} `{command} --help` lists the commands and options"
 
 
 def _names(ctx: click.Context) -> list[str]:

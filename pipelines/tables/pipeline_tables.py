@@ -160,8 +160,8 @@ class PipelineTables:
                 kind = field.type if was is None else merged_type(was.type, field.type)
                 if kind is None:
                     raise Refused(
-                        f"column {field.name!r} of table {self.path(table)} is {was and was.type}, and the code has "
-                        f"{field.type}: give it another name, or the pipeline, and backfill it"
+                        f"column {field.name!r} of table {self.path(table)} has type {was and was.type}, and in the "
+                        f"code {field.type}: rename the column, or give the pipeline another name and backfill it"
                     )
                 if was is None or kind != was.type:
                     added.append(Field(field.name, kind, nullable=True, metadata=field.metadata))

@@ -115,7 +115,7 @@ class PipelineHarness:
                 raise IllegalArgument(
                     field,
                     getattr(input_, field),
-                    "it is Spark's SQL: give derive= a function that does the same to a row",
+                    "the harness can't run Spark's SQL: give derive= a function that does the same to a row",
                 )
         self.bound = bind_all(pipeline, [(columns.source, columns.derived or columns.source) for columns in sources])
         self._derive = [columns.derive for columns in sources]
@@ -197,7 +197,7 @@ class PipelineHarness:
         begin, until = _millis(start), _millis(end)
         if self.epochs and begin - order.lag != self.watermark:
             raise IllegalArgument(
-                "start", start, f"the run before ended at {self.watermark + order.lag} ms: go on there"
+                "start", start, f"the run before ended at {self.watermark + order.lag} ms: begin there"
             )
         self.watermark = begin - order.lag
         usable: list[tuple[int, Millis, Row, Row]] = []
@@ -212,7 +212,7 @@ class PipelineHarness:
         return _rows(pa.concat_tables(self._results))
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return the newest pane of each window, without withdrawn ones, by key and start."""
+        """Return the newest pane of each window, without retracted ones, by key and start."""
         return self._sorted(results.latest(pa.concat_tables(self._results), self.bound.key.names))
 
     def final(self) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.5
 
 
 def wait_until(found: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
-    """What comes in time."""
+    """Wait for a value, and return it; fail if it does not come in time."""
     deadline = time.monotonic() + patience
     while not (value := found()):
         assert time.monotonic() < deadline, f"{what} did not come within {patience:.0f} s"
@@ -122,7 +122,7 @@ def _asset_events(airflow: EmbeddedAirflow, path: str, **params: Any) -> list[di
 
 
 def task_log(airflow: EmbeddedAirflow, run: dict[str, Any], task: str) -> str:
-    """What Airflow shows as the log of a task's last try."""
+    """Return the text that Airflow shows as the log of a task's last try."""
     number = states(airflow, run)[task][1]
     path = f"dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/logs/{number}"
     content = airflow.call("GET", path, headers={"Accept": "application/json"})["content"]

@@ -85,7 +85,7 @@ class Streaming:
         return int(pc.sum(self.lake.rows(live, "epochs")["events_in"]).as_py())
 
     def driver(self) -> LeaseRow:
-        """Who drives it."""
+        """Return the lease of the driver at work."""
         row = read_lease(self.tables)
         assert row is not None
         assert row.is_alive(self.lake.clock())
@@ -164,7 +164,7 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
             a_savepoint_of_another_pipeline,
             "savepoint:foreign",
             3,
-            "is one of pipeline 'sessions'",
+            "belongs to pipeline 'sessions'",
             marks=pytest.mark.long,
         ),
         (code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot"),

@@ -128,7 +128,7 @@ def test_a_key_whose_equality_or_hash_is_not_stable_is_refused(kind: pa.DataType
 
 @pytest.mark.parametrize("name", ["pane", "window_start", "epoch", "stale", "timeline", "user"])
 def test_a_result_can_not_have_the_name_of_another_column(name: str) -> None:
-    with pytest.raises(IllegalArgument, match=f"{name}.*give the result another"):
+    with pytest.raises(IllegalArgument, match=f"{name}.*rename the result"):
         bind(session_pipeline(compute=windows(**{name: Count()})), EVENTS, EVENTS)
 
 

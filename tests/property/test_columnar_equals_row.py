@@ -256,7 +256,7 @@ SIGNS_MIX = Case(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator(case: Case) -> None:
-    panes = PanePolicy(case.windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)
     by_row = by_columns = schema.to_table([], MAX_PARALLELISM)
     for epoch in epochs_of(case):
@@ -313,7 +313,7 @@ def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case
     max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_time: int) -> None:
-    panes = PanePolicy(case.windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)
     columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
     state = schema.to_table([], MAX_PARALLELISM)
@@ -330,7 +330,7 @@ def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_ti
 
 
 def may_go_by_row(case: Case) -> bool:
-    """Whether elements may need the row operator: those of sessions, and where windows fire early in event order."""
+    """Return True if elements may need the row operator: in sessions, and in windows that fire early in event order."""
     windows = case.windows
     merges = isinstance(windows.assigner, MergingWindowAssigner)
     # A sum may leave its type on the way to a result that fits.
@@ -340,7 +340,7 @@ def may_go_by_row(case: Case) -> bool:
 
 def run_all(case: Case) -> list[Outcome]:
     """The epochs of a case, through the columnar operator; late rows without their number."""
-    panes = PanePolicy(case.windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)
     columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
     state, outcomes = schema.to_table([], MAX_PARALLELISM), []

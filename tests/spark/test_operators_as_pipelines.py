@@ -106,7 +106,7 @@ def cut(rows: list[Event], commits: int) -> list[list[Event]]:
 
 
 def results(lake: Lake, of: Pipeline) -> list[str]:
-    """What table results holds, without what tells of the run; the event that ends the data left out."""
+    """Return the rows of table results without the columns of the run and the event that ends the data."""
     rows = lake.latest(of).drop_columns(["timeline", "epoch", "emitted_at", "stale"]).to_pylist()
     return sorted(str(row) for row in rows if row["user"] != "end")
 
@@ -198,7 +198,7 @@ def test_a_function_that_sees_the_order_gives_in_a_stream_what_it_gives_in_a_bac
 
 
 class Balance(KeyedCoProcessFunction):
-    """What came in on the left and has not gone out on the right, told once nothing came for half an hour."""
+    """Amounts that came in on the left and did not go out on the right, put out after half an hour without elements."""
 
     result_type = pa.struct([("balance", pa.int64())])
     amounts = MapStateDescriptor("amounts", pa.int64(), pa.int64())
@@ -397,7 +397,7 @@ def test_windows_of_a_users_own_trigger_evictor_function_and_generator(spark: Sp
     restored_in_the_middle(spark, lake, stream, parallelism=5)
     assert panes(lake, stream) == panes(lake, replay)
 
-    policy = PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    policy = PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
     operator = window_harness(windows, key=USER, panes=policy, account_for_all=True)
     largest = 0
     for rows in commits:

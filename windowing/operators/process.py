@@ -63,7 +63,7 @@ class HookContext:
     @property
     def time_domain(self) -> TimeDomain:
         if self._domain is None:
-            raise IllegalState("time_domain is that of a timer: read it in on_timer only")
+            raise IllegalState("time_domain belongs to a timer: read it in on_timer only")
         return self._domain
 
     def timer_service(self) -> TimerService:

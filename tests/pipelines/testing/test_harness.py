@@ -209,7 +209,7 @@ def test_a_backfill_in_event_order_gives_the_final_windows_of_the_stream() -> No
 def test_an_interval_that_leaves_a_gap_is_refused() -> None:
     harness = PipelineHarness(pipeline(), SOURCE)
     harness.backfill([row("ann", 1)], NOON, NOON + minutes(10))
-    with pytest.raises(IllegalArgument, match="go on there"):
+    with pytest.raises(IllegalArgument, match="begin there"):
         harness.backfill([], NOON + minutes(11), NOON + minutes(20))
 
 
