@@ -353,6 +353,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments:
     told = capsys.readouterr().out
     for command in ("backfill", "demo", "results", "snapshot", "stream"):
         assert f"  {command}  " in told
+    assert told.partition("Commands:")[2].count("...") == 0, "no sentence is cut off"
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,18 @@ def test_people_read_it_as_a_table(project: Project) -> None:
     assert "sessions runs through the columnar operator" in told
 
 
+def test_a_source_that_is_not_there_is_said_first(project: Project) -> None:
+    missing = str(project.folder / "warehouse" / "events")
+    assert project.data("explain", "sessions")["missing_tables"] == [missing]
+    told = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert told.startswith(f"source table {missing} does not exist yet, so no column is checked: create it")
+
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(missing, rows)
+    assert project.data("explain", "sessions")["missing_tables"] == []
+    assert "does not exist" not in project.tidegate("explain", "sessions")[1]
+
+
 def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
     pipeline = hourly_pipeline()
     counted = replace(pipeline, compute=replace(pipeline.compute, trigger=CountTrigger.of(3)))
