@@ -151,6 +151,12 @@ def test_what_the_security_page_says_is_switched_off_is() -> None:
     assert not re.search(r"^\s*(?:import|from) (?:pickle|cloudpickle|dill)\b", "\n".join(parts), re.MULTILINE)
 
 
+def test_the_security_page_has_a_private_way_and_one_for_repositories_without_it() -> None:
+    text = (ROOT / "SECURITY.md").read_text().split("## Nothing phones home")[0]
+    assert "**Report a vulnerability**" in text
+    assert "write nothing about the weakness" in text
+
+
 def test_the_hooks_of_a_commit_run_the_programs_of_the_environment() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     assert [repo["repo"] for repo in config["repos"]] == ["local"], "a program from elsewhere would be another version"
