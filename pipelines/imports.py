@@ -50,7 +50,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
     """
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and (module == missing or module.startswith(f"{missing}.")):
-        return f"{error}{_way_to(module, missing, root)}"
+        return f"{error}{_way_to(module, root)}"
     if missing is not None and missing.partition(".")[0] in _FOLDERS:
         place = _line_of_project(error, root) or module
         return (
@@ -93,7 +93,7 @@ def _fields_of(name: str) -> list[str]:
     return []
 
 
-def _way_to(module: str, missing: str, root: Path) -> str:
+def _way_to(module: str, root: Path) -> str:
     package = module.partition(".")[0]
     if PathFinder.find_spec(package, [str(root)]) is not None:
         return f", looked for below {root}"

@@ -18,7 +18,7 @@ from types import TracebackType
 
 import psutil
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -274,16 +274,8 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
 
 
 def _open(tables: PipelineTables) -> DeltaTable:
+    tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
     path = tables.path(LEASE)
-    if not tables.warehouse.exists(path):
-        DeltaTable.create(
-            path,
-            Schema.from_arrow(_SCHEMA),
-            mode="ignore",
-            name=f"{tables.pipeline}.{LEASE}",
-            configuration=_PROPERTIES,
-            storage_options=tables.warehouse.options or None,
-        )
     try:
         return tables.warehouse.open(path)
     except DeltaError as error:
