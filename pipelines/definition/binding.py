@@ -161,7 +161,7 @@ class BoundPipeline:
 
 def panes_of(windows: Windows) -> PanePolicy:
     """Return the policy for panes in pipelines: retract merged panes, emit one late pane for each source commit."""
-    return PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    return PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
 
 
 def bind(
@@ -243,7 +243,7 @@ def _bind_elements(
         )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
-        raise IllegalArgument("right", None, "give the columns of the second input's source, too")
+        raise IllegalArgument("right", None, "give the columns of the second input's source too")
     inputs = tuple(
         bound_input(pipeline, part, side, *schemas)
         for part, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)

@@ -13,7 +13,8 @@ from pyspark import cloudpickle
 
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
 from tests.windowing.contracts.scripted import CountThem
-from tests.windowing.contracts.test_facts import WITH_OWN, Counted, OwnGenerator, subclassed
+from tests.windowing.contracts.test_facts import OwnGenerator, subclassed
+from tests.windowing.contracts.test_what_facts_decide import WITH_OWN, Counted
 from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.pipeline import DeltaSource
