@@ -84,6 +84,10 @@ class _Several(Term):
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return _wakeups(self, at)
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         return (FINISHED,)
 
@@ -192,6 +196,10 @@ class Repeatedly(Term):
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return self.term.wakeups(at.part(0))
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         # A term around this one may finish it, such as AfterAll.
         return (FINISHED,)
@@ -239,6 +247,10 @@ class OrFinally(Term):
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return _wakeups(self, at)
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
 
     def own_states(self) -> Sequence[str]:
         return (FINISHED,)

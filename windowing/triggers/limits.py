@@ -20,6 +20,10 @@ class NeverTrigger(Trigger):
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time and not merging
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 
@@ -50,6 +54,10 @@ class EndOfStreamTrigger(Trigger):
 
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time and not merging
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
 
     def can_merge(self) -> bool:
         return True

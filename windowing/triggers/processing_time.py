@@ -32,6 +32,10 @@ class ProcessingTimeTrigger(Trigger):
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

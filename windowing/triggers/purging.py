@@ -53,6 +53,10 @@ class PurgingTrigger(Trigger):
         return self.nested.sees_order
 
     @property
+    def reads_elements(self) -> bool:
+        return self.nested.reads_elements
+
+    @property
     def array_firing(self) -> ArrayFiring | None:
         firing = self.nested.array_firing
         return None if firing is None or firing.interval is not None else ArrayFiring(purges=True)

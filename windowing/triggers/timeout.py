@@ -85,6 +85,10 @@ class ProcessingTimeoutTrigger(Trigger):
         # Any timer fires the window, including the cleanup timer.
         return False
 
+    @property
+    def reads_elements(self) -> bool:
+        return self.nested.reads_elements
+
     def states(self) -> Sequence[StateDescriptor]:
         return (self._timeout, *self.nested.states())
 
