@@ -67,8 +67,9 @@ class WindowAssigner(HasFacts, ABC):
         """Input column with the gaps of sessions, if the field `gap_of` is a `GapColumn`; else None."""
         gap_of = getattr(self, "gap_of", None)
         # A user's subclass may compute another gap from the column.
-        gives_column = isinstance(gap_of, GapColumn) and type(gap_of).__call__ is GapColumn.__call__
-        return gap_of.column if gives_column else None
+        if isinstance(gap_of, GapColumn) and type(gap_of).__call__ is GapColumn.__call__:
+            return gap_of.column
+        return None
 
     @property
     def stagger_offset(self) -> Millis | None:
