@@ -52,6 +52,10 @@ class AfterCount(Term):
     def reads_elements(self) -> bool:
         return False
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         return COUNT, FINISHED
 
@@ -94,6 +98,10 @@ class AfterProcessingTime(Term):
 
     @property
     def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
         return False
 
     def own_states(self) -> Sequence[str]:
@@ -157,6 +165,10 @@ class AfterWatermark(Term):
 
     @property
     def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
         return False
 
     def own_states(self) -> Sequence[str]:

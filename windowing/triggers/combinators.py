@@ -88,6 +88,10 @@ class _Several(Term):
     def reads_elements(self) -> bool:
         return False
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         return (FINISHED,)
 
@@ -200,6 +204,10 @@ class Repeatedly(Term):
     def reads_elements(self) -> bool:
         return False
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         # A term around this one may finish it, such as AfterAll.
         return (FINISHED,)
@@ -250,6 +258,10 @@ class OrFinally(Term):
 
     @property
     def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
         return False
 
     def own_states(self) -> Sequence[str]:

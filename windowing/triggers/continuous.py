@@ -60,6 +60,10 @@ class ContinuousTrigger(Trigger):
     def reads_elements(self) -> bool:
         return False
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

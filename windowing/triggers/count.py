@@ -62,6 +62,10 @@ class CountTrigger(Trigger):
     def reads_elements(self) -> bool:
         return False
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

@@ -24,6 +24,10 @@ class NeverTrigger(Trigger):
     def reads_elements(self) -> bool:
         return False
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 
@@ -57,6 +61,10 @@ class EndOfStreamTrigger(Trigger):
 
     @property
     def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
         return False
 
     def can_merge(self) -> bool:

@@ -36,6 +36,10 @@ class ProcessingTimeTrigger(Trigger):
     def reads_elements(self) -> bool:
         return False
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

@@ -60,6 +60,7 @@ OF_TRIGGERS = {
     "may_lose_data": True,
     "sees_order": True,
     "reads_elements": True,
+    "may_purge_unfired": True,
     "array_firing": None,
     "allows_split_commits": False,
     "bounds_state": False,
