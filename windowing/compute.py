@@ -161,6 +161,16 @@ class Windows:
         return self.trigger or self.assigner.get_default_trigger()
 
     @property
+    def reads_whole_elements(self) -> bool:
+        """True if the computation may read any column of its elements; False if only aggregates read columns."""
+        return (
+            self.process is not None
+            or not isinstance(self.aggregate, Mapping | AggregateColumns)
+            or self.assigner.reads_elements
+            or self.effective_trigger.reads_elements
+        )
+
+    @property
     def order_shown_by(self) -> str | None:
         """Part that makes results depend on the order of arrival, in words; None if the set of elements decides."""
         trigger, evictor = self.effective_trigger, self.evictor

@@ -212,7 +212,7 @@ def _names(windows: Windows) -> tuple[str, ...]:
 
 def _used(pipeline: Pipeline, input_: Input) -> str:
     compute = pipeline.compute
-    if not isinstance(compute, Windows) or compute.process is not None or not isinstance(compute.aggregate, Mapping):
+    if not isinstance(compute, Windows) or compute.reads_whole_elements or not isinstance(compute.aggregate, Mapping):
         return "all columns" if input_.uses is None else f"columns {', '.join(input_.uses)}"
     columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
     gap = compute.assigner.column_of_gaps

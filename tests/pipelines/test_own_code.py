@@ -115,8 +115,8 @@ def test_no_rule_of_an_audit_counts_on_code_of_one_s_own(windows: Windows) -> No
 
 def test_the_gap_column_is_read_whatever_a_subclass_does_with_it() -> None:
     assigner = subclassed(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")), "assign_windows")
-    pipeline = session_pipeline(compute=Windows(assigner, aggregate={"n": Count()}))
-    assert bind(pipeline, EVENTS, EVENTS).used == ("value",)
+    pipeline = session_pipeline(compute=Windows(assigner, aggregate={"n": Count()}), uses=("user",))
+    assert bind(pipeline, EVENTS, EVENTS).used == ("user", "value")
 
 
 class Noted(EventTimeTrigger):

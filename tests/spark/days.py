@@ -46,7 +46,7 @@ def cut(rows: list[Event], commits: int) -> list[list[Event]]:
 
 
 def results(lake: Lake, of: Pipeline) -> list[str]:
-    """What table results holds, without what tells of the run; the event that ends the data left out."""
+    """Return what table results holds, without what tells of the run; the event that ends the data left out."""
     rows = lake.latest(of).drop_columns(["timeline", "epoch", "emitted_at", "stale"]).to_pylist()
     return sorted(str(row) for row in rows if row["user"] != "end")
 

@@ -74,6 +74,14 @@ class _Composed(Term):
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return _wakeups(self, at)
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         return (FINISHED,)
 
@@ -196,6 +204,14 @@ class Repeatedly(Term):
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return self.term.wakeups(at.part(0))
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
 
     def own_states(self) -> Sequence[str]:
         # A term around this one may finish it, such as AfterAll.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache, partialmethod
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.windowing.columnar.longest import Longest
 from tests.windowing.contracts.scripted import CountThem, Given, GivenMerging, KeepAll, Scripted
 from tests.windowing.naming import named
 from tidegate.windowing import (
@@ -21,6 +23,7 @@ from tidegate.windowing import (
     ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
+    DeltaTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GapColumn,
@@ -48,6 +51,8 @@ from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleA
 OF_TRIGGERS = {
     "may_lose_data": True,
     "sees_order": True,
+    "reads_elements": True,
+    "may_purge_unfired": True,
     "array_firing": None,
     "allows_split_commits": False,
     "bounds_state": False,
@@ -57,6 +62,7 @@ OF_TRIGGERS = {
 SAFE: dict[type, dict[str, Any]] = {
     WindowAssigner: {
         "sees_order": True,
+        "reads_elements": True,
         "needs_rows": "{name} has no array form",
         "array_assignment": None,
         "window_grid": None,
@@ -133,6 +139,7 @@ OWN: dict[type, list[Any]] = {
 }
 """Values of classes that a user writes on a base class alone."""
 
+TUMBLING, COUNT = TumblingEventTimeWindows.of(10), {"n": Count()}
 SUM = Sum("x").bind(pa.schema([("x", pa.int64())]))
 BUILT_IN: dict[type, list[tuple[Any, str]]] = {
     WindowAssigner: [
@@ -250,6 +257,82 @@ def test_a_subclass_that_answers_itself_is_believed(base: type, value: Any, meth
     for fact in SAFE[base]:
         changed = subclassed(value, method, **{fact: lambda self, **given: "said"})
         assert getattr(changed, fact)() == "said"
+
+
+class Cached(TumblingEventTimeWindows):
+    """Overrides a method with an object that is no plain function."""
+
+    assign_windows = lru_cache(TumblingEventTimeWindows.assign_windows)
+
+
+class Partly(TumblingEventTimeWindows):
+    """Overrides a method with a partial one."""
+
+    assign_windows = partialmethod(TumblingEventTimeWindows.assign_windows)
+
+
+@pytest.mark.parametrize("changed", [Cached, Partly])
+def test_a_method_counts_whatever_it_is_overridden_with(changed: type[TumblingEventTimeWindows]) -> None:
+    value = changed.of(10)
+    assert answers(WindowAssigner, value) == safe(WindowAssigner, value)
+
+
+def test_a_subclass_of_a_complete_class_of_the_user_gets_the_safe_answers_too() -> None:
+    class Capped(Longest):
+        def add(self, value: Any, accumulator: int) -> int:
+            return min(super().add(value, accumulator), 10)
+
+    class Renamed(Longest):
+        """Overrides nothing."""
+
+    class Answering(Capped):
+        has_array_form = True
+
+    own, of_library = answers(AggregateFunction, Capped("x")), answers(AggregateFunction, Longest("x"))
+    assert own == safe(AggregateFunction, Capped("x")) != of_library
+    assert answers(AggregateFunction, Renamed("x")) == of_library
+    assert Answering("x").has_array_form
+
+
+class Doubled(GapColumn):
+    """Computes another gap from the column."""
+
+    def __call__(self, element: Any) -> int:
+        return 2 * super().__call__(element)
+
+
+class Patience(GapColumn):
+    """Overrides nothing."""
+
+
+def test_a_gap_that_is_computed_from_a_column_is_not_the_column() -> None:
+    doubled, same = (EventTimeSessionWindows.with_dynamic_gap(kind("gap")) for kind in (Doubled, Patience))
+    assert (doubled.column_of_gaps, same.column_of_gaps) == (None, "gap")
+    assert not choose_operator(Windows(doubled, aggregate={"n": Count()})).columnar
+    assert choose_operator(Windows(same, aggregate={"n": Count()})).columnar
+
+
+class Reading(AfterCount):
+    """A term of the user's that looks at elements as a trigger does."""
+
+    def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
+        return super().on_element(element["n"], timestamp, window, ctx)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "reads"),
+    [
+        (AfterWatermark(early=AfterCount(1)), False),
+        (Reading(1), True),
+        (PurgingTrigger.of(CountTrigger.of(2)), False),
+        (PurgingTrigger.of(Scripted()), True),
+        (ProcessingTimeoutTrigger.of(DeltaTrigger.of(1, max, pa.int64()), 5), True),
+    ],
+    ids=named,
+)
+def test_columns_are_read_by_triggers_that_get_the_element(trigger: Trigger, reads: bool) -> None:
+    assert trigger.reads_elements is reads
+    assert Windows(TUMBLING, trigger, aggregate=COUNT).reads_whole_elements is reads
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.property.test_columnar_equals_row import AGGREGATES
+from tests.property.columnar_cases import AGGREGATES
 from tests.windowing.contracts import test_assigners, test_evictors, test_triggers
 from tidegate import windowing
 from tidegate.windowing.aggregates import Aggregate
