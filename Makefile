@@ -34,7 +34,8 @@ lint: .venv/made
 	$(BIN)/codespell
 	$(BIN)/mypy
 
-# A warning is an error: a link that leads nowhere, a docstring that can't be read.
+# A warning is an error: a link that leads nowhere, a docstring that can't be read. The first build needs npm and a network, for
+# Mermaid, which draws the diagrams.
 docs: .venv/made
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --jobs=2 docs .work/site
 	@echo "tidegate: the site is .work/site/index.html"

@@ -31,7 +31,7 @@ from tidegate.windowing.panes import PanePolicy
 GAP = 600_000
 INPUT = pa.schema([("value", pa.int64())])
 KEY = KeySchema.of(key=pa.string())
-PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
+PANES = PanePolicy(retract_merged=True, coalesce_late=True)
 AGGREGATES = AggregateColumns.of({"events": Count(), "total": Sum("value")}, INPUT)
 ASSIGNERS = {
     "sessions": EventTimeSessionWindows.with_gap(GAP),

@@ -18,9 +18,9 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinxcontrib.mermaid",
     "notebooks",
     "docstrings",
+    "diagrams",
 ]
 # GitHub shows README.md; the site has the same text in index.md.
 exclude_patterns = ["README.md", "_site"]

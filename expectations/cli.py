@@ -40,7 +40,9 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
 
     suite = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
     if suite is not None and not hasattr(suite, "expectations"):
-        raise UsageError(f"pipelines.{pipeline}.suite = {path!r}: it is a {type(suite).__name__}, no ExpectationSuite")
+        raise UsageError(
+            f"pipelines.{pipeline}.suite = {path!r}: it is a {type(suite).__name__}, not an ExpectationSuite"
+        )
     tables = PipelineTables(warehouse_of(config), pipeline)
     folder = config.quality_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)

@@ -218,7 +218,7 @@ def frame_of(entries: list[Entry]) -> pd.DataFrame:
 
 
 def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
-    """Count rows of table `results` by the counters of an epoch: fired panes by timing, and withdrawals."""
+    """Count rows of table `results` by the counters of an epoch: fired panes by timing, and retractions."""
     if not results.has_panes(panes.schema):
         return
     epochs, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)

@@ -102,7 +102,7 @@ class Pinned:
             yield _frame(final_windows(rows, self.manifest))
 
     def panes(self) -> Iterator[pd.DataFrame]:
-        """Yield rows of table `results` in parts: all panes of windows with a new pane, and the withdrawals."""
+        """Yield rows of table `results` in parts: all panes of windows with a new pane, and the retractions."""
         for rows in self.slices:
             chosen = rows
             if self.scope.proof is not None and results.has_panes(rows.schema):

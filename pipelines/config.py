@@ -45,7 +45,7 @@ _EXPECTED = {
     "dict_type": "make it a table: [{field}]",
     "model_type": "make it a table: [{field}]",
     "model_attributes_type": "make it a table: [{field}]",
-    "missing": "it is missing, and must be given",
+    "missing": "the field is missing, and must be given",
 }
 _EXAMPLES = {
     "object": 'such as "package.module:name"',
@@ -243,16 +243,16 @@ def load_config(file: Path | None = None) -> Config:
     try:
         raw = tomllib.loads(file.read_text())
     except FileNotFoundError as error:
-        relative = f"; {given} was taken from the folder of this process, {Path.cwd()}"
+        relative = f"; {given} is relative to the current folder, {Path.cwd()}"
         raise UsageError(f"there is no {file}{by_environment}{'' if given.is_absolute() else relative}") from error
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: it is no text in UTF-8, which TOML is") from error
+        raise UsageError(f"{file}: the file is not UTF-8 text, as TOML requires") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from error
     if reserved := sorted({"root", "file_name"} & raw.keys()):
-        raise UsageError(f"{file}: {reserved[0]}: that is no key here")
+        raise UsageError(f"{file}: {reserved[0]}: unknown key")
     try:
         return Config.model_validate({**raw, "root": file.parent, "file_name": file.name})
     except ValidationError as error:
@@ -293,7 +293,7 @@ def _fault(place: tuple[str, ...], fault: Mapping[str, Any]) -> str:
 def _unknown(key: str, model: type[BaseModel]) -> str:
     names = [name for name, field in model.model_fields.items() if not field.exclude]
     close = get_close_matches(key, names, 1)
-    return f"that is no key here; did you mean {close[0]}?" if close else f"that is no key here: {', '.join(names)} are"
+    return f"unknown key; did you mean {close[0]}?" if close else f"unknown key; the keys here are {', '.join(names)}"
 
 
 def _limit(kind: str, given: Mapping[str, Any]) -> str:

@@ -27,16 +27,19 @@ _WAYS_OUT = (
         re.compile(r"No space left on device|Disk quota exceeded|os error (?:28|122)|Errno (?:28|122)"),
         (
             "The disk is full: make room for the warehouse and the work folder, or set `warehouse` or `work` in "
-            "tidegate.toml to a disk that has some"
+            "tidegate.toml to a disk with room"
         ),
     ),
     (
         re.compile(r"File too large|os error 27|Errno 27"),
-        "A file may not grow that far: raise the limit of the user's processes (`ulimit -f`)",
+        "A file would exceed the size limit of this user's processes: raise the limit (`ulimit -f`)",
     ),
     (
         re.compile(r"Read-only file system|Permission denied|os error (?:13|30)|Errno (?:13|30)"),
-        "This user may not write there: let it, or set `warehouse` or `work` in tidegate.toml to a folder where it may",
+        (
+            "This user has no permission to write there: grant it, or set `warehouse` or `work` in tidegate.toml to "
+            "another folder"
+        ),
     ),
     (
         re.compile(r"Too many open files|os error 24|Errno 24"),

@@ -50,10 +50,12 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
     """
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and (module == missing or module.startswith(f"{missing}.")):
-        return f"{error}{_way_to(module, missing, root)}"
+        return f"{error}{_way_to(module, root)}"
     if missing is not None and missing.partition(".")[0] in _FOLDERS:
         place = _line_of_project(error, root) or module
-        return f"{place}: {error}: since 0.2 the package is named tidegate: from tidegate import Windows"
+        return (
+            f"{place}: {error}: since version 0.2 the package is named tidegate, so write: from tidegate import Windows"
+        )
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
     # The message of an error of windowing is complete; an error of Python also needs its name.
@@ -91,7 +93,7 @@ def _fields_of(name: str) -> list[str]:
     return []
 
 
-def _way_to(module: str, missing: str, root: Path) -> str:
+def _way_to(module: str, root: Path) -> str:
     package = module.partition(".")[0]
     if PathFinder.find_spec(package, [str(root)]) is not None:
         return f", looked for below {root}"

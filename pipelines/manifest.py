@@ -128,7 +128,7 @@ class StaleInterval(_Value):
 class Schemas(_Value):
     """The schemas that a restore is checked against, as a text for each field.
 
-    `result` has the columns that withdrawals repeat, and is empty if nothing is withdrawn; `version` is the version of
+    `result` has the columns that retractions repeat, and is empty if nothing is retracted; `version` is the version of
     the state rows.
     """
 
@@ -272,9 +272,8 @@ class Manifest(_Value):
         if source not in self.positions:
             sources = ", ".join(map(repr, self.positions))
             raise Refused(
-                f"pipeline {self.pipeline!r} reads source {source!r}, and epoch {self.epoch} is a position in "
-                f"{sources}, which says nothing of another table. Give the pipeline another name and backfill it, or "
-                "take the change back"
+                f"pipeline {self.pipeline!r} reads source {source!r}, but the snapshot of epoch {self.epoch} has a "
+                f"position in {sources} only. Give the pipeline another name and backfill it, or undo the change"
             )
         return self.positions[source]
 
@@ -324,14 +323,14 @@ def _unreadable(text: str, error: ValidationError) -> str:
     except ValueError:
         raw = None
     if not isinstance(raw, dict):
-        return "the manifest in table state is no JSON object: only tidegate may change it. Restore a savepoint"
+        return "the manifest in table state is not a JSON object: only tidegate may change it. Restore a savepoint"
     fault = error.errors()[0]
     place = ".".join(map(str, fault["loc"]))
     version = raw.get("format_version")
     if version != FORMAT_VERSION:
         reason = f"has format version {version!r}, and this tidegate reads {FORMAT_VERSION}"
     elif fault["type"] == "extra_forbidden":
-        reason = f"has a field that this tidegate does not know, {place}: going on would lose it"
+        reason = f"has a field that this tidegate does not know, {place}: an epoch of this tidegate would lose it"
     else:
         reason = f"can't be read: {fault['msg']} at {place}"
     writer = raw.get("library_version", "of some version")

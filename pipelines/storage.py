@@ -244,7 +244,7 @@ class Warehouse:
 def _unreadable(path: str, error: Exception) -> Refused:
     return Refused(
         f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
-        "whose files are whole; docs/operations/recovery.md has the way on for each table"
+        "whose files are complete; docs/operations/recovery.md says what to do for each table"
     )
 
 

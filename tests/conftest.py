@@ -1,4 +1,4 @@
-"""What all tests share: where they run, one Spark session, a lake of a test's own, how long properties are searched.
+"""Fixtures of all tests: the place where they run, one Spark session, a lake for each test, the length of searches.
 
 Quickly by default, `--hypothesis-profile=long` for an evening.
 """
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_measured(item: pytest.Item) -> bool:
-    """Whether it would rather have the machine for itself."""
+    """Return True for a test that measures, and needs the machine for itself."""
     return "benchmarks" in item.path.parts
 
 

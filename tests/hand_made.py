@@ -18,6 +18,9 @@ from pyroaring import BitMap64
 
 Storage = Literal["i", "u", "p"]
 
+WRITTEN = 1_710_000_000_000
+"""Time of writing of all files, int64 epoch milliseconds: some days after the events of tests."""
+
 _MAGIC = (1_681_511_377).to_bytes(4, "little")
 _PYTHON = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -116,7 +119,7 @@ class HandMade:
             "path": quote(name),
             "partitionValues": dict(partition or {}),
             "size": path.stat().st_size,
-            "modificationTime": 0,
+            "modificationTime": WRITTEN,
             "dataChange": True,
             "stats": json.dumps({"numRecords": len(rows)}),
         }

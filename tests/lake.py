@@ -40,7 +40,7 @@ Row = tuple[str | None, datetime | None, int]
 """User, time and value of an event."""
 
 DAY0 = datetime(2024, 3, 1, tzinfo=UTC)
-"""Where generated data begins."""
+"""First moment of generated data."""
 
 
 def at(text: str, day: int = 0) -> datetime:
@@ -107,7 +107,7 @@ class Lake:
         return Config(warehouse="warehouse", root=self.folder)
 
     def path(self, table: str) -> str:
-        """Where a table below the warehouse is."""
+        """Return the folder of a table below the warehouse."""
         return warehouse_of(self.config).path(table)
 
     def append(self, *rows: Row, table: str = "events") -> int:
@@ -214,7 +214,7 @@ def assert_same_windows(actual: pa.Table, expected: pa.Table) -> None:
 
 
 def conserved(manifests: Iterable[dict[str, Any]]) -> bool:
-    """Whether in = on time + late + filtered holds for each row of table epochs."""
+    """Return True if in = on time + late + filtered holds for each row of table epochs."""
     return all(
         row["events_in"] == row["on_time"] + row["late"] + row["no_window"] + row["rejected"] + row["dropped"]
         for row in manifests

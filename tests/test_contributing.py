@@ -13,6 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tidegate import windowing
+from tidegate.pipelines.cli import _COMMANDS
+from tidegate.pipelines.tables.counters import KEPT
+from tidegate.windowing.aggregates import Aggregate
+from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.triggers import Trigger
+
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 
@@ -92,6 +99,63 @@ def test_the_files_of_a_row_exist_and_define_what_it_names(subject: str) -> None
     assert faults(row) == []
 
 
+LISTS: dict[str, tuple[type, tuple[str, ...]]] = {
+    "a trigger": (
+        Trigger,
+        (
+            "windowing/triggers/__init__.py",
+            "windowing/__init__.py",
+            "tests/windowing/contracts/test_triggers.py",
+            "docs/reference/triggers.md",
+            "docs/guide/triggers.md",
+        ),
+    ),
+    "an assigner": (
+        WindowAssigner,
+        ("windowing/assigners/__init__.py", "windowing/__init__.py", "docs/reference/windows.md"),
+    ),
+    "an aggregate": (
+        Aggregate,
+        (
+            "windowing/aggregates/__init__.py",
+            "windowing/__init__.py",
+            "tests/windowing/aggregates/test_both_forms.py",
+            "docs/reference/aggregates.md",
+            "docs/guide/aggregates.md",
+        ),
+    ),
+}
+"""Files that name every public class of a kind: the row of the kind names each of these files."""
+
+
+@pytest.mark.parametrize("subject", LISTS)
+def test_a_row_names_the_files_that_list_every_class_of_a_kind(subject: str) -> None:
+    base, lists = LISTS[subject]
+    assert set(lists) - {file for file, _ in named(table()[subject])} == set()
+    public = {name: getattr(windowing, name) for name in windowing.__all__}
+    classes = [name for name, value in public.items() if isinstance(value, type) and issubclass(value, base)]
+    assert len(classes) > 10
+    unlisted = [
+        f"{file}: {name}"
+        for file in lists
+        for name in classes
+        if not re.search(rf"\b{name}\b", (ROOT / file).read_text())
+    ]
+    assert unlisted == []
+
+
+def test_every_command_has_the_file_and_the_entry_that_the_row_names() -> None:
+    files = {target.partition(":")[0].rpartition(".")[2] for target in _COMMANDS.values()}
+    assert [file for file in files if not (ROOT / "pipelines" / "cli" / f"{file}.py").is_file()] == []
+    guide = (ROOT / "docs" / "guide" / "command-line.md").read_text()
+    assert [name for name in _COMMANDS if not re.search(rf"\b{name}\b", guide)] == []
+
+
+def test_every_counter_that_is_kept_stands_in_the_guide() -> None:
+    guide = (ROOT / "docs" / "guide" / "results.md").read_text()
+    assert [counter.name for counter in KEPT if not re.search(rf"\b{counter.name}\b", guide)] == []
+
+
 def test_a_row_that_is_wrong_is_found() -> None:
     assert faults("`pipelines/nowhere.py` (`Nothing`)") == ["pipelines/nowhere.py does not exist"]
     (fault,) = faults("`pipelines/errors.py` (`TidegateError`, `Nothing`)")
@@ -149,6 +213,12 @@ def test_what_the_security_page_says_is_switched_off_is() -> None:
         for file in (ROOT / folder).rglob("*.py")
     ]
     assert not re.search(r"^\s*(?:import|from) (?:pickle|cloudpickle|dill)\b", "\n".join(parts), re.MULTILINE)
+
+
+def test_the_security_page_has_a_private_way_and_one_for_repositories_without_it() -> None:
+    text = (ROOT / "SECURITY.md").read_text().split("## Nothing phones home")[0]
+    assert "**Report a vulnerability**" in text
+    assert "write nothing about the weakness" in text
 
 
 def test_the_hooks_of_a_commit_run_the_programs_of_the_environment() -> None:

@@ -7,16 +7,22 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pydantic import BaseModel
 
 from tidegate.pipelines.cli import cli
+from tidegate.pipelines.cli.screen import span
 from tidegate.pipelines.config import Config, PipelineEntry
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.tables import epochs, late, rejects, results
+from tidegate.pipelines.testing import PipelineHarness
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -145,6 +151,26 @@ def test_the_project_of_the_first_page_is_one(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "tidegate.toml").write_text(toml)
     (tmp_path / "visits.py").write_text(visits)
     assert load_pipeline(load_config(tmp_path / "tidegate.toml"), "visits").name == "visits"
+
+
+def test_the_first_results_are_those_that_the_first_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = GUIDE / "getting-started.md"
+    visits, writer = (
+        next(block for block in blocks(page, "python") if word in block) for word in ("visits.py", "write_deltalake(")
+    )
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(visits + writer, name_of(page), "exec"), names)
+    table = DeltaTable("warehouse/events")
+    harness = PipelineHarness(names["visits"], pa.schema(table.schema().to_arrow()))
+    for day in range(1, 8):
+        start = datetime(2024, 3, day, tzinfo=UTC)
+        harness.backfill(table.to_pyarrow_table().to_pylist(), start, start + timedelta(days=1))
+    newest_first = sorted(harness.final(), key=lambda row: row["window_end"], reverse=True)
+    (shown,) = re.findall(r"^\| user \|.*\n\|[-|]*\n((?:\|.*\n)*)", page.read_text(), re.MULTILINE)
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()] == [
+        [row["user"], span(row), *(str(row[name]) for name in ("epoch", "events", "total"))] for row in newest_first
+    ]
 
 
 @pytest.mark.parametrize("model", [Config, PipelineEntry])

@@ -31,7 +31,7 @@ ALLOWED = {
     | {"pandas", "pyarrow", "numpy"},
     "dags": {"tidegate.pipelines"},
 }
-"""What the files of a folder may import beside the standard library; the longest folder that fits counts."""
+"""Packages that the files of a folder may import beside the standard library; the longest folder that fits counts."""
 
 NEEDS_NO = {
     "tidegate": {"pyspark", "great_expectations", "airflow", "deltalake", "pyarrow", "tidegate.windowing"},
@@ -53,7 +53,7 @@ NEEDS_NO = {
     "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
 }
-"""What must not be loaded when a module has been imported: Airflow parses DAGs, and people wait for help."""
+"""Packages that the import of a module must not load: Airflow parses DAGs, and people wait for help."""
 
 LOOSE = 8
 """So many files at most stand in `pipelines` itself; all others are in rooms."""

@@ -44,7 +44,7 @@ def make(machine: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What it said, without make's own closing line."""
+    """Return the output of make, without its closing line."""
     assert done.returncode != 0
     return [line for line in done.stderr.splitlines() if not line.startswith("make")]
 

@@ -24,6 +24,12 @@ def rooms() -> Iterator[str]:
     yield from ("expectations", "benchmarks", "dags")
 
 
+def rooms_of_tests() -> Iterator[str]:
+    """Yield the folders of `tests`, and its loose files as one room."""
+    yield "tests"
+    yield from (f"tests/{folder.name}" for folder in sorted((ROOT / "tests").iterdir()) if holds_code(folder))
+
+
 def holds_code(folder: Path) -> bool:
     return folder.is_dir() and next(folder.rglob("*.py"), None) is not None
 
@@ -31,7 +37,7 @@ def holds_code(folder: Path) -> bool:
 def files(room: str) -> list[Path]:
     """Return the files of a room; of a package with rooms, only its loose files."""
     folder = ROOT / room
-    return sorted(folder.glob("*.py") if room in ("windowing", "pipelines") else folder.rglob("*.py"))
+    return sorted(folder.glob("*.py") if room in ("windowing", "pipelines", "tests") else folder.rglob("*.py"))
 
 
 def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -58,7 +64,7 @@ def opens_with_a_question(text: str) -> bool:
     return first.strip(",.:;'\"`").lower() in QUESTION_WORDS
 
 
-@pytest.mark.parametrize("room", list(rooms()))
+@pytest.mark.parametrize("room", [*rooms(), *rooms_of_tests()])
 def test_no_docstring_of_a_room_opens_with_a_question_word(room: str) -> None:
     broken = [
         f"{file.relative_to(ROOT)}:{line} opens with {text.split(maxsplit=1)[0]!r}: open with a verb or a noun"

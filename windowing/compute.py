@@ -70,7 +70,7 @@ class Windows:
         if self.assigner.merges and self.trigger and not self.trigger.can_merge():
             raise UnsupportedOperation(
                 f"trigger = {self.trigger!r}: windows of {type(self.assigner).__name__} merge, and this trigger does "
-                "not support that: use one whose can_merge() is true, such as EventTimeTrigger or CountTrigger"
+                "not support merging: use one whose can_merge() is true, such as EventTimeTrigger or CountTrigger"
             )
         self._check_code()
         if self.aggregate is not None and self.reduce is not None:
@@ -81,7 +81,7 @@ class Windows:
             raise IllegalArgument(
                 "evictor",
                 self.evictor,
-                "an evictor needs every element, so nothing can be aggregated before: use process= "
+                "an evictor needs every element, so the elements can't be aggregated early: use process= "
                 "(functions.ReduceElements or functions.AggregateElements do the same at the firing)",
             )
         self._check_states()
@@ -141,8 +141,8 @@ class Windows:
         if evicted or trigger.bounds_state or self.accumulation is Accumulation.DISCARDING:
             return
         warnings.warn(
-            f"nothing ever cleans these windows: {kept}, and {trigger!r} does not purge. Their state stays for good, "
-            "of every key that was ever seen: use PurgingTrigger.of(...), Accumulation.DISCARDING, an evictor, or "
+            f"nothing ever cleans these windows: {kept}, and {trigger!r} does not purge. The state of every key stays "
+            "for ever: use PurgingTrigger.of(...), Accumulation.DISCARDING, an evictor, or "
             "windows that end",
             UnboundedStateWarning,
             stacklevel=4,
@@ -159,6 +159,16 @@ class Windows:
     def effective_trigger(self) -> Trigger:
         """Trigger that fires the windows: the given one, or the assigner's default."""
         return self.trigger or self.assigner.get_default_trigger()
+
+    @property
+    def reads_whole_elements(self) -> bool:
+        """True if the computation may read any column of its elements; False if only aggregates read columns."""
+        return (
+            self.process is not None
+            or not isinstance(self.aggregate, Mapping | AggregateColumns)
+            or self.assigner.reads_elements
+            or self.effective_trigger.reads_elements
+        )
 
     @property
     def order_shown_by(self) -> str | None:

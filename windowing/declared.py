@@ -77,7 +77,7 @@ def check_names(title: str, value: Any, names: Collection[str]) -> None:
     if not isinstance(value, Mapping):
         raise IllegalArgument(title, value, f"give a mapping with {sorted(names)}, as its type is declared")
     if unknown := sorted(set(value) - set(names), key=str):
-        raise IllegalArgument(title, value, f"{unknown[0]!r} is not declared; there are {sorted(names)}")
+        raise IllegalArgument(title, value, f"{unknown[0]!r} is not declared; declared are {sorted(names)}")
 
 
 class _Declaration:
@@ -159,13 +159,13 @@ def _timestamp(kind: pa.TimestampType, declaration: _Declaration) -> Convert:
             declaration.refuse(
                 field,
                 value,
-                "a snapshot gives it back as a datetime: keep one, or declare int64 for epoch milliseconds",
+                "after a restore it is a datetime: give a datetime, or declare int64 for epoch milliseconds",
             )
         try:
             moment = from_millis(int(value))
         except (OverflowError, ValueError):
             declaration.refuse(
-                field, value, "an int is taken as epoch milliseconds, and these are not in the years 1 to 9999"
+                field, value, "an int counts epoch milliseconds, and this one is not in the years 1 to 9999"
             )
         return moment if kind.tz else moment.replace(tzinfo=None)
 
@@ -179,7 +179,7 @@ def _struct(kind: pa.StructType, declaration: _Declaration) -> Convert | None:
         if not isinstance(value, Mapping):
             declaration.refuse(field, value, f"give a mapping with {sorted(parts)}")
         if unknown := [name for name in value if name not in parts]:
-            declaration.refuse(field, value, f"{unknown[0]!r} is not declared; there are {sorted(parts)}")
+            declaration.refuse(field, value, f"{unknown[0]!r} is not declared; declared are {sorted(parts)}")
         return {
             name: part if part is None or parts[name] is None else parts[name](part, f"{field}.{name}")  # type: ignore[misc]
             for name, part in value.items()

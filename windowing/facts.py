@@ -8,6 +8,11 @@ the subclass does not declare itself returns to the safe answer:
     class EventTimeTrigger(Trigger)         sees_order is False
     class Relabelled(EventTimeTrigger)      overrides nothing: sees_order is False
     class Early(EventTimeTrigger)           overrides on_element: sees_order is True, unless it says otherwise
+
+The same holds for a subclass of a complete class by the user that has an answer from the library:
+
+    class Longest(VectorisedAggregate)      has_array_form is True
+    class LongestWord(Longest)              overrides add, but not the form on arrays: has_array_form is False
 """
 
 from __future__ import annotations
@@ -66,18 +71,28 @@ def _is_ours(cls: type) -> bool:
 
 
 def _is_finished(cls: type) -> bool:
-    """Return True for a concrete class of the library: its facts describe its own code only."""
-    return _is_ours(cls) and issubclass(cls, HasFacts) and cls is not HasFacts and not inspect.isabstract(cls)
+    """Return True for a concrete class with facts: the answers of the library describe its code only."""
+    return issubclass(cls, HasFacts) and cls is not HasFacts and not inspect.isabstract(cls)
 
 
 def _overridden(cls: type) -> set[str]:
-    """Return the library's members that a user's class, or a base by the user, overrides. Dunder names don't count."""
+    """Return the members of concrete bases that a user's class or mixin overrides. Dunder names don't count."""
     names: set[str] = set()
     for place, base in enumerate(cls.__mro__):
         if not _is_ours(base):
-            ours = {name for later in cls.__mro__[place + 1 :] if _is_ours(later) for name in vars(later)}
-            names |= {name for name, member in vars(base).items() if name in ours and _is_behaviour(name, member)}
+            finished = filter(_is_finished, cls.__mro__[place + 1 :])
+            inherited = {name: member for later in finished for name, member in _members(later).items()}
+            names |= {
+                name
+                for name, member in vars(base).items()
+                if name in inherited and (_is_behaviour(name, member) or _is_behaviour(name, inherited[name]))
+            }
     return names
+
+
+def _members(cls: type) -> dict[str, object]:
+    """Return all members of a class by name, including inherited ones."""
+    return {name: member for base in reversed(cls.__mro__) for name, member in vars(base).items()}
 
 
 def _is_behaviour(name: str, member: object) -> bool:

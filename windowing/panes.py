@@ -45,14 +45,14 @@ class PanePolicy:
 
     Args:
         accumulation: relation between the panes of a window. With accumulating, only the trigger purges.
-        withdraw_merged: True retracts the panes of windows that a merge extends or absorbs.
+        retract_merged: True retracts the panes of windows that a merge extends or absorbs.
         coalesce_late: True delays late firings to the end of the source commit: one firing for each window and commit.
         closed_through: int64 epoch milliseconds. A window whose last millisecond is at or before this time was closed
             earlier and is not opened again, even if the lateness is larger now. A window in the state stays open.
     """
 
     accumulation: Accumulation = Accumulation.ACCUMULATING
-    withdraw_merged: bool = False
+    retract_merged: bool = False
     coalesce_late: bool = False
     closed_through: Millis = MIN_TIMESTAMP
 

@@ -24,7 +24,7 @@ class ExpectWindowIdsToNameTheirWindows(Rule):
     is_merging: bool
 
     success_keys: ClassVar[tuple[str, ...]] = ("is_merging",)
-    text: ClassVar[str] = "The id of a window is made of its key and its bounds."
+    text: ClassVar[str] = "The id of a window is computed from its key and its bounds."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         differs = rows["window_id"] != rows[COMPUTED_ID]
@@ -41,7 +41,9 @@ class ExpectFinalAtToFitTheBounds(Rule):
     lateness: int
 
     success_keys: ClassVar[tuple[str, ...]] = ("lateness",)
-    text: ClassVar[str] = "Windows of an epoch are final equally long after their end; today that is $lateness ms."
+    text: ClassVar[str] = (
+        "Each window of an epoch becomes final the same time after its end; today that is $lateness ms."
+    )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         bounded = rows[rows["window_end"].notna() & rows["final_at"].notna()]

@@ -13,7 +13,9 @@ from tidegate.expectations.invariants.rule import Rule
 class ExpectFilesToBeOfOurCommits(Rule):
     """A commit of tidegate added each file that exists, and removed each file that is gone."""
 
-    text: ClassVar[str] = "Each file was added by a commit of tidegate, and removed by one if it is gone."
+    text: ClassVar[str] = (
+        "A commit of tidegate added each file, and a commit of tidegate removed each file that is gone."
+    )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return rows["fault"].isin((UNKNOWN, LOST))
@@ -31,7 +33,7 @@ class ExpectFilesToKeepTheirRows(Rule):
 class ExpectNobodyElseToRewriteFiles(Rule):
     """No foreign commit rewrote files of tidegate, even with the same rows."""
 
-    text: ClassVar[str] = "Nobody but tidegate put rows into other files."
+    text: ClassVar[str] = "No other program rewrote files of tidegate."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return rows["fault"] == REWRITTEN
@@ -40,7 +42,7 @@ class ExpectNobodyElseToRewriteFiles(Rule):
 class ExpectEpochsToBeOfTheLine(Rule):
     """Each row that counts is of an epoch that led to the newest snapshot."""
 
-    text: ClassVar[str] = "Each row is of an epoch that led to the newest snapshot."
+    text: ClassVar[str] = "The epoch of each row led to the newest snapshot."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return ~rows["is_on_line"].astype(bool)

@@ -1,6 +1,6 @@
 """Rules for the panes of a window: no gaps in their numbers, and at most one on-time pane, before all late ones.
 
-`op` is "+" for a pane, and "-" for the withdrawal of that pane and all before it. When a session merges with one that
+`op` is "+" for a pane, and "-" for the retraction of that pane and all before it. When a session merges with one that
 had fired more often, its numbers continue from the larger one.
 """
 
@@ -37,7 +37,7 @@ class ExpectPanesToBeDense(Rule):
 
 
 class ExpectOneOnTimePaneBeforeLateOnes(Rule):
-    """The panes of a window that are not withdrawn are early ones, then at most one on-time pane, then late ones."""
+    """The panes of a window that are not retracted are early ones, then at most one on-time pane, then late ones."""
 
     key: list[str]
 
@@ -46,8 +46,8 @@ class ExpectOneOnTimePaneBeforeLateOnes(Rule):
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         by = [*self.key, "window_id"]
-        withdrawn = rows["pane"].where(rows["op"] == "-", -1).groupby([rows[name] for name in by], dropna=False)
-        valid = rows[(rows["op"] == "+") & (rows["pane"] > withdrawn.transform("max"))]
+        retracted = rows["pane"].where(rows["op"] == "-", -1).groupby([rows[name] for name in by], dropna=False)
+        valid = rows[(rows["op"] == "+") & (rows["pane"] > retracted.transform("max"))]
         ordered = valid.sort_values([*by, "pane"], kind="stable")
         timing = ordered["timing"].map(_TIMINGS)
         before = timing.groupby([ordered[name] for name in by], dropna=False).shift()

@@ -32,7 +32,9 @@ class ExpectElementsInEverySlidingWindow(Rule):
     since: int | None = None
 
     success_keys: ClassVar[tuple[str, ...]] = ("key", "count", "size", "slide", "offset", "watermark", "lateness")
-    text: ClassVar[str] = "Each element of one $key is in every window of $size ms each $slide ms that covers it."
+    text: ClassVar[str] = (
+        "Windows of $size ms begin every $slide ms; each element of one $key is in every window that covers it."
+    )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         index = (milliseconds(rows["window_start"]) - self.offset) // self.slide

@@ -23,7 +23,9 @@ class ExpectNoStateBehindWatermark(Rule):
     lateness: int
 
     success_keys: ClassVar[tuple[str, ...]] = ("watermark", "lateness")
-    text: ClassVar[str] = "No contents of a window that ended $lateness ms or more before the watermark $watermark."
+    text: ClassVar[str] = (
+        "State has no contents of a window that ended $lateness ms or more before the watermark $watermark."
+    )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return _passed(rows, self.watermark, self.lateness) & rows["in_flight"].astype(bool)
@@ -36,7 +38,9 @@ class ExpectNoTimerOfClosedWindow(Rule):
     lateness: int
 
     success_keys: ClassVar[tuple[str, ...]] = ("watermark", "lateness")
-    text: ClassVar[str] = "No timer of a window that ended $lateness ms or more before the watermark $watermark."
+    text: ClassVar[str] = (
+        "State has no timer of a window that ended $lateness ms or more before the watermark $watermark."
+    )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         timers = rows["event_time_timers"].map(lambda times: 0 if times is None else len(times)) > 0
@@ -46,7 +50,7 @@ class ExpectNoTimerOfClosedWindow(Rule):
 class ExpectStateToMatchChecksums(Rule):
     """After a restore each key group has the same rows as in the snapshot that was restored."""
 
-    text: ClassVar[str] = "The checksum of each key group is that of the snapshot that was restored."
+    text: ClassVar[str] = "Each key group has the same checksum as in the snapshot that was restored."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return rows["recorded"].fillna("") != rows["computed"].fillna("")

@@ -19,14 +19,14 @@ _SIGNALS = 128
 FILE_NAME = "alarms.jsonl"
 
 MEANINGS = {
-    OTHER: "something unexpected; its retries did not help",
-    USAGE: "what was asked for can't be: a bad option, an unknown pipeline, a faulty tidegate.toml",
-    REFUSED: "the tables or the source are not as the run needs them",
+    OTHER: "an unexpected error; the retries failed too",
+    USAGE: "the request is not valid: a wrong option, an unknown pipeline, or an error in tidegate.toml",
+    REFUSED: "the tables or the source are not in a state in which the run can work",
     LEASE_HELD: "another driver is at work on the pipeline",
     QUALITY: "a critical expectation does not hold; the asset was held back",
 }
 
-_BY_SIGNAL = "with its task, by hand, or by a system short of memory; its retries did not help"
+_BY_SIGNAL = "the task was ended, somebody ended the process, or the system was short of memory; the retries failed too"
 
 _log = logging.getLogger(__name__)
 

@@ -96,7 +96,7 @@ class EmbeddedAirflow:
             [*_airflow(), "db", "migrate"], env=self.environment(), capture_output=True, text=True, check=False
         )
         if migrated.returncode:
-            raise TidegateError(f"Airflow's database can't be made: {migrated.stderr.strip().splitlines()[-1:]}")
+            raise TidegateError(f"Airflow's database can't be created: {migrated.stderr.strip().splitlines()[-1:]}")
         for component in ("api-server", "dag-processor", *(["triggerer"] if self.triggerer else [])):
             self.start_component(component)
         self._wait_for("Airflow's API", self.is_up)
@@ -249,7 +249,7 @@ class EmbeddedAirflow:
         def create() -> bool:
             answer = self._authorised().post("/api/v2/backfills", json=request)
             if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-                self._cancel_backfills(dag)
+                self.cancel_backfills(dag)
                 return False
             if answer.is_error:
                 raise TidegateError(f"Airflow can't create a backfill of {dag}: {answer.text[:500]}")
@@ -259,7 +259,7 @@ class EmbeddedAirflow:
         self._wait_for(f"the backfill of {dag}", create)
         return created[0]
 
-    def _cancel_backfills(self, dag: str) -> None:
+    def cancel_backfills(self, dag: str) -> None:
         """Cancel the unfinished backfills that a collision left behind."""
         for left in self.call("GET", "backfills", params={"dag_id": dag})["backfills"]:
             if left["completed_at"] is None:

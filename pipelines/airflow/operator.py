@@ -93,7 +93,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
     def execute(self, context: Context) -> Any:
         """Run the command to its end."""
         if str(self.only_if) != "True":
-            raise AirflowSkipException("the Params of this run don't ask for it")
+            raise AirflowSkipException("the Params of this run don't ask for this task")
         self.arguments = [str(argument) for argument in self.arguments if str(argument)]
         result = self.execute_resumable(context)
         for outlet in self.outlets:
@@ -165,7 +165,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         reason = process.reason(self._handle)
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
         if code == LEASE_HELD and str(self.skip_if_held) == "True":
-            raise AirflowSkipException(f"{command}: the next run does what this one would have done ({reason})")
+            raise AirflowSkipException(f"{command}: skipped, since the next run does the same work ({reason})")
         message = f"{command}{f': {reason}' if reason else ''}; see {self._handle.log}"
         if code in _STAYS:
             raise CommandRefused(message, code, reason)

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tidegate.pipelines.airflow.commands import AVAILABLE_NOW, CONTINUOUS, FROM_SCRATCH, LATEST
 
 _A_MOMENT = (
-    "A date-time; one without a zone is UTC. Give start and end, or neither: then it is the run's data interval."
+    "A date-time; without a zone it is in UTC. Give both start and end, or neither for the data interval of the run."
 )
 
 
@@ -75,15 +75,14 @@ def backfill() -> dict[str, Param]:
             False,
             type="boolean",
             title="Run the following intervals again too",
-            description="After a correction of the source later intervals were computed from this one's old windows. "
+            description="After a correction of the source, later intervals still rest on the old windows of this one. "
             "Off: their results stay readable, marked stale, until they are run again. On: this run replaces them too.",
         ),
         "again": Param(
             False,
             type="boolean",
             title="Run it again in any case",
-            description="On: an interval that was run before is run again even if neither its rows nor the code look "
-            "changed.",
+            description="On: run an interval again even if its rows and the code seem unchanged.",
         ),
     }
 
@@ -111,8 +110,9 @@ def stream(mode: str) -> dict[str, Param]:
             pattern=rf"^({LATEST}|{FROM_SCRATCH}|[0-9]{{1,18}}|savepoint:[A-Za-z][A-Za-z0-9_-]{{0,99}})$",
             title="Start from",
             description=f"`{LATEST}` goes on from the newest snapshot. The number of an epoch, or `savepoint:NAME`, "
-            "starts a new timeline from that one; it begins with its first commit, and what the old one published "
-            f"after that snapshot is removed then. `{FROM_SCRATCH}` starts from scratch at the source's beginning.",
+            "starts a new timeline from that snapshot. The new timeline begins with its first commit, which removes "
+            "the results that the old timeline published after the snapshot. "
+            f"`{FROM_SCRATCH}` starts from scratch at the source's beginning.",
         ),
         "parallelism": Param(
             None,
@@ -120,7 +120,7 @@ def stream(mode: str) -> dict[str, Param]:
             minimum=1,
             maximum=32768,
             title="Parallelism",
-            description="Number of shards, at most max_parallelism. Default: the pipeline's own.",
+            description="Number of shards, at most max_parallelism. Default: that of the pipeline.",
         ),
         "savepoint": Param(
             None,
@@ -133,8 +133,8 @@ def stream(mode: str) -> dict[str, Param]:
             False,
             type="boolean",
             title="Stop the stream that runs now",
-            description="After its present epoch. Without it this run waits for a run of the schedule that is at work, "
-            "and leaves a continuous stream alone: then it ends with exit code 4.",
+            description="On: the running stream stops after its current epoch. Off: this run waits for a scheduled run "
+            "to end; if a continuous stream runs, this run ends with exit code 4.",
         ),
     }
 

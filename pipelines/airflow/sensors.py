@@ -83,8 +83,8 @@ class SnapshotSensor(BaseSensorOperator):
         """
         if "ended" in event:
             raise AirflowFailException(
-                f"task {self.driver} ended ({event['ended']}) and {self.pipeline} does not stand where this task waits "
-                f"for it; the log of {self.driver} says why"
+                f"task {self.driver} ended ({event['ended']}) before {self.pipeline} reached the epoch or "
+                f"watermark that this task waits for; the log of {self.driver} has the reason"
             )
         self.log.info("epoch %s, watermark %s ms", event["epoch"], event["watermark"])
         return event

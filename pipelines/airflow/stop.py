@@ -43,5 +43,5 @@ class StopStream(BaseOperator):
             LeaseHeld: the driver did not end in time.
         """
         if str(self.only_if) != "True":
-            raise AirflowSkipException("the run does not take over")
+            raise AirflowSkipException("this run does not take over from a running stream")
         return stop_driver(self.config, self.pipeline, self.patience, self.log.info) or "nobody"

@@ -55,7 +55,9 @@ class WatermarkWatch(BaseOperator):
         status = read_status(self.config, self.pipeline)
         lag = status.lag(self.clock())
         if lag is None:
-            raise AirflowFailException(f"{self.pipeline} has no watermark yet (epoch {status.epoch}): did it ever run?")
+            raise AirflowFailException(
+                f"{self.pipeline} has no watermark yet (epoch {status.epoch}): run its backfill or its stream first"
+            )
         message = f"{self.pipeline}: watermark of epoch {status.epoch} lies {timedelta(seconds=round(lag))} behind"
         if lag > limit.total_seconds():
             raise AirflowFailException(

@@ -59,6 +59,14 @@ class _Commands(click.Group):
             return plugin
         return None
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Click itself cuts each sentence off at the end of its line.
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(1000)) for name, command in commands.items() if command]
+            )
+
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(version("tidegate"), prog_name="tidegate")
@@ -116,7 +124,7 @@ def run(arguments: list[str]) -> int:
         # Errors of windowing are about values that the user gave. The name is compared to avoid its import.
         if type(error).__module__ == "tidegate.windowing.errors":
             return _report(arguments, error, str(error), USAGE)
-        more = "" if "--debug" in arguments else ". --debug shows more"
+        more = "" if "--debug" in arguments else ". Give --debug for the traceback"
         return _report(arguments, error, f"{_unexpected(error)}{more}", OTHER)
     return 0
 
@@ -132,8 +140,8 @@ def _usage(error: click.ClickException) -> str:
     if error.ctx is not None and (close := get_close_matches(named, _names(error.ctx), 1)):
         return f"{message} Did you mean {close[0]!r}?"
     misplaced = isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.parent is None
-    after = " Options stand after the command." if misplaced else ""
-    return f"{message}{after} `{command} --help` lists what there is"
+    after = " Give options after the command." if misplaced else ""
+    return f"{message}{after} `{command} --help` lists the commands and options"
 
 
 def _names(ctx: click.Context) -> list[str]:

@@ -24,12 +24,16 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--start", help="First event time, a date or date-time; UTC without a zone.")
+@click.option("--start", help="First event time, a date or date-time; without a zone it is in UTC.")
 @click.option("--end", help="End of event time, not included.")
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
-@click.option("--and-following/--no-and-following", help="Run intervals after a re-run one again too.")
-@click.option("--again", is_flag=True, help="Run an interval that was run before again even if nothing looks changed.")
-@click.option("--end-of-input", is_flag=True, help="Then end event time: open windows fire, later elements are late.")
+@click.option("--and-following/--no-and-following", help="After a re-run interval, run the later intervals again too.")
+@click.option("--again", is_flag=True, help="Run an interval again even if its rows and the code seem unchanged.")
+@click.option(
+    "--end-of-input",
+    is_flag=True,
+    help="End event time after the last interval: open windows fire, later elements are late.",
+)
 @click.option(
     "--order",
     type=click.Choice(["event", "arrival"]),
@@ -37,7 +41,11 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
     show_default=True,
     help="arrival: replay the source's commits as a stream would have seen them, late rows included.",
 )
-@click.option("--commits-per-epoch", type=click.IntRange(min=1), help="In arrival order. Default: all in one epoch.")
+@click.option(
+    "--commits-per-epoch",
+    type=click.IntRange(min=1),
+    help="Source commits in one epoch, with --order arrival. Default: all of them.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done with each interval; change nothing.")
 @with_screen
 def backfill(
@@ -64,7 +72,7 @@ def backfill(
     value = load_pipeline(config, pipeline)
     if order == "arrival":
         if start or end or slice_ or and_following or again or end_of_input or dry_run:
-            raise UsageError("--order arrival replays every source commit: it takes no interval, only what to replay")
+            raise UsageError("--order arrival replays every source commit: leave out the options that name intervals")
         _replay(screen, config, value, commits_per_epoch)
         return
     if commits_per_epoch is not None:
@@ -115,7 +123,7 @@ def backfill(
 
 def _tell_end(screen: Screen, pipeline: str, manifest: Manifest | None) -> None:
     if manifest is None:
-        screen.tell(f"{pipeline}: its input has ended before")
+        screen.tell(f"{pipeline}: its input has already ended")
         return
     screen.tell(
         f"end of input  done  epoch {manifest.epoch}: {fired(manifest.counters)} fired, "
@@ -133,13 +141,13 @@ def _check_start(config: Config, pipeline: str, first: datetime) -> None:
     ways = f"`start` of pipelines.{pipeline} in {config.file_name}"
     if first < begins:
         raise UsageError(
-            f"--start {show(first)} is before {show(begins)}, where {pipeline} begins: start there, or set an earlier "
+            f"--start {show(first)} is before {show(begins)}, the start of {pipeline}: begin there, or set an earlier "
             f"{ways}"
         )
     if first > begins and read_snapshot(PipelineTables(warehouse_of(config), pipeline)) is None:
         raise Refused(
-            f"--start {show(first)}: nothing of {pipeline} was run before, and it begins at {show(begins)}, so rows "
-            f"between them would be lost. Start there, or set a later {ways}"
+            f"--start {show(first)}: {pipeline} starts at {show(begins)} and was never run, so the rows between these "
+            f"times would be lost. Begin at {show(begins)}, or set a later {ways}"
         )
 
 

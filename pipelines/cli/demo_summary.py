@@ -34,8 +34,8 @@ def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], recor
         counted = sum(summary[name] for name in FATES)
         if summary["events_in"] != counted or summary["events_in"] != records:
             raise TidegateError(
-                f"{summary['pipeline']}: {records} records are in the source, {summary['events_in']} came in and "
-                f"{counted} are accounted for. Please report this with the folder of the demo"
+                f"{summary['pipeline']}: the source has {records} records, the epochs read {summary['events_in']} and "
+                f"counted {counted}. Please report this with the folder of the demo"
             )
     longest = _longest_sessions(config)
     screen.show(
@@ -139,7 +139,7 @@ def _session_gap(config: Config) -> Any:
     assigner = getattr(load_pipeline(config, "aircraft_duty").compute, "assigner", None)
     gap = None if assigner is None else assigner.gap_of_every_element
     if gap is None:
-        raise TidegateError("aircraft_duty has no session windows any more")
+        raise TidegateError("aircraft_duty no longer has session windows")
     return timedelta(milliseconds=gap)
 
 

@@ -40,7 +40,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
         *(
             []
             if any(forgotten.rows.values())
-            else [f"no row held the key {', '.join(key)}: is it spelt as in the data?"]
+            else [f"no row has the key {', '.join(key)}: check that it is spelt as in the data"]
         ),
     )
 
@@ -57,5 +57,7 @@ def _ask(question: str) -> None:
     except click.Abort as error:
         # click turns the end of input and Ctrl-C into the same error.
         if isinstance(error.__context__, EOFError):
-            raise UsageError("forget asks before it erases, and nobody is there to answer: give --yes") from error
+            raise UsageError(
+                "forget asks for a confirmation, and nobody can answer in this terminal: give --yes"
+            ) from error
         raise

@@ -30,9 +30,7 @@ def late() -> None:
 
 @late.command()
 @click.argument("pipeline")
-@click.option(
-    "--by", help="A column of the late table to count by as well: epoch, window_start, a column of the input."
-)
+@click.option("--by", help="Count by this column of the late table too: epoch, window_start, or a column of the input.")
 @with_screen
 def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     """Count the late rows of PIPELINE by reason, with how late they were and how many `late reopen` took in.
@@ -45,7 +43,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     if tables.exist:
         rows = read_table(tables.warehouse, tables.open(late_table.NAME), where=~pc.field("stale"))
     if by is not None and len(rows) and by not in rows.column_names:
-        raise click.BadParameter(f"no column {by!r}; there are {', '.join(rows.column_names)}", param_hint="--by")
+        raise click.BadParameter(f"no column {by!r}; the columns are {', '.join(rows.column_names)}", param_hint="--by")
     names = ["reason", *([by] if by not in (None, "reason") else [])]
     groups = [_measured(group, part) for group, part in _groups(rows, names)] if len(rows) else []
     columns = [*names, "rows", "open", "windows", *_QUANTILES, "largest", "first epoch", "last epoch"]
@@ -63,14 +61,16 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 
 @late.command()
 @click.argument("pipeline")
-@click.option("--key", multiple=True, help="Only late rows of this key; once for each key column, in order.")
-@click.option("--start", help="Only those whose window begins at this time or after it; UTC without a zone.")
-@click.option("--end", help="And before this one.")
+@click.option(
+    "--key", multiple=True, help="Only late rows of this key; give the option once for each key column, in order."
+)
+@click.option("--start", help="Only late rows whose window begins at this time or later; without a zone it is in UTC.")
+@click.option("--end", help="Only late rows whose window begins before this time.")
 @with_screen
 def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | None, end: str | None) -> None:
     """Take late rows of PIPELINE into their windows after all: all of them, or those of a key or a span of time.
 
-    Only the windows they belong to are computed again from the source; their old panes are withdrawn and the new
+    Only the windows they belong to are computed again from the source; their old panes are retracted and the new
     panes are published, as one epoch. Sessions that such a row joins become one. The same rows are not reopened
     twice.
     """
@@ -105,14 +105,19 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     corrected = {"panes": counters["fired_late"], "withdrawn": counters["withdrawn"]}
     screen.show(
         {"pipeline": pipeline, "epoch": manifest.epoch, "rows": rows, **corrected},
-        f"{pipeline}: {rows} late rows reopened in epoch {manifest.epoch}; {corrected['withdrawn']} panes withdrawn, "
+        f"{pipeline}: {rows} late rows reopened in epoch {manifest.epoch}; {corrected['withdrawn']} panes retracted, "
         f"{corrected['panes']} put out",
     )
 
 
 @late.command()
 @click.argument("pipeline")
-@click.option("--days", type=click.IntRange(min=0), required=True, help="Keep those of epochs not older than this.")
+@click.option(
+    "--days",
+    type=click.IntRange(min=0),
+    required=True,
+    help="Keep late and rejected rows of epochs that are not older than this.",
+)
 @with_screen
 def prune(screen: Screen, pipeline: str, days: int) -> None:
     """Remove late and rejected rows of old epochs of PIPELINE. Their counts stay in table epochs."""
@@ -141,12 +146,12 @@ def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.T
 def _measured(group: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
     lateness = rows["lateness_ms"]
     quantiles = pc.quantile(lateness, q=list(_QUANTILES.values()), interpolation="higher").to_pylist()
-    windows = rows.select(["window_start", "window_end"]).group_by(["window_start", "window_end"]).aggregate([])
+    spans = rows.select(["window_start", "window_end"]).group_by(["window_start", "window_end"]).aggregate([])
     return {
         **group,
         "rows": len(rows),
         "open": pc.sum(late_table.is_open(rows)).as_py() if late_table.REOPENED in rows.column_names else len(rows),
-        "windows": len(windows),
+        "windows": len(spans),
         **dict(zip(_QUANTILES, quantiles, strict=True)),
         "largest": pc.max(lateness).as_py(),
         "first epoch": pc.min(rows["epoch"]).as_py(),

@@ -12,7 +12,7 @@ from tidegate.pipelines.cli.screen import Screen, with_screen
 @click.command()
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The run of this epoch; default: the newest.")
-@click.option("--key", help="Whose windows to show on a timeline, its columns joined by /; default: the busiest.")
+@click.option("--key", help="Key whose windows the timeline shows, its columns joined by /; default: the busiest key.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: in the work folder.")
 @with_screen
 def report(screen: Screen, pipeline: str, epoch: int | None, key: str | None, to: Path | None) -> None:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("pipeline")
 @click.argument("target")
-@click.option("--keep-stale", is_flag=True, help="Leave what was published since readable, marked stale.")
+@click.option(
+    "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot readable, marked stale."
+)
 @click.option(
     "--give-up-results",
     is_flag=True,
-    help="Go on without published rows that can't be had any more: of damaged files, of lost tables, of left lines.",
+    help="Go on without published rows that are lost: rows of damaged files, of lost tables, of abandoned timelines.",
 )
 @with_screen
 def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> None:
@@ -66,10 +68,10 @@ def restore(screen: Screen, pipeline: str, target: str, keep_stale: bool, give_u
         )
     if manifest.kind == "restore" and manifest.parent is not None:
         message = (
-            f"{pipeline} stands where epoch {manifest.parent} left it, as epoch {manifest.epoch} on timeline "
+            f"{pipeline} is back at the snapshot of epoch {manifest.parent}, now epoch {manifest.epoch} on timeline "
             f"{manifest.timeline}; watermark {show_millis(manifest.watermark)}"
         )
     else:
-        message = f"epoch {manifest.epoch} is the newest snapshot of {pipeline} already: nothing to do"
+        message = f"epoch {manifest.epoch} is already the newest snapshot of {pipeline}: nothing to do"
     lost = [f"given up: {text}" for text in given_up]
     screen.show({**manifest.short(), "given_up": given_up, "set_aside": set_aside}, *set_aside, message, *lost)

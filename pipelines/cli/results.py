@@ -24,7 +24,7 @@ _VIEWS = ("final", "latest", "all")
     type=click.Choice(_VIEWS),
     default="final",
     show_default=True,
-    help="final: nothing can change them; latest: what holds now; all: every pane.",
+    help="final: windows that nothing can change; latest: the newest result of each window; all: every pane.",
 )
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many to show; 0 for all.")
 @click.option("--sort", help="Column to sort by, largest first. Default: by window end or event time, newest first.")
@@ -57,7 +57,9 @@ def results(screen: Screen, pipeline: str, view: str, limit: int, sort: str | No
         rows = results_table.final(rows, settled_watermark(snapshot, head))
     order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
-        raise click.BadParameter(f"no column {order!r}; there are {', '.join(rows.column_names)}", param_hint="--sort")
+        raise click.BadParameter(
+            f"no column {order!r}; the columns are {', '.join(rows.column_names)}", param_hint="--sort"
+        )
     rows = rows.sort_by([(order, "descending")])
     shown = rows.slice(0, limit) if limit else rows
     taken = results_table.RESERVED if panes else results_table.ELEMENT_RESERVED

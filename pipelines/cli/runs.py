@@ -38,7 +38,7 @@ _COUNTS = (*_COLUMNS[3:10], "lag", "seconds")
 @click.command()
 @click.argument("pipeline")
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many to show; 0 for all.")
-@click.option("--stale", is_flag=True, help="Show epochs too whose results have been replaced.")
+@click.option("--stale", is_flag=True, help="Show also epochs whose results were replaced.")
 @with_screen
 def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
     """Show the epochs of PIPELINE, the newest first: their events, their results, how long they took."""

@@ -29,8 +29,8 @@ def savepoint() -> None:
 @savepoint.command()
 @click.argument("pipeline")
 @click.argument("name")
-@click.option("--of", "target", default="latest", show_default=True, help="Which snapshot: latest, or an epoch.")
-@click.option("--if-missing", is_flag=True, help="One of that name and the same snapshot is left as it is.")
+@click.option("--of", "target", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
+@click.option("--if-missing", is_flag=True, help="Change nothing if a savepoint of that name holds the same snapshot.")
 @with_screen
 def create(screen: Screen, pipeline: str, name: str, target: str, if_missing: bool) -> None:
     """Copy a snapshot of PIPELINE under NAME. The pipeline may go on meanwhile."""
@@ -76,7 +76,7 @@ def list_(screen: Screen, pipeline: str) -> None:
 def delete(screen: Screen, pipeline: str, name: str) -> None:
     """Remove savepoint NAME of PIPELINE for good."""
     delete_savepoint(screen.tables(pipeline), name)
-    screen.show({"pipeline": pipeline, "deleted": name}, f"savepoint {name} of {pipeline} is gone")
+    screen.show({"pipeline": pipeline, "deleted": name}, f"savepoint {name} of {pipeline} is deleted")
 
 
 def _copy_of(tables: PipelineTables, name: str, snapshot: Snapshot) -> SavepointEntry | None:

@@ -22,10 +22,12 @@ def setup(screen: Screen) -> None:
     java = check_java()
     jars = resolve_jars()
     if not archive_file(java).exists():
-        screen.tell("making Spark quick to start, once: about a minute")
+        screen.tell("preparing a quick start of Spark, once: about a minute")
     archive = make_archive(java, "tidegate.pipelines.run.warm_up", screen.tell)
     screen.show(
         {"jars": [str(jar) for jar in jars], "classes": None if archive is None else str(archive)},
-        f"Java is there, and {len(jars)} jars are in {jars[0].parent}",
-        "Spark starts quickly" if archive else "This Java keeps no archive of classes: Spark starts slowly, and works",
+        f"Java is installed, and {len(jars)} jars are in {jars[0].parent}",
+        "Spark starts quickly"
+        if archive
+        else "This Java can't keep an archive of classes: Spark works, but starts slowly",
     )

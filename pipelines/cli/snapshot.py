@@ -211,7 +211,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     """
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.errors import Refused
-    from tidegate.pipelines.snapshots.compatibility import check_dropped, compare
+    from tidegate.pipelines.snapshots.compatibility import check_left_behind, compare
     from tidegate.pipelines.snapshots.find import find_snapshot
     from tidegate.pipelines.sources.bind import bind_to_source
 
@@ -233,14 +233,14 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     comparison = compare(bound, manifest)
     if comparison.incompatibilities:
         reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in comparison.incompatibilities)
-        raise Refused(f"the code of {pipeline} can't go on from epoch {manifest.epoch}: {reasons}")
-    check_dropped(tables, bound, manifest)
+        raise Refused(f"the code of {pipeline} can't continue from epoch {manifest.epoch}: {reasons}")
+    check_left_behind(tables, bound, manifest)
     same = bound.fingerprint == manifest.fingerprint
     message = (
-        "the code computes the same"
+        "the code computes the same results"
         if same
-        else "the code computes something else from here on: open windows keep what they hold, and a backfill runs "
-        "intervals again that it is given again"
+        else "the code computes other results from now on: open windows keep their contents, and a backfill computes "
+        "an interval again when it is run again"
     )
     migrates = (
         f"; the next epoch migrates the state: {', '.join(comparison.migrations)}" if comparison.migrations else ""
@@ -254,7 +254,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
             "same_code": same,
             "migrations": comparison.migrations,
         },
-        f"{pipeline} can go on from epoch {manifest.epoch}: {message}{migrates}{notes}",
+        f"{pipeline} can continue from epoch {manifest.epoch}: {message}{migrates}{notes}",
     )
 
 

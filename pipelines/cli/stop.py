@@ -23,5 +23,5 @@ def stop(screen: Screen, pipeline: str, patience: float) -> None:
     """Ask the driver of PIPELINE to end after its present epoch, and wait until it has."""
     stopped = stop_driver(screen.config().file, pipeline, patience, screen.tell)
     if stopped is None:
-        raise Refused(f"nobody drives pipeline {pipeline!r} at the moment")
+        raise Refused(f"no driver is at work on pipeline {pipeline!r}")
     screen.show({"pipeline": pipeline, "stopped": stopped}, f"{pipeline} is stopped")

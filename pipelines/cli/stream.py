@@ -34,26 +34,28 @@ _ENDS_BY_ITSELF = "stream --available-now"
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--available-now", is_flag=True, help="Read the commits that are there, advance the clock, then end.")
-@click.option("--end-of-input", is_flag=True, help="With --available-now: end event time then, so all windows fire.")
-@click.option("--interval", help="Run until stopped, looking at the source this often: 5s, 1min.")
+@click.option("--available-now", is_flag=True, help="Read the commits that exist now, advance the clock, then end.")
+@click.option(
+    "--end-of-input", is_flag=True, help="With --available-now: end event time at the end, so all windows fire."
+)
+@click.option("--interval", help="Run until stopped, and read the source at this interval: 5s, 1min.")
 @click.option(
     "--restore", "target", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none."
 )
 @click.option(
     "--restore-from-timeline",
     type=click.IntRange(min=0),
-    help="Restore only while PIPELINE is on this timeline: the same command again goes on from what it began.",
+    help="Restore only while PIPELINE is on this timeline, so that the command, run again, continues its own work.",
 )
 @click.option("--parallelism", type=click.IntRange(min=1), help="Number of shards; default: the pipeline's, or cores.")
-@click.option("--max-files-per-epoch", type=click.IntRange(min=1), help="Read at most so many source files at once.")
-@click.option("--max-bytes-per-epoch", help="Read at most about so much at once, such as 1g.")
+@click.option("--max-files-per-epoch", type=click.IntRange(min=1), help="Most source files in one epoch.")
+@click.option("--max-bytes-per-epoch", help="Most bytes of source files in one epoch, about; such as 1g.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0),
     default=0,
     show_default=True,
-    help="Seconds to wait for a driver at work that ends by itself: a stream with --available-now.",
+    help="Seconds to wait for a running stream with --available-now, which ends by itself.",
 )
 @with_screen
 def stream(
@@ -80,7 +82,7 @@ def stream(
     if available_now == (interval is not None):
         raise UsageError("say how to run: give --available-now, or --interval such as 5s")
     if end_of_input and not available_now:
-        raise UsageError("--end-of-input: only with --available-now; a stream that goes on has no end")
+        raise UsageError("--end-of-input needs --available-now: a stream with --interval has no end")
     every = None if interval is None else parse_duration(interval, "--interval")
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
@@ -132,7 +134,7 @@ def stream(
             # The newest snapshot is read only for this option: a restore must work also if it can't be read.
             if restore_from_timeline is not None and has_left(read_snapshot(driver.tables), restore_from_timeline):
                 screen.tell(
-                    f"{pipeline} has left timeline {restore_from_timeline}: it goes on from its newest snapshot"
+                    f"{pipeline} has left timeline {restore_from_timeline}: it continues from its newest snapshot"
                 )
                 target = "latest"
             if target not in ("latest", "none"):
@@ -145,7 +147,7 @@ def stream(
                     run.end_of_input()
             else:
                 run.run_continuously(every, should_stop)
-    screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after its epoch; nothing is half done")
+    screen.show({"pipeline": pipeline, "epochs": epochs}, f"{pipeline}: ended after a whole epoch")
 
 
 def parse_size(text: str, field: str) -> int:

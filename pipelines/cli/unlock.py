@@ -23,4 +23,6 @@ def unlock(screen: Screen, pipeline: str) -> None:
     taken_from = run(screen.tables(pipeline), system_clock())
     if taken_from is None:
         raise Refused(f"nobody holds the lease of pipeline {pipeline!r}: there is nothing to unlock")
-    screen.show({"pipeline": pipeline, "taken_from": taken_from}, f"{pipeline} is free; the lease was of {taken_from}")
+    screen.show(
+        {"pipeline": pipeline, "taken_from": taken_from}, f"{pipeline} is free; the lease was held by {taken_from}"
+    )

@@ -21,10 +21,10 @@ _SPANS = 10
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--snapshots", type=int, help="Keep so many of the newest. Default: retain_snapshots of tidegate.toml.")
 @click.option(
-    "--days", type=int, help="And those that are not older; of a stream's, one an hour. Default: retain_days."
+    "--snapshots", type=int, help="Number of newest snapshots to keep. Default: retain_snapshots of tidegate.toml."
 )
+@click.option("--days", type=int, help="Keep younger snapshots too; of a stream one an hour. Default: retain_days.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
 @with_screen
 def vacuum(screen: Screen, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> None:

@@ -17,7 +17,7 @@ from tidegate.pipelines.reopen.selection import check_reopenable
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.publish import key_columns
-from tidegate.pipelines.snapshots.waiting import PartitionStanding, Waiting, open_windows, partitions, show_length
+from tidegate.pipelines.snapshots.waiting import PartitionStatus, Waiting, open_windows, partitions, show_length
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -27,12 +27,14 @@ from tidegate.windowing.time import Millis, show_millis
 
 _OF_WINDOWS = ("window (UTC)", "panes")
 _LEFT = "lateness left"
-_PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "quiet for", "")
+_PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for", "")
 
 
 @click.command()
 @click.argument("pipeline")
-@click.option("--key", multiple=True, help="Only windows of this key; once for each key column, in order.")
+@click.option(
+    "--key", multiple=True, help="Only windows of this key; give the option once for each key column, in order."
+)
 @click.option(
     "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many windows to show; 0 for all."
 )
@@ -50,7 +52,7 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
     lateness = compute.lateness if isinstance(compute, Windows) else 0
     what = "windows" if isinstance(compute, Windows) else "elements" if isinstance(compute, IntervalJoin) else "keys"
     shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key or None, limit or None)
-    standings = partitions(manifest, now, _timeouts(value))
+    statuses = partitions(manifest, now, _timeouts(value))
     timers = _next_timers(manifest)
     unread = _unread(tables, manifest)
     fired = _last_fired(tables, names, key) if key else None
@@ -88,14 +90,14 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
             "watermark_lag_ms": lag,
             "next_timers": timers,
             "unread_versions": unread,
-            "partitions": [asdict(standing) for standing in standings],
+            "partitions": [asdict(status) for status in statuses],
             "open_windows": count,
             "last_fired": fired,
             "late_rows": late_rows,
             "windows": [asdict(window) for window in shown],
         },
         table(f"{pipeline} at epoch {manifest.epoch}", ("", ""), facts),
-        *([table("event time", _PARTITIONS, map(_partition, standings))] if standings else []),
+        *([table("event time", _PARTITIONS, map(_partition, statuses))] if statuses else []),
         table(
             f"{what} ({len(shown)} of {count}, those that end first)",
             [*names, *(_OF_WINDOWS if what == "windows" else ()), *([_LEFT] if closing else []), "it waits because"],
@@ -116,8 +118,8 @@ def _way_in(pipeline: Pipeline) -> str:
     try:
         check_reopenable(pipeline)
     except Refused:
-        return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` says why)"
-    return f": `tidegate late reopen {pipeline.name}` takes them in"
+        return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` gives the reason)"
+    return f": `tidegate late reopen {pipeline.name}` adds them to their windows"
 
 
 def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:
@@ -173,25 +175,25 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
     return None
 
 
-def _partition(standing: PartitionStanding) -> tuple[Any, ...]:
+def _partition(status: PartitionStatus) -> tuple[Any, ...]:
     return (
-        standing.name or "(all)",
-        show_millis(standing.watermark),
-        show_millis(standing.last_commit),
-        "-" if standing.quiet is None else show_length(standing.quiet),
-        _role(standing),
+        status.name or "(all)",
+        show_millis(status.watermark),
+        show_millis(status.last_commit),
+        "-" if status.quiet is None else show_length(status.quiet),
+        _role(status),
     )
 
 
-def _role(standing: PartitionStanding) -> str:
-    if standing.idle:
-        return "idle: nobody waits for it"
-    if not standing.aligned:
-        return "was idle: waited for once it has caught up"
-    if not standing.holds:
+def _role(status: PartitionStatus) -> str:
+    if status.idle:
+        return "idle: the watermark does not wait for it"
+    if not status.aligned:
+        return "was idle: the watermark waits for it again once it has caught up"
+    if not status.holds:
         return ""
-    behind = f" by {show_length(standing.behind)}" if standing.behind else ""
-    until = "its next event; no idleness is declared" if standing.idle_from is None else show_millis(standing.idle_from)
+    behind = f" by {show_length(status.behind)}" if status.behind else ""
+    until = "its next event; no idleness is declared" if status.idle_from is None else show_millis(status.idle_from)
     return f"holds the watermark back{behind}, until {until}"
 
 

@@ -5,7 +5,7 @@ These checks find every error in columns and types before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -161,7 +161,7 @@ class BoundPipeline:
 
 def panes_of(windows: Windows) -> PanePolicy:
     """Return the policy for panes in pipelines: retract merged panes, emit one late pane for each source commit."""
-    return PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    return PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
 
 
 def bind(
@@ -206,24 +206,35 @@ def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]])
 
 
 def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> tuple[Windows, tuple[str, ...]]:
-    if isinstance(windows.aggregate, Mapping) and windows.process is None:
-        needed = {column for aggregate in windows.aggregate.values() for column in aggregate.columns}
-        for column in needed:
-            require(pipeline, derived, column, "compute.aggregate", pipeline.source)
-        gap = windows.assigner.column_of_gaps
-        if gap is not None:
-            require(pipeline, derived, gap, "compute.assigner.gap_of", pipeline.source)
-            needed.add(gap)
-        schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
-        bound = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
-        return bound, tuple(name for name in derived.names if name in needed)
-    used = derived.names if pipeline.uses is None else pipeline.uses
-    for column in used:
-        require(pipeline, derived, column, "uses", pipeline.source)
+    """Return the windows with bound aggregates, and the columns that they read."""
+    needed = list(_columns_of_parts(pipeline, windows, derived))
+    if not windows.reads_whole_elements:
+        used = [name for name in derived.names if name in needed]
+    else:
+        used = list(derived.names if pipeline.uses is None else pipeline.uses)
+        for column in used:
+            require(pipeline, derived, column, "uses", pipeline.source)
+        used += [column for column in needed if column not in used]
     if isinstance(windows.aggregate, Mapping):
         schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
         windows = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
     return windows, tuple(used)
+
+
+def _columns_of_parts(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> Iterator[str]:
+    """Yield the columns that named aggregates and the assigner say they read.
+
+    Raises:
+        Refused: a column is missing; the message names it.
+    """
+    aggregates = windows.aggregate.values() if isinstance(windows.aggregate, Mapping) else ()
+    for column in dict.fromkeys(column for aggregate in aggregates for column in aggregate.columns):
+        require(pipeline, derived, column, "compute.aggregate", pipeline.source)
+        yield column
+    gap = windows.assigner.column_of_gaps
+    if gap is not None:
+        require(pipeline, derived, gap, "compute.assigner.gap_of", pipeline.source)
+        yield gap
 
 
 def _bind_elements(
@@ -243,7 +254,7 @@ def _bind_elements(
         )
         return BoundPipeline(pipeline, source, derived, only.used, compute, only.key, result, rows, (only,))
     if right is None:
-        raise IllegalArgument("right", None, "give the columns of the second input's source, too")
+        raise IllegalArgument("right", None, "give the columns of the second input's source too")
     inputs = tuple(
         bound_input(pipeline, part, side, *schemas)
         for part, side, schemas in zip(pipeline.inputs, SIDES, ((source, derived), right), strict=True)

@@ -145,7 +145,7 @@ def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") ->
         return
     raise Refused(
         f"{field} has type {kind}, not a time: derive one, for example "
-        f"columns={{'event_time': 'try_to_timestamp({source.timestamp})'}} and timestamp='event_time'"
+        f"columns={{'event_time': {f'try_to_timestamp({quoted(source.timestamp)})'!r}}} and timestamp='event_time'"
     )
 
 

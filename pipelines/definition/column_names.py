@@ -65,19 +65,21 @@ def check_names(
     ours = [column.name for column in leading]
     held = state.schema(replace(rows, key=KeySchema((), ()))).names
     for name in twice(results):
-        raise IllegalArgument(field, name, "two results have that name, but for capitals: give one another")
+        raise IllegalArgument(
+            field, name, "two results have names that differ only in upper and lower case: rename one"
+        )
     for name in shared(results, ours):
-        raise IllegalArgument(field, name, "that is the name of a column of table results: give the result another")
+        raise IllegalArgument(field, name, "table results already has a column of that name: rename the result")
     for name in shared(pipeline.key, [*ours, *held, *reserved]):
-        raise IllegalArgument("key", name, f"that is the name of another column of our tables: {_RENAME}")
+        raise IllegalArgument("key", name, f"the pipeline's tables already have another column of that name: {_RENAME}")
     for name in shared(results, pipeline.key):
-        raise IllegalArgument(field, name, "that is the name of a key column: give the result another")
+        raise IllegalArgument(field, name, "a key column already has that name: rename the result")
     for trailing in (late.TRAILING, rejects.TRAILING):
         for name in shared(pipeline.key, [column.name for column in trailing]):
             before = source.names[: source.names.index(name)] if name in source.names else []
             if shared([f"input_{name}"], before):
                 raise IllegalArgument(
-                    "key", name, f"tables late and rejects call it input_{name}, as another column: {_RENAME}"
+                    "key", name, f"tables late and rejects have another column of that name, as input_{name}: {_RENAME}"
                 )
 
 
@@ -89,7 +91,7 @@ def check_in_flight(table: str, names: Iterable[str]) -> None:
     """
     for name in shared(names, _IN_FLIGHT):
         raise Refused(
-            f"source table {table!r} has a column {name!r}, and rows on their way have one of that name: rename it in "
+            f"source table {table!r} has a column {name!r}, a name that tidegate uses itself: rename the column in "
             "the table, or read a table without it"
         )
 

@@ -21,7 +21,7 @@ def load_pipeline(config: Config, name: str) -> Pipeline:
     if not isinstance(value, Pipeline):
         module = sys.modules[entry.object.partition(":")[0]]
         raise UsageError(
-            f"pipelines.{name}.object = {entry.object!r}: it is a {type(value).__name__}, no Pipeline"
+            f"pipelines.{name}.object = {entry.object!r}: it is a {type(value).__name__}, not a Pipeline"
             f"{similar(module, name, Pipeline)}"
         )
     if value.name != name:

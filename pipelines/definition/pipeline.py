@@ -222,8 +222,8 @@ class Pipeline:
             raise IllegalArgument(
                 "right.source.table",
                 right.source.table,
-                "both inputs are the same table, in which a pipeline has one position: a KeyedProcess over it sees all "
-                "its rows, or give the second input a table of its own",
+                "both inputs are the same table, and a pipeline has one position in a table: use a KeyedProcess, which "
+                "sees all rows of the table, or give the second input another table",
             )
         if right.key and len(right.key) != len(self.key):
             raise IllegalArgument("right.key", right.key, f"give one column for each of key = {self.key}")
@@ -258,7 +258,7 @@ def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
         raise IllegalArgument(
             field,
             strategy,
-            "with_timestamp_assigner has no effect in a pipeline, whose times are the column source.timestamp: name "
+            "with_timestamp_assigner has no effect in a pipeline: its event time is the column source.timestamp. Name "
             "another column there, or derive one, columns={'at': 'SQL expression'} and timestamp='at'",
         )
     if strategy.alignment is not None:
@@ -266,16 +266,16 @@ def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
             field,
             strategy,
             "with_watermark_alignment has no effect in a pipeline, which reads each source commit by commit: leave it "
-            "out; the inputs of a join or co-process are held together by the smaller watermark anyway",
+            "out. The watermark of a join or co-process is the smaller one of its inputs anyway",
         )
 
 
 def _warn_of_lost_elements(name: str, windows: Windows) -> None:
     warnings.warn(
-        f"pipeline {name!r}: windows with {windows.trigger!r} may take elements and go away before a pane shows them. "
-        "They are counted as never_emitted in table epochs. Give a trigger that fires at the end, such as "
-        "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If losing them "
-        "is meant, say so: warnings.filterwarnings('ignore', category=LostElementsWarning)",
+        f"pipeline {name!r}: windows with {windows.trigger!r} may lose elements: a window may be cleaned before it "
+        "fires. Table epochs counts these elements as never_emitted. Give a trigger that fires at the end, such as "
+        "AfterWatermark(early=...) or Repeatedly(AfterAny.of(AfterCount(n), AfterWatermark())). If you accept the "
+        "loss: warnings.filterwarnings('ignore', category=LostElementsWarning)",
         LostElementsWarning,
         stacklevel=4,
     )

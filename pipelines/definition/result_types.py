@@ -34,7 +34,8 @@ def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None
             raise IllegalArgument(
                 "compute.result_type",
                 compute.result_type,
-                "without join= a result is the pair, in columns left and right: give join=, or leave the type out",
+                "without join= a result is a pair with the columns left and right: give join=, or leave result_type "
+                "out",
             )
         return
     _check_struct("compute.function.result_type", compute.function.result_type)
@@ -43,11 +44,15 @@ def check_result_types(compute: KeyedProcess | CoProcess | IntervalJoin) -> None
         raise IllegalArgument("compute.function.side_outputs", outputs, f"give {{'name': {_EXAMPLE}}}")
     for tag, kind in outputs.items():
         if not isinstance(tag, str) or not tag.isidentifier():
-            raise IllegalArgument("compute.function.side_outputs", tag, "name a side output as a column can be named")
+            raise IllegalArgument(
+                "compute.function.side_outputs",
+                tag,
+                "give the side output a name that a column can have: letters, digits and _",
+            )
         _check_struct(f"compute.function.side_outputs[{tag!r}]", kind)
         if tag in {compute.function.result_type.field(i).name for i in range(compute.function.result_type.num_fields)}:
             raise IllegalArgument(
-                "compute.function.side_outputs", tag, "a result has a column of that name: rename one"
+                "compute.function.side_outputs", tag, "the result has a column of the same name: rename one of them"
             )
 
 
@@ -73,6 +78,6 @@ def _check_struct(field: str, kind: object) -> None:
         raise IllegalArgument(field, kind, f"declare the Arrow struct type of a row, such as {_EXAMPLE}")
     names = [kind.field(i).name for i in range(kind.num_fields)]
     if len(set(names)) < len(names):
-        raise IllegalArgument(field, names, "give each column a name of its own")
+        raise IllegalArgument(field, names, "two columns have the same name: rename one")
     if clash := sorted(set(names) & results.ELEMENT_RESERVED):
-        raise IllegalArgument(field, clash[0], "that is the name of a column of table results: give the result another")
+        raise IllegalArgument(field, clash[0], "table results already has a column of that name: rename the result")

@@ -43,8 +43,8 @@ def _check_key(bound: BoundPipeline, table: str, renamed: dict[str, str]) -> Non
             kind = bound.source.field(name).type if name in bound.source.names else bound.derived.field(name).type
             raise Refused(
                 f"key column {name!r} of pipeline {bound.pipeline.name!r} is {kind} in its source now, and table "
-                f"{table} has another type: the rows of a key would not be found there. Give the pipeline another name "
-                "and backfill it, or take the change back"
+                f"{table} has another type, so tidegate would not find the rows of a key there. Give the pipeline "
+                "another name and backfill it, or undo the change"
             )
 
 

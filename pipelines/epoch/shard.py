@@ -85,7 +85,7 @@ class Marker:
         before = None if raw["before"] is None else Shard.model_validate(raw["before"])
         return cls(raw["shard"], tuple(raw["files"]), raw["rewrite"], before)
 
-    def is_quiet(self, job: ShardJob) -> bool:
+    def is_untouched(self, job: ShardJob) -> bool:
         """Return True if no timer becomes due in the epoch, so that the shard does not change without events."""
         if self.before is None or self.rewrite:
             return False
@@ -110,7 +110,7 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
     received_events = receive()
     events = pa.table({COMMIT: [], TIME: []}) if received_events is None else received_events
     received = perf_counter()
-    if not len(events) and marker.before is not None and marker.is_quiet(job):
+    if not len(events) and marker.before is not None and marker.is_untouched(job):
         return _report(_unchanged(marker.shard, marker.before, received - began))
     rows = _state_rows(job, shard, marker)
     restored = perf_counter()
@@ -120,9 +120,9 @@ def run_shard(job: ShardJob, marker: Marker, receive: Callable[[], pa.Table | No
         if "offset overflow" not in str(error):
             raise
         raise Refused(
-            f"key groups {shard.first} to {shard.last}: a column of the events or of their state has over 2 GiB, which "
-            "no array holds. Give the pipeline a larger parallelism, or smaller epochs (--max-bytes-per-epoch, a "
-            "shorter interval)"
+            f"key groups {shard.first} to {shard.last}: a column of the events or of their state is larger than 2 GiB, "
+            "the limit of an array. Give the pipeline a larger parallelism, or smaller epochs (--max-bytes-per-epoch, "
+            "a shorter interval)"
         ) from error
     operated = perf_counter()
     counters = run.counters()

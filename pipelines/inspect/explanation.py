@@ -124,27 +124,27 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None
 def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     """Return the steps that bring the events to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
-    shards = f"{least}, more where over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB would meet in one"
+    shards = f"{least}, or more if a shard would get over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
     through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
     if through_spark is None:
         unless = (
-            "; there is no such table yet: Spark reads it if it has a feature or a type of Delta that Arrow can't read"
-            f"{_or_sql(pipeline)}"
+            "; the table does not exist yet: Spark will read it if it has a feature or a type of Delta that only Spark "
+            f"reads{_or_sql(pipeline)}"
         )
         read = _scan(pipeline, pipeline.inputs[0], "read the files of")
         return [
             Step("Python task", f"{read}{unless if source is None else ''}"),
             Step(
                 "Python task",
-                f"few rows are read by every shard, which keeps those of its {group}; many are packed by it where "
-                f"they are read, and Spark moves the packs: {shards}",
+                f"few rows: every shard reads all of them and keeps those of its {group}; many rows: the reading "
+                f"task packs them by it, and Spark moves the packs: {shards}",
             ),
-            Step("Python task", "of rows that are late: fetch all columns from their file"),
+            Step("Python task", "fetch all columns of late rows from their file"),
         ]
     return [
         *(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({through_spark})") for input_ in pipeline.inputs),
-        Step("Spark", "take all columns along of rows that may be late"),
+        Step("Spark", "keep all columns of rows that may be late"),
         Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"),
     ]
 
@@ -195,8 +195,8 @@ def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
         span = " to ".join(map(_length, compute.bounds))
         return [
             "sort by commit and time; an element behind the watermark is late",
-            f"each other element meets those of the other input with right - left from {span}",
-            "drop what the watermark says can meet nobody any more",
+            f"each other element meets the elements of the other input with right - left from {span}",
+            "remove elements that can no longer meet another, by the watermark",
         ]
     if isinstance(compute, KeyedProcess | CoProcess):
         states = ", ".join(state.name for state in compute.function.states()) or "none"
@@ -220,13 +220,13 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
         return [
             "sort by key and time; cut into clusters of elements and open sessions that touch",
             f"reduce each cluster: {functions}",
-            "clusters in which a late element meets a session, or may: row by row",
+            "clusters in which a late element meets a session, or may meet one: row by row",
         ]
     if early_interval(windows) is not None:
         return [
             "sort by key and window; one group for each commit, on time or late",
             f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
-            "of a backfill in event order: each element through assigner, trigger and contents, then due timers",
+            "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
         ]
     return [
         "sort by key and window; one group for each pane: on time, or late by its commit",
@@ -249,7 +249,7 @@ def _names(windows: Windows) -> tuple[str, ...]:
 
 def _used(pipeline: Pipeline, input_: Input) -> str:
     compute = pipeline.compute
-    if not isinstance(compute, Windows) or compute.process is not None or not isinstance(compute.aggregate, Mapping):
+    if not isinstance(compute, Windows) or compute.reads_whole_elements or not isinstance(compute.aggregate, Mapping):
         return "all columns" if input_.uses is None else f"columns {', '.join(input_.uses)}"
     columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
     gap = compute.assigner.column_of_gaps
@@ -259,13 +259,16 @@ def _used(pipeline: Pipeline, input_: Input) -> str:
 def _order(compute: Compute) -> str:
     """Describe if a backfill gives the same results as the stream (docs/guide/pipelines.md)."""
     if isinstance(compute, IntervalJoin):
-        return "the set of elements decides: a backfill gives the stream's pairs, but for late rows"
+        return "the result depends on the set of elements: a backfill gives the stream's pairs, except for late rows"
     if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
         return (
-            "elements wait for the watermark and come by event time: a backfill gives the stream's results, but for "
-            "late rows"
+            "elements wait for the watermark and come by event time: a backfill gives the stream's results, except "
+            "for late rows"
         )
     reason = compute.order_shown_by if isinstance(compute, Windows) else "a process function with time_sorted=False"
     if reason is None:
-        return "the set of a window's elements decides: a backfill gives the stream's final windows, but for late rows"
-    return f"the order of arrival shows ({reason}): runs agree that read the source's commits in order"
+        return (
+            "the result depends on the set of a window's elements: a backfill gives the stream's final windows, except "
+            "for late rows"
+        )
+    return f"the result depends on the order of arrival ({reason}): runs that read the source's commits in order agree"

@@ -56,13 +56,13 @@ class Corrections:
         results: rows to publish to table results.
         state: all state rows of the shard if any changed, else None.
         fired: number of new panes among the results.
-        withdrawn: number of retractions among the results.
+        retracted: number of retractions among the results.
     """
 
     results: pa.Table
     state: pa.Table | None
     fired: int
-    withdrawn: int
+    retracted: int
 
 
 def correct(
@@ -115,9 +115,9 @@ def correct(
     table = None
     if changed:
         table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
-    withdrawn = sum(row["op"] == "-" for row in out)
+    retracted = sum(row["op"] == "-" for row in out)
     corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    return Corrections(corrections, table, len(out) - withdrawn, withdrawn)
+    return Corrections(corrections, table, len(out) - retracted, retracted)
 
 
 class ReachesBeyond(TidegateError):
@@ -188,9 +188,8 @@ class _Stretches:
         stretch = stretches[index]
         if end > stretch.end + self._margin:
             raise ReachesBeyond(
-                f"key {key!r}: the source has a session from {show_millis(start)} to {show_millis(end)} that reaches "
-                f"beyond all windows and late rows that are known, which end at {show_millis(stretch.end)}. Nothing "
-                "was committed",
+                f"key {key!r}: the source has a session from {show_millis(start)} to {show_millis(end)}. It ends "
+                f"after the last known window and late row, at {show_millis(stretch.end)}. Nothing was committed",
                 end - stretch.end,
             )
         return stretch
@@ -201,9 +200,9 @@ def _parts(stretch: _Stretch) -> Iterator[_Stretch]:
 
     A stretch is one session, unless the code has a shorter gap now: then it may be several.
     """
-    windows = {_bounds(row) for row in stretch.computed}
-    windows |= {(_window(row).start, _window(row).end) for row in stretch.open_now}
-    parts = [_Stretch(stretch.key, *window) for window in sorted(windows)]
+    bounds = {_bounds(row) for row in stretch.computed}
+    bounds |= {(_window(row).start, _window(row).end) for row in stretch.open_now}
+    parts = [_Stretch(stretch.key, *window) for window in sorted(bounds)]
 
     def part_of(start: Millis, end: Millis) -> _Stretch:
         for part in parts:

@@ -184,8 +184,8 @@ def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
     derived = set(pipeline.key) & set(pipeline.columns)
     if derived or (pipeline.key and not key_columns(late.NAME, schema, pipeline.key)):
         raise Refused(
-            f"late rows of pipeline {pipeline.name!r} can't be chosen by key, nor by a span of time that cuts a "
-            "session, for their table lacks the key's columns. Reopen all of them"
+            f"late rows of pipeline {pipeline.name!r} can't be chosen by key, or by a span of time that cuts a "
+            "session: the late table has no key columns. Reopen all of them"
         )
 
 

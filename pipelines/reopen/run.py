@@ -49,7 +49,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:
         raise Refused(
-            f"the state of pipeline {pipeline.name!r} is to be migrated first, for its code has changed: run "
+            f"the code of pipeline {pipeline.name!r} has changed, and its state must be migrated first: run "
             f"`tidegate stream {pipeline.name} --available-now`, then reopen"
         )
     rows = SourceRows(driver.spark, source, head, tables)
@@ -93,8 +93,8 @@ def corrected(
             return plan, outcomes
         margin = max(2 * margin, beyond, plan.windows.assigner.gap_of_every_element or 0)
     raise TidegateError(
-        f"late rows of pipeline {bound.pipeline.name!r}: a session reaches {beyond} ms beyond all windows and late "
-        f"rows that are known, with those up to {margin} ms apart taken for one. Nothing was committed"
+        f"late rows of pipeline {bound.pipeline.name!r}: a session ends {beyond} ms after the last known window "
+        f"and late row, even if those up to {margin} ms apart count as one session. Nothing was committed"
     )
 
 

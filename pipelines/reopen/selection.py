@@ -29,7 +29,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.start >= self.end:
-            raise UsageError("no window begins in that span: give an --end after --start")
+            raise UsageError("--end is not after --start, so no window begins in between: give a later --end")
 
 
 def check_reopenable(pipeline: Pipeline) -> Windows:
@@ -41,14 +41,15 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
     windows = pipeline.compute
     if isinstance(windows, KeyedProcess | CoProcess):
         raise Refused(
-            f"late rows of pipeline {pipeline.name!r} can't be reopened: its function went on without them, and "
-            "nothing takes its results back. Give its watermark strategy a larger bound, or backfill it under another "
-            "name"
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: its function has already continued without "
+            "them, and its results can't be retracted. Give its watermark strategy a larger bound, or backfill it "
+            "under another name"
         )
     if not isinstance(windows, Windows):
         raise Refused(
-            f"late rows of pipeline {pipeline.name!r} can't be reopened: it is a join, and what they would have met is "
-            "gone. Give its watermark strategy a larger bound, or backfill it under another name"
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: it is a join, and the elements that they "
+            "would have met are gone from its state. Give its watermark strategy a larger bound, or backfill it under "
+            "another name"
         )
     reason, assigner = windows.order_shown_by, windows.assigner
     if reason is None:
@@ -56,6 +57,7 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
             return windows
         reason = f"assigner {type(assigner).__name__}, whose windows may depend on more than a time"
     raise Refused(
-        f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so a window's elements alone "
-        "do not tell its result. Give its windows a longer allowed_lateness, or backfill it under another name"
+        f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so the result of a window "
+        "depends on more than its elements. Give its windows a longer allowed_lateness, or backfill it under another "
+        "name"
     )

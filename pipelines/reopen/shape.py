@@ -42,10 +42,10 @@ def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Tabl
     since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
     moment = from_millis(since).isoformat().removesuffix("+00:00")
     raise Refused(
-        f"late rows of pipeline {pipeline!r} belong to windows of today's size, and the window of {owner} from "
-        f"{show_millis(first[START])} to {show_millis(first[END])} is from before compute.assigner changed: its "
+        f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but the window of {owner} from "
+        f"{show_millis(first[START])} to {show_millis(first[END])} was made before compute.assigner changed: its "
         f"elements would count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or "
-        "take the change back, or backfill a pipeline of another name"
+        "undo the change, or backfill a pipeline of another name"
     )
 
 

@@ -92,7 +92,7 @@ class SourceRows:
         reports = map_in_arrow(placed, job.run_task, RESULT_SCHEMA).collect()
         outcomes = [ShardOutcome.from_json(row["info"]) for row in reports]
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
-            raise TidegateError(f"shards {sorted(job.files)} were to report, not all did. Nothing was committed")
+            raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
         return outcomes
 
     @cached_property

@@ -42,7 +42,7 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
     """
     assign = windows.assigner.array_assignment
     if assign is None:
-        raise IllegalArgument("compute.assigner", windows.assigner, "give one that assigns by event time alone")
+        raise IllegalArgument("compute.assigner", windows.assigner, "give an assigner that uses only the event time")
     assigned = assign(times)
     names = [*key.names, *also]
     keys = rows.select(names).take(pa.array(assigned.rows))
@@ -135,8 +135,8 @@ def session_stretches(
         margin: largest distance of sessions that may be one, milliseconds. It is above 0 if the gap was shorter when
             they were made.
     """
-    windows = pa.concat_tables(closed).group_by([*key.names, START, END], use_threads=False).aggregate([])
-    connected = islands(key, late, windows.select(late.column_names), margin=margin)
+    published = pa.concat_tables(closed).group_by([*key.names, START, END], use_threads=False).aggregate([])
+    connected = islands(key, late, published.select(late.column_names), margin=margin)
     count = len(connected.codes)
     asked = np.zeros(count, np.bool_)
     asked[connected.of_span[: len(late)][selected]] = True

@@ -86,7 +86,7 @@ class ReopenJob:
                 file := write_file(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out)
             ):
                 outcome.files[table] = file
-        outcome.counters = {"fired_late": corrections.fired, "withdrawn": corrections.withdrawn}
+        outcome.counters = {"fired_late": corrections.fired, "withdrawn": corrections.retracted}
         if corrections.state is not None:
             state_rows = corrections.state
             is_open = pc.and_(pc.equal(state_rows["namespace"], WINDOW), state_rows["in_flight"])

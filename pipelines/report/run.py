@@ -120,18 +120,20 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
     """Return a key and its newest windows, final and open ones."""
     if not results.has_panes(final.schema):
         return None, []
-    windows = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
-    counts = Counter(key for key, _ in windows)
+    sessions = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
+    counts = Counter(key for key, _ in sessions)
     if not counts:
         if wanted is not None:
             raise UsageError(f"--key {wanted!r}: the pipeline has no windows yet")
         return None, []
     if wanted is not None and wanted not in counts:
         others = ", ".join(sorted(counts)[:5])
-        raise UsageError(f"--key {wanted!r}: no window of that key; there are {len(counts)} others, such as {others}")
+        raise UsageError(
+            f"--key {wanted!r}: no window of that key; {len(counts)} other keys have windows, such as {others}"
+        )
     # Among keys with equally many windows the first by name is taken, so that a report drawn twice is the same.
     key = wanted if wanted is not None else min(counts, key=lambda name: (-counts[name], name))
-    mine = sorted((session for name, session in windows if name == key), key=lambda session: session.start)
+    mine = sorted((session for name, session in sessions if name == key), key=lambda session: session.start)
     return key, mine[-_TIMELINE_WINDOWS:]
 
 

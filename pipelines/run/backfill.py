@@ -132,8 +132,8 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
         raise Refused(f"interval {describe(interval)} of {name}: {_streams(driver, head)}")
     if frontier < interval.start:
         raise Refused(
-            f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, and event time stands "
-            f"at {show_millis(frontier)}: rows between them would be lost. Start at {show_millis(frontier)}"
+            f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, but the backfill has "
+            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at {show_millis(frontier)}"
         )
     if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
@@ -156,7 +156,7 @@ def _streams(driver: Driver, head: Snapshot) -> str:
             f"`tidegate restore {name} {newest['epoch']}`, or backfill a pipeline of another name"
         )
     return (
-        f"it runs as a stream, at epoch {head.manifest.epoch}, and no snapshot of a backfill is there to go back to. "
+        f"it runs as a stream, at epoch {head.manifest.epoch}, and has no snapshot of a backfill to go back to. "
         f"Backfill a pipeline of another name, or compute it again from the source's first commit with `tidegate "
         f"stream {name} --restore none`"
     )

@@ -92,7 +92,8 @@ class Driver:
         """
         if self.lease.stop_requested:
             raise Stopped(
-                f"{self.pipeline.name} was asked to stop: what was run is published, and the same command goes on there"
+                f"{self.pipeline.name} was asked to stop: its epochs are published, and the same command continues "
+                "after them"
             )
 
     def run(self, plan: EpochPlan) -> Manifest:
@@ -102,11 +103,15 @@ class Driver:
 
         began = time.perf_counter()
         epoch = f"epoch {plan.epoch} of {self.pipeline.name}"
-        with told_as(f"{epoch} can't be computed", "Nothing of it is committed; mend that and run again"):
+        with told_as(
+            f"{epoch} can't be computed", "Nothing of the epoch is committed; correct the cause and run again"
+        ):
             outcomes = operate(self.spark, plan)
         self.tell("operated")
         self.lease.check()
-        with told_as(f"{epoch} can't be committed", "Mend that and run again: it goes on from the newest snapshot"):
+        with told_as(
+            f"{epoch} can't be committed", "Correct the cause and run again: the run continues from the newest snapshot"
+        ):
             manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
         self.tell("committed")
         self._publish(manifest)
@@ -119,7 +124,7 @@ class Driver:
             self.lease.check()
             with told_as(
                 f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
-                "Its snapshot is good; mend that and run again: publishing goes on where it stopped",
+                "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
             ):
                 publish_table(self.tables, manifest, table)
             self.tell(f"published {table}")
@@ -195,15 +200,15 @@ def _check_session(session: SparkSession, config: Config, error: Exception) -> N
 
 def _end_of_spark(code: int, config: Config) -> str:
     """Describe the end of Spark's process by its exit code, with a way out; below 0 or above 128 a signal ended it."""
-    more = f'Give it more with "spark.driver.memory" under [spark] in {config.file_name}'
+    more = f'Give it more memory with "spark.driver.memory" under [spark] in {config.file_name}'
     if code == _OUT_OF_MEMORY:
         return f"Spark's process ran out of memory (exit code {code}). {more}"
     if code == _HEARTBEATS_MISSED:
         return (
-            f"Spark's process had stood still for minutes and ended itself (exit code {code}): it was stopped, its "
-            "machine was suspended, or something else took the processors"
+            f"Spark's process did not run for minutes and ended itself (exit code {code}): it was stopped, its machine "
+            "was suspended, or other programs used all processors"
         )
     if (number := -code if code < 0 else code - 128) in set(signal.Signals):
         name = signal.Signals(number).name
-        return f"Spark's process was ended by {name}: by hand, or by a system that is short of memory"
+        return f"Spark's process was ended by {name}: somebody ended it, or the system was short of memory"
     return f"Spark's process ended with exit code {code}: out of memory, or killed? {more}"

@@ -49,7 +49,7 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
     """
     if start >= end:
         raise UsageError(
-            f"--start {show(start)} is not before --end {show(end)}: an interval holds its start, not its end"
+            f"--start {show(start)} is not before --end {show(end)}: an interval contains its start, but not its end"
         )
     begin, number = start, 0
     while begin < end:

@@ -18,7 +18,7 @@ from types import TracebackType
 
 import psutil
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -149,8 +149,8 @@ class Lease:
         if holder is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or end it first "
-                f"(`tidegate stop {self._tables.pipeline}`); if it is dead, its lease runs out by itself, or `tidegate "
-                f"unlock {self._tables.pipeline}` takes it away"
+                f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease ends by itself, or "
+                f"`tidegate unlock {self._tables.pipeline}` removes it"
             )
         self._renewal = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
         self._renewal.start()
@@ -179,7 +179,7 @@ class Lease:
             LeaseHeld: it did, even if the other driver has ended since.
         """
         if self._lost is not None:
-            raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: the lease went to {self._lost}; this driver stops")
+            raise LeaseHeld(f"pipeline {self._tables.pipeline!r}: this driver lost the lease to {self._lost} and stops")
 
     @property
     def stop_requested(self) -> bool:
@@ -260,7 +260,7 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
         read_lease(tables)
     except Refused:
         tables.warehouse.delete_folder(tables.path(LEASE))
-        return "a driver whose lease could not be read any more"
+        return "a driver whose lease was not readable"
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         if row.host == this_host():
             raise Refused(
@@ -274,16 +274,8 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
 
 
 def _open(tables: PipelineTables) -> DeltaTable:
+    tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
     path = tables.path(LEASE)
-    if not tables.warehouse.exists(path):
-        DeltaTable.create(
-            path,
-            Schema.from_arrow(_SCHEMA),
-            mode="ignore",
-            name=f"{tables.pipeline}.{LEASE}",
-            configuration=_PROPERTIES,
-            storage_options=tables.warehouse.options or None,
-        )
     try:
         return tables.warehouse.open(path)
     except DeltaError as error:

@@ -64,8 +64,8 @@ def _position(driver: Driver, table: str) -> Position:
     position = head.manifest.position_in(table)
     if position.frontier is not None:
         raise Refused(
-            f"pipeline {driver.pipeline.name!r} stands in a backfill in event order, at epoch {head.manifest.epoch}: "
-            "arrival order begins with an empty pipeline. Give the replay a pipeline of its own name, or go on with "
-            "`tidegate stream`, which takes over from the backfill"
+            f"pipeline {driver.pipeline.name!r} was backfilled in event order, up to epoch {head.manifest.epoch}: "
+            "--order arrival can't continue that. Give the replay a pipeline of another name, or run "
+            "`tidegate stream`, which continues from the backfill"
         )
     return position

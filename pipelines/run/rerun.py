@@ -92,8 +92,8 @@ class History:
                 return run, tuple(after)
         intervals = ", ".join(describe(run.interval) for run in reversed(self.ran)) or "none"
         raise Refused(
-            f"interval {describe(interval)} of {self.tables.pipeline} overlaps what was run: {intervals}. Run one of "
-            "these again as it was, or go on from the last one's end"
+            f"interval {describe(interval)} of {self.tables.pipeline} overlaps intervals that were run: {intervals}. "
+            "Run one of them again with the same bounds, or begin at the end of the last one"
         )
 
     def snapshot_of(self, run: RanInterval) -> Snapshot | None:
@@ -110,8 +110,8 @@ class History:
             return None
         if run.parent not in self.versions:
             raise Refused(
-                f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it goes on from the "
-                f"snapshot of epoch {run.parent}, which is no longer retained. {self._ways(run.interval.start)}"
+                f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from "
+                f"the snapshot of epoch {run.parent}, which is no longer retained. {self._ways(run.interval.start)}"
             )
         return read_snapshot(self.tables, self.versions[run.parent])
 
@@ -119,7 +119,7 @@ class History:
         """Return the refusal of a run whose snapshot is gone, so that nothing shows if its rows changed since."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
-            "is no longer retained, so nothing tells whether its rows or the code changed. "
+            "is no longer retained, so tidegate can't see if its rows or the code changed. "
             f"{self._ways(run.interval.start)}"
         )
 
@@ -140,8 +140,8 @@ class History:
         else:
             ways.append("backfill a pipeline of another name")
         return (
-            f"{ways[0][0].upper()}{ways[0][1:]}{''.join(f'; or {way}' for way in ways[1:])}. Corrections that come "
-            "later than that need more snapshots: `retain_snapshots` and `retain_days` in tidegate.toml"
+            f"{ways[0][0].upper()}{ways[0][1:]}{''.join(f'; or {way}' for way in ways[1:])}. To correct older "
+            "intervals, retain more snapshots: `retain_snapshots` and `retain_days` in tidegate.toml"
         )
 
     def _savepoint(self, start: Millis) -> tuple[str, Millis] | None:

@@ -45,8 +45,8 @@ def stop_driver(
     while (row := read_lease(tables)) is not None and row.run == stopped.run and row.is_alive(system_clock()):
         if time.monotonic() > deadline:
             raise LeaseHeld(
-                f"{stopped} was asked to stop and has not ended its epoch within {patience:.0f} s: ask "
-                "again with more patience"
+                f"{stopped} was asked to stop, but its epoch did not end within {patience:.0f} s: ask "
+                "again with a larger --patience"
             )
         time.sleep(_POLL_SECONDS)
     return str(stopped)

@@ -55,7 +55,7 @@ class Upkeep:
         if epoch % self.epochs:
             return False
         try:
-            with told_as(f"the tables of {tables.pipeline} can't be kept up", "What is published is good"):
+            with told_as(f"the upkeep of the tables of {tables.pipeline} failed", "All published rows are good"):
                 for table in PUBLISHED:
                     compact(tables, table, self.epochs)
                 if is_worthwhile(tables, self.retention):
@@ -65,8 +65,8 @@ class Upkeep:
         except TidegateError as error:
             # The stream goes on if another process works on the tables or the disk is full: no epoch needs the upkeep.
             _log.warning(
-                "after epoch %d: %s. Tried again %d epochs on; files and snapshots gather until then, and "
-                "`tidegate optimize` and `tidegate vacuum` do the same by hand",
+                "after epoch %d: %s. The stream tries again after %d more epochs; until then files and snapshots "
+                "accumulate. `tidegate optimize` and `tidegate vacuum` do the same work at once",
                 epoch,
                 str(error).rstrip("."),
                 self.epochs,

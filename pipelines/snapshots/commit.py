@@ -137,15 +137,15 @@ def check_before_commit(tables: PipelineTables, table: str, files: Sequence[Data
         check_written(tables.warehouse, tables.path(table), files)
     except FilesMissing as error:
         raise FilesMissing(
-            f"epoch {epoch} of {tables.pipeline}: {error} Nothing of this epoch counts; run it again"
+            f"epoch {epoch} of {tables.pipeline}: {error} The epoch was not committed; run it again"
         ) from error
 
 
 def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
     """Return the error for a driver that another driver overtook between plan and commit."""
     return Refused(
-        f"epoch {epoch} of {tables.pipeline}: somebody else committed to table state since it was planned at "
-        f"{planned_at}. Nothing of this epoch counts; run it again once the other driver has ended"
+        f"epoch {epoch} of {tables.pipeline}: another driver committed to table state after this epoch was planned at "
+        f"{planned_at}. The epoch was not committed; run it again once the other driver has ended"
     )
 
 

@@ -19,7 +19,7 @@ from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
 from tidegate.windowing.state.rows import FORMAT_VERSION, REST
 
-_NEW_NAME = "Give the pipeline another name and backfill it, or take the change back"
+_NEW_NAME = "Give the pipeline another name and backfill it, or undo the change"
 _OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
 
 
@@ -121,16 +121,16 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
     """
     for difference in compare(bound, manifest).incompatibilities:
         raise Refused(
-            f"pipeline {manifest.pipeline!r} can't go on from epoch {manifest.epoch}: {difference}. "
+            f"pipeline {manifest.pipeline!r} can't continue from epoch {manifest.epoch}: {difference}. "
             f"{difference.way_out}"
         )
 
 
-def check_dropped(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
+def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
     """Refuse a name in `dropped` that the code still computes, or that the pipeline never had.
 
-    A result that was dropped before keeps its column in table results. A dropped state leaves no trace. So if the code
-    or the snapshot has states, an unknown name may be a state that was dropped before.
+    A result that was left behind before keeps its column in table results. Such a state leaves no trace. So if the code
+    or the snapshot has states, an unknown name may be a state that was left behind before.
 
     Args:
         tables: the pipeline's tables.
@@ -152,10 +152,13 @@ def check_dropped(tables: PipelineTables, bound: BoundPipeline, manifest: Manife
         if name not in then and not has_states:
             droppable = sorted(_names(format_of(manifest.schemas, bound)) - now)
             instead = (
-                f"the snapshot has {droppable} that the code has not" if droppable else "there is nothing left to drop"
+                f"the snapshot has {droppable}, which the code no longer computes"
+                if droppable
+                else "the snapshot has nothing left to drop"
             )
             raise Refused(
-                f"{field}, which no snapshot and no result of it ever had: {instead}. Take it out of dropped="
+                f"{field}, but neither its snapshot nor its results have that column: {instead}. Take it out of "
+                "dropped="
             )
 
 
@@ -173,7 +176,7 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     """
     if head is not None:
         check_restorable(bound, head.manifest)
-        check_dropped(tables, bound, head.manifest)
+        check_left_behind(tables, bound, head.manifest)
     if tables.exist and tables.widen(bound.table_schemas):
         return read_snapshot(tables)
     return head
@@ -181,7 +184,7 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
 
 def _way_out(bound: BoundPipeline, difference: Difference) -> str:
     if is_held(difference) and difference.expected is None:
-        return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
+        return f"Elements that wait there for the watermark would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
     if difference.expected is None:
         return (
             "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "
@@ -189,15 +192,17 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
         )
     if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
         casts = ", ".join(f"{name!r}: 'try_cast({quoted(name)} as TYPE)'" for name in columns)
-        return f"Where the source's type changed, read it in the TYPE of before: columns={{{casts}}}. Or: {_OTHERWISE}"
+        return (
+            f"If the type in the source changed, cast the column to its old TYPE: columns={{{casts}}}. Or: {_OTHERWISE}"
+        )
     return _NEW_NAME
 
 
 def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
     sides = ("",) if pipeline.right is None else SIDES
     return tuple(
-        f"watermark_by of {part.source.table} is {part.watermark_by!r} now, so its source partitions start anew at the "
-        "watermark"
+        f"watermark_by of {part.source.table} is {part.watermark_by!r} now, so its source partitions start again at "
+        "the watermark"
         for part, side in zip(pipeline.inputs, sides, strict=True)
         if not manifest.are_partitioned_by(side, part.watermark_by)
     )

@@ -55,15 +55,19 @@ def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | Non
 
 def key_group_counts(rows: pa.Table) -> list[dict[str, Any]]:
     """Return the number of windows and timers of each key group that has windows."""
-    windows: Counter[int] = Counter(rows["key_group"].to_pylist())
+    window_counts: Counter[int] = Counter(rows["key_group"].to_pylist())
     timers: dict[str, Counter[int]] = {name: Counter() for name in ("event_time_timers", "processing_time_timers")}
     for name, counts in timers.items():
         if name in rows.column_names:
             for group, times in zip(rows["key_group"].to_pylist(), rows[name].to_pylist(), strict=True):
                 counts[group] += len(times or ())
     return [
-        {"key_group": group, "windows": windows[group], **{name: counts[group] for name, counts in timers.items()}}
-        for group in sorted(windows)
+        {
+            "key_group": group,
+            "windows": window_counts[group],
+            **{name: counts[group] for name, counts in timers.items()},
+        }
+        for group in sorted(window_counts)
     ]
 
 

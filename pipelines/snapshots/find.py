@@ -23,11 +23,11 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
     if target != "latest" and target not in versions:
         choices = f"latest, savepoint:NAME, or one of the epochs {', '.join(reversed(versions))}" if versions else ""
         raise UsageError(
-            f"{target!r} is no snapshot of {tables.pipeline}: "
+            f"{target!r} is not a snapshot of {tables.pipeline}: "
             + (
                 f"give {choices}"
                 if choices
-                else "there is none before its first epoch, and savepoints are savepoint:NAME"
+                else "it has no snapshot before its first epoch; for a savepoint give savepoint:NAME"
             )
         )
     return require_snapshot(tables, versions.get(target))

@@ -70,7 +70,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     if broken := broken_savepoints(tables):
         raise Refused(
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
-            f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or mend it; nothing was erased"
+            f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or repair it; nothing was erased"
         )
     head = required(tables, recover(tables))
     rows = _published_rows(tables, head, hash_)
@@ -102,9 +102,10 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
         key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
         if (derived or not key) and len(read_table(tables.warehouse, handle, ["epoch"])):
             raise Refused(
-                f"table {tables.path(table)} holds rows of the source, in which the derived key column(s) "
-                f"{', '.join(derived) or 'of this pipeline'} can't be told: nothing was erased. Forget them in the "
-                "source, restore a snapshot from before these rows, or give the pipeline a key of source columns"
+                f"table {tables.path(table)} holds source rows without the derived key column(s) "
+                f"{', '.join(derived) or 'of this pipeline'}, so tidegate can't find the key: nothing was erased. "
+                "Delete the rows in the source, restore a snapshot from before these rows, or give the pipeline a key "
+                "of source columns"
             )
 
 
@@ -122,13 +123,14 @@ def _published_rows(tables: PipelineTables, head: Snapshot, hash_: int) -> dict[
 class _Rest(NamedTuple):
     """The state files of a snapshot without a key.
 
-    `group` is the key's group, `gone` and `windows` are the numbers of removed rows and open windows, `added` are new
-    files, and `kept` the paths of unchanged files. A file with the manifest never stays, because the manifest changes.
+    `group` is the key's group, `gone` the number of removed rows, and `open_windows` that of removed open windows.
+    `added` are new files, and `kept` the paths of unchanged files. A file with the manifest never stays, because the
+    manifest changes.
     """
 
     group: int
     gone: int
-    windows: int
+    open_windows: int
     added: list[DataFile]
     kept: set[str]
 
@@ -137,7 +139,7 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
     names = tuple(snapshot.manifest.schemas.key)
     schema = arrow_schema(snapshot.handle)
     with_manifest = {file["path"] for file in snapshot.manifest_files}
-    gone, windows, added, kept = 0, 0, [], set()
+    gone, open_windows, added, kept = 0, 0, [], set()
     for file in snapshot.files:
         rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
         rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
@@ -147,18 +149,18 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
             kept.add(file["path"])
             continue
         gone += len(of_key)
-        windows += pc.sum(pc.and_(pc.equal(of_key["namespace"], WINDOW), of_key["in_flight"])).as_py() or 0
+        open_windows += pc.sum(pc.and_(pc.equal(of_key["namespace"], WINDOW), of_key["in_flight"])).as_py() or 0
         rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
         added += [] if rest is None else [rest]
-    return _Rest(hash_ % snapshot.manifest.max_parallelism, gone, windows, added, kept)
+    return _Rest(hash_ % snapshot.manifest.max_parallelism, gone, open_windows, added, kept)
 
 
-def _erased(snapshot: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
+def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
     """Return the manifest of a snapshot with the counts and source partitions of the key removed."""
-    shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in snapshot.shards]
-    named = partitions_of(snapshot, pipeline, schema, key)
-    partitions = {name: partition for name, partition in snapshot.partitions.items() if name not in named}
-    return snapshot.model_copy(update={"shards": tuple(shards), "partitions": partitions})
+    shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
+    named = partitions_of(manifest, pipeline, schema, key)
+    partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
+    return manifest.model_copy(update={"shards": tuple(shards), "partitions": partitions})
 
 
 def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:
@@ -175,8 +177,8 @@ def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:
 
 
 def _smaller(shard: Shard, rest: _Rest) -> Shard:
-    windows = shard.counters.get("open_windows", rest.windows) - rest.windows
-    counters = {**shard.counters, "open_windows": windows}
+    open_windows = shard.counters.get("open_windows", rest.open_windows) - rest.open_windows
+    counters = {**shard.counters, "open_windows": open_windows}
     return shard.model_copy(update={"rows": shard.rows - rest.gone, "counters": counters})
 
 

@@ -65,9 +65,10 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     snapshot = snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
     if snapshot is not None and snapshot.manifest.pipeline != tables.pipeline:
         raise OtherPipeline(
-            f"table {snapshot.path} is of pipeline {snapshot.manifest.pipeline!r}, not of {tables.pipeline!r}: was its "
-            f"folder renamed? State goes on in the pipeline that made it: give the folder, or the pipeline, the name "
-            f"{snapshot.manifest.pipeline!r} again, or backfill {tables.pipeline!r} in a folder of its own"
+            f"table {snapshot.path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: "
+            "was its folder renamed? Only the pipeline that made the state can continue from it: give the folder, or "
+            f"the pipeline, the name {snapshot.manifest.pipeline!r} again, or backfill {tables.pipeline!r} in a folder "
+            "of its own"
         )
     return snapshot
 

@@ -95,8 +95,8 @@ def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -
         shared = max((epoch for epoch, is_same in same.items() if is_same and epoch < min(others)), default=0)
     elif head.snapshot is None and not shared:
         losses.add(
-            f"the newest epoch of {tables.pipeline}, {head.epoch}, can't be read, and nothing tells where epoch "
-            f"{then.epoch} parted from it: all that is published would go away"
+            f"the newest epoch of {tables.pipeline}, {head.epoch}, can't be read, so tidegate can't see where the "
+            f"timeline of epoch {then.epoch} left it: a restore would remove all published rows"
         )
     return shared
 
@@ -121,8 +121,8 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
         back = _newest_on_line(entries, head.line, parted)
         instead = "" if back is None else f" (epoch {back} can be restored without a loss)"
         losses.add(
-            f"epoch {then.epoch} of {tables.pipeline} is on a line that was left at epoch {parted}, and what {named} "
-            f"of it published is no longer retained{instead}"
+            f"epoch {then.epoch} of {tables.pipeline} is on a timeline that was left at epoch {parted}, and the rows "
+            f"that {named} of it published are no longer retained{instead}"
         )
     return [manifests[epoch] for epoch in wanted if epoch in manifests]
 

@@ -48,7 +48,7 @@ class Losses:
             epoch = self._target.manifest.epoch
             target = epoch if self._target.path == self._tables.path(state.NAME) else self._savepoint
             raise Refused(
-                f"{'; '.join(self.texts)}. Put back what is missing, or go on without it: `tidegate restore "
+                f"{'; '.join(self.texts)}. Put the missing files back, or go on without them: `tidegate restore "
                 f"{self._tables.pipeline} {target} {GIVE_UP}`"
             )
         if self._give_up is not None:

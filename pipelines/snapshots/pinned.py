@@ -99,7 +99,8 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
     manifest = snapshot.manifest
     if manifest.epoch > published:
         raise Refused(
-            f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of it will do so"
+            f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of the pipeline "
+            "publishes it"
         )
     handles = {name: tables.open(name) for name in PUBLISHED}
     pinned = PinnedEpoch(snapshot, handles, epochs.SCHEMA.empty_table(), epochs.SCHEMA.empty_table())
@@ -108,8 +109,8 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
     was_left = manifest.kind == "prune" and not is_on(head.manifest.line, manifest.epoch)
     if was_left or manifest.epoch not in rows["epoch"].to_pylist():
         raise Refused(
-            f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began before it. "
-            "Look at the newest epoch, or restore that one first"
+            f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began at an "
+            "older snapshot. Give the newest epoch, or restore this one first"
         )
     erasing = read_table(tables.warehouse, handles[epochs.NAME], where=pc.field("kind").isin(sorted(epochs.ERASING)))
     return replace(pinned, epochs=rows.filter(is_on_line), erasing=erasing)
@@ -147,8 +148,8 @@ def _check_settled(manifest: Manifest, published: int) -> None:
     takes_away = any(work.remove_epochs or work.stale_epochs or work.forget_keys for work in manifest.publish.values())
     if takes_away and manifest.epoch > published:
         raise TidegateError(
-            f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) is taking rows away at this moment: try "
-            "again once it is published; if its driver died, the next run of anything that drives the pipeline does so"
+            f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) removes rows at this moment: try again "
+            "once it is published. If its driver died, the next run of the pipeline publishes it"
         )
 
 

@@ -63,8 +63,9 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
             continue
         return True
     raise Refused(
-        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: its commits keep meeting others. Stop "
-        "whatever writes to that table; only tidegate may. Then run again: publishing goes on where it stopped"
+        f"epoch {manifest.epoch} can't be published to {tables.path(table)}: other commits to that table come in "
+        "between. Only tidegate may write to it: stop the other writer. Then run again: publishing continues where it "
+        "stopped"
     )
 
 
@@ -79,7 +80,7 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
         check_written(tables.warehouse, tables.path(table), work.files)
     except FilesMissing as error:
         raise FilesMissing(
-            f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed and its results are "
+            f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed, but its results are "
             f"lost: {_way_back(tables, manifest)}, and run again"
         ) from error
     files = _returning(tables, manifest, table, handle, work)
@@ -133,7 +134,8 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
                 raise Refused(
                     f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or to mark rows of a "
                     f"file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. Put "
-                    f"it back, or give its rows up, `tidegate restore {tables.pipeline} latest {GIVE_UP}`; run again"
+                    f"the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; "
+                    "run again"
                 ) from error
 
 

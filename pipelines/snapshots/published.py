@@ -65,7 +65,7 @@ def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
     snapshot = newest_published(tables, head)
     if snapshot is None:
         raise Refused(
-            f"epoch {head.manifest.epoch} of {tables.pipeline} is not published yet, and none is before it: the next "
+            f"epoch {head.manifest.epoch} of {tables.pipeline} is not published yet, and it is the first one: the next "
             "run of the pipeline publishes it"
         )
     return snapshot

@@ -47,8 +47,8 @@ def _put_back(tables: PipelineTables, fault: SetBack, give_up: bool) -> str:
     )
     tables.warehouse.make_commit_durable(tables.path(fault.table), handle.version())
     return (
-        f"table {tables.path(fault.table)} was put back to version {fault.good}: version {fault.version} was "
-        "somebody's RESTORE"
+        f"table {tables.path(fault.table)} was put back to version {fault.good}: version {fault.version} was a "
+        "RESTORE that tidegate did not make"
     )
 
 

@@ -93,24 +93,24 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
     gone = [table for table in ALL if table not in newest]
     if state.NAME in gone and committed:
         raise Refused(
-            f"table {tables.path(state.NAME)} is gone, and what it published up to epoch {committed} is there. Put its "
-            f"folder back, or restore a savepoint (`tidegate savepoint list {name}`), or begin anew: remove the folder "
-            f"{tables.warehouse.path(name)}"
+            f"table {tables.path(state.NAME)} is gone, but the rows that it published up to epoch {committed} exist. "
+            f"Put its folder back, or restore a savepoint (`tidegate savepoint list {name}`). To start from scratch, "
+            f"remove the folder {tables.warehouse.path(name)}"
         )
     if head is not None and gone:
         raise Refused(
-            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or go on without what it held: "
+            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or go on without its rows: "
             f"`tidegate restore {name} latest {GIVE_UP}`"
         )
     ahead = [table for table, at in newest.items() if at > epoch]
     if ahead:
         back = _newest_readable(tables)
-        way = "" if back is None else f"go on from the newest snapshot there is, `tidegate restore {name} {back}`, "
+        way = "" if back is None else f"go on from the newest snapshot that exists, `tidegate restore {name} {back}`, "
         raise Refused(
-            f"table {tables.path(state.NAME)} stands at epoch {epoch}, and epoch {committed} was committed to "
-            f"{', '.join(ahead)}: somebody restored an older version of it, or its log lost its end. Nothing goes on "
-            f"from there, since new epochs would be taken for published ones: {way}or restore a savepoint (`tidegate "
-            f"savepoint list {name}`), then run again"
+            f"table {tables.path(state.NAME)} ends at epoch {epoch}, but epoch {committed} was committed to "
+            f"{', '.join(ahead)}: somebody restored an older version of it, or its log lost its end. No run continues "
+            f"from there, because its new epochs would count as published already: {way}or restore a savepoint "
+            f"(`tidegate savepoint list {name}`), then run again"
         )
     for table in PUBLISHED:
         if table in newest:
@@ -158,8 +158,8 @@ def lost_words(tables: PipelineTables, at: dict[str, int], lacking: dict[str, in
     """Return the error message for tables that lack epochs whose snapshots are not retained."""
     ends = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
     return (
-        f"{ends}, and epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
-        f"publish it again are no longer retained. Put the table back from a copy, or go on without what it lost: "
+        f"{ends}, but epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
+        f"publish it again are no longer retained. Put the table back from a copy, or go on without the lost rows: "
         f"`tidegate restore {tables.pipeline} latest {GIVE_UP}`"
     )
 

@@ -114,7 +114,7 @@ def _make_missing(
     held = None if snapshot is None else published_by(snapshot.handle)
     for table in missing if head is not None else ():
         if table != state.NAME and (held is None or held.after[table]):
-            losses.add(f"table {tables.path(table)} is gone, with all that it held")
+            losses.add(f"table {tables.path(table)} is gone, with all its rows")
     if not losses.accepted:
         losses.settle()
     if target.path != tables.path(state.NAME):
@@ -159,7 +159,7 @@ def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot)
     if lost := sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names)):
         raise Refused(
             f"{target.path} has state in columns that {tables.path(state.NAME)} does not have: {', '.join(lost)}. "
-            "It was made by other code: restore it into a warehouse of its own"
+            "Other code made it: restore it into another warehouse"
         )
 
 

@@ -43,7 +43,9 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.snapshots < 1:
-            raise UsageError(f"snapshots to keep: {self.snapshots}; the newest one always stays, so give 1 or more")
+            raise UsageError(
+                f"snapshots to keep: {self.snapshots}; the newest snapshot is never removed, so give 1 or more"
+            )
         non_negative_millis(self.age, "age")
         for name, given in (("readers", self.readers), ("epochs", self.epochs)):
             if given is not None:

@@ -178,7 +178,9 @@ def _fence(tables: PipelineTables) -> int:
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
     except CommitFailedError as error:
-        raise Refused(f"somebody commits to table state of {tables.pipeline} at this moment: try again") from error
+        raise Refused(
+            f"another process commits to table state of {tables.pipeline} at this moment: try again"
+        ) from error
     return planned_at + 1
 
 
@@ -186,8 +188,8 @@ def _check_head(tables: PipelineTables, fence: int) -> None:
     """Refuse to continue if somebody committed to table state after the fence, and may need files to be removed."""
     if tables.warehouse.log(tables.path(state.NAME)).info(fence + 1) is not None:
         raise Refused(
-            f"somebody committed to table state of {tables.pipeline} while this clean-up hung, and may need what it "
-            "was about to remove: it ends here, and nothing is lost. Run `tidegate vacuum` again"
+            f"another process committed to table state of {tables.pipeline} during this clean-up, and may need files "
+            "that it was about to remove. The clean-up stopped, and nothing is lost. Run `tidegate vacuum` again"
         )
 
 

@@ -129,7 +129,7 @@ def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str
     if epoch not in kinds or any(kind == "forget" and later > epoch for later, kind in kinds.items()):
         delete_savepoint(tables, name)
         raise Refused(
-            f"epoch {epoch} of {tables.pipeline} went away while it was copied, or a key was forgotten that it may "
+            f"epoch {epoch} of {tables.pipeline} was removed while it was copied, or a key was forgotten that it may "
             f"hold: savepoint {name!r} was not made. Try again"
         )
 
@@ -144,12 +144,12 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
     path = _path(tables, name)
     if not _is_complete(tables, path):
         names = ", ".join(entry.name for entry in list_savepoints(tables)) or "none"
-        raise UsageError(f"no savepoint {name!r} of {tables.pipeline}: there are {names}")
+        raise UsageError(f"no savepoint {name!r} of {tables.pipeline}; its savepoints: {names}")
     snapshot = _open(tables, path)
     if snapshot.manifest.pipeline != tables.pipeline:
         raise Refused(
-            f"savepoint {path} is one of pipeline {snapshot.manifest.pipeline!r}, not of {tables.pipeline!r}: state "
-            "goes on in the pipeline that made it. Give the pipeline that name, or delete the copy"
+            f"savepoint {path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: only "
+            "the pipeline that made the state can continue from it. Give the pipeline that name, or delete the copy"
         )
     return snapshot
 
@@ -242,8 +242,8 @@ def _record(handle: DeltaTable) -> dict[str, Any]:
     record: dict[str, Any] | None = next(records, None)
     if record is None or not {"created_at", "table_id", "schemas"} <= record.keys():
         raise Refused(
-            f"savepoint {path_of(handle)} does not tell where it was made: its log is not as tidegate wrote it. Copy "
-            "the folder again, as a whole, or delete it"
+            f"savepoint {path_of(handle)} has no record of the place where it was made: its log was changed. Copy the "
+            "whole folder again, or delete it"
         )
     return record
 

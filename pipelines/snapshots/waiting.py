@@ -18,7 +18,7 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStanding:
+class PartitionStatus:
     """Event time of a source partition. Times are int64 epoch milliseconds.
 
     Args:
@@ -26,7 +26,7 @@ class PartitionStanding:
         watermark: watermark of the partition alone.
         idle: True if the pipeline's watermark does not wait for the partition.
         last_commit: time of the last source commit with rows of the partition.
-        quiet: milliseconds since `last_commit`.
+        quiet: milliseconds without rows, since `last_commit`; named so in the JSON of `tidegate why`.
         aligned: True if the pipeline's watermark waits for the partition: it is not idle, and it has caught up if it
             was idle before.
         holds: True if the pipeline's watermark can't move until this partition's watermark does.
@@ -78,7 +78,7 @@ class Waiting:
 
 def partitions(
     manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
-) -> list[PartitionStanding]:
+) -> list[PartitionStatus]:
     """Return the event time of every source partition, first of those that hold the watermark back, then by watermark.
 
     Args:
@@ -102,7 +102,7 @@ def partitions(
         holds = name in aligned and partition.watermark <= watermarks[name] <= manifest.watermark
         others = [watermark for other, watermark in aligned.items() if other != name]
         statuses.append(
-            PartitionStanding(
+            PartitionStatus(
                 name,
                 partition.watermark,
                 partition.idle,
@@ -165,7 +165,7 @@ def _waiting(
     elif held and event_timer is not None and event_timer == min(held):
         reason = f"its function gets an element when the watermark reaches {show_millis(event_timer)}; {blocked}"
     elif passed and fired:
-        reason = f"it has fired, and takes late elements until the watermark is {show_millis(event_timer)}"
+        reason = f"it has fired, and accepts late elements until the watermark is {show_millis(event_timer)}"
     elif event_timer is not None and missing == 0:
         reason = "it is due: the next epoch fires it"
     elif event_timer is not None and manifest.watermark == MIN_TIMESTAMP:
@@ -175,7 +175,7 @@ def _waiting(
     elif clock_timer is not None:
         reason = f"it fires by the clock, in the first epoch from {show_millis(clock_timer)} on"
     elif row["namespace"] == KEY:
-        reason = "its function has set no timer: only further elements can make it put out something"
+        reason = "its function has set no timer: only further elements can give a result"
     else:
         reason = "its trigger has set no timer: only further elements can make it fire"
     return Waiting(
@@ -202,12 +202,12 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     position = next(iter(manifest.positions.values()))
     if position.frontier is not None:
         return (
-            f"in a backfill that is the run of the interval from {show_millis(position.frontier)}, "
+            f"in a backfill the run of the next interval does that, from {show_millis(position.frontier)} on: "
             f"`tidegate backfill {manifest.pipeline} --start ...`"
         )
     for side in manifest.inputs:
         if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
-            return f"nothing of the {side} source came yet, and that holds it back"
+            return f"the {side} source has no rows yet, and that holds it back"
     statuses = partitions(manifest, now)
     if all(status.idle for status in statuses):
         return "every source partition is idle, so only new events move it"
@@ -216,10 +216,10 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:
         who = f"the {slowest.name} source"
-    quiet = "" if slowest.quiet is None else f", quiet for {show_length(slowest.quiet)}"
+    silence = "" if slowest.quiet is None else f", silent for {show_length(slowest.quiet)}"
     if not slowest.holds:
-        return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{quiet}"
-    return f"{who} holds it back at {show_millis(slowest.watermark)}{quiet}"
+        return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{silence}"
+    return f"{who} holds it back at {show_millis(slowest.watermark)}{silence}"
 
 
 def show_length(length: Millis) -> str:

@@ -31,9 +31,10 @@ def columns_read(pipeline: Pipeline, part: Input, derived: Sequence[str]) -> lis
         derived: columns of the input after `columns=`.
     """
     windows: object = pipeline.compute
-    if isinstance(windows, Windows) and windows.process is None and isinstance(windows.aggregate, Mapping):
+    read = set[str]()
+    if isinstance(windows, Windows) and isinstance(windows.aggregate, Mapping):
         read = {column for aggregate in windows.aggregate.values() for column in aggregate.columns}
-    else:
-        read = set(derived if part.uses is None else part.uses)
+    if not isinstance(windows, Windows) or windows.reads_whole_elements:
+        read |= set(derived if part.uses is None else part.uses)
     read |= {*part.key, *([gap] if (gap := gap_column(pipeline)) else [])}
     return [name for name in derived if name in read]

@@ -83,7 +83,9 @@ class SourceParquet:
         """Return the uncompressed bytes of columns of a row group."""
         metadata = self._file.metadata.row_group(group)
         in_file = {self._names[name] for name in names if name in self._names}
-        size = sum(metadata.column(index).total_uncompressed_size for name in in_file for index in self._places[name])
+        size: int = sum(
+            metadata.column(index).total_uncompressed_size for name in in_file for index in self._places[name]
+        )
         constants = [self._columns.constants[name] for name in set(names) & self._columns.constants.keys()]
         return size + sum(_width(value) for value in constants) * self.rows_of(group)
 

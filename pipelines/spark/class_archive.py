@@ -21,7 +21,7 @@ from tidegate.pipelines.spark.jars import jars_folder
 _KEPT = 3
 """Number of archives that are kept, for other environments and other Javas; each has about 200 MB."""
 
-_QUIET = "-Xlog:disable -Xlog:all=warning:stderr"
+_NO_LOG = "-Xlog:disable -Xlog:all=warning:stderr"
 """Options against messages on stdout: a JVM prints there why an archive does not fit, into the JSON of a command."""
 
 
@@ -39,12 +39,12 @@ def archive_file(java: str) -> Path:
 def java_options(java: str) -> str:
     """Return the JVM's options to use the archive; an empty text if there is no archive."""
     file = archive_file(java)
-    return f'"-XX:SharedArchiveFile={file}" {_QUIET}' if file.exists() else ""
+    return f'"-XX:SharedArchiveFile={file}" {_NO_LOG}' if file.exists() else ""
 
 
 def options_to_make(archive: Path) -> str:
     """Return the options of a JVM that writes its classes to an archive when it ends."""
-    return f'-XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
+    return f'-XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_NO_LOG}'
 
 
 def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line: None) -> Path | None:
@@ -63,7 +63,7 @@ def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line:
         command = [sys.executable, "-m", run, str(part)]
         ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if not part.exists():
-            *_, last = ["it said nothing", *ran.stderr.splitlines()]
+            *_, last = ["it wrote no message", *ran.stderr.splitlines()]
             tell(f"the run that makes the archive ended with exit code {ran.returncode}: {last}")
             return None
         part.replace(file)

@@ -28,6 +28,7 @@ def check_java() -> str:
     if number is None or int(number[1]) < _MINIMUM_JAVA:
         version = number[1] if number else "of an unknown version"
         raise UsageError(
-            f"{java} is Java {version}: Spark needs {_MINIMUM_JAVA} or newer; install one, or set JAVA_HOME to it"
+            f"{java} is Java {version}: Spark needs {_MINIMUM_JAVA} or newer; install it, or set JAVA_HOME to its "
+            "folder"
         )
     return text

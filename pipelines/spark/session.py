@@ -131,7 +131,9 @@ def _log_updates_to_py4j() -> None:
     from pyspark import accumulators
 
     def handle_error(self: object, request: object, client_address: object) -> None:
-        logging.getLogger("py4j.accumulators").warning("an update of accumulators ended", exc_info=True)
+        logging.getLogger("py4j.accumulators").warning(
+            "the connection for updates of Spark accumulators failed", exc_info=True
+        )
 
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = handle_error  # type: ignore[method-assign]

@@ -122,7 +122,9 @@ def _commit(
         )
     except CommitFailedError as error:
         path = tables.path(table)
-        raise Refused(f"somebody commits to {path} at this moment; only tidegate may. Try again") from error
+        raise Refused(
+            f"another process commits to {path} at this moment; only tidegate may write there. Try again"
+        ) from error
     tables.warehouse.make_commit_durable(tables.path(table), handle.version() + 1)
 
 

@@ -38,9 +38,9 @@ def _set_aside(tables: PipelineTables, table: str) -> str | None:
         damaged = _from_first_damaged(tables, table) or _newest_checkpoint(tables, table)
         if not damaged:
             raise Refused(
-                f"table {path} can't be opened, and no entry of its log can be set aside so that it would. Put its "
-                "folder back from a copy; or move it away: then the table counts as gone, and the next command names "
-                "the way on"
+                f"table {path} can't be opened, even if damaged entries of its log are set aside. Put its folder "
+                "back from a copy, or move the folder away: then the table counts as gone, and the next command says "
+                "what to do"
             )
         # The newest entry moves first, so the log has no gap even if this stops halfway.
         for name in reversed(damaged):

@@ -49,7 +49,7 @@ def hash_of_texts(key: KeySchema, texts: Sequence[str]) -> int:
         try:
             values.append(pa.scalar(text).cast(kind).as_py())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UsageError(f"{text!r} is no value of key column {name!r}, which has type {kind}") from error
+            raise UsageError(f"{text!r} is not a value of key column {name!r}, which has type {kind}") from error
     return signed64(key.hash_of(key.key_of(values)))
 
 

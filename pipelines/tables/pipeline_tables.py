@@ -6,6 +6,7 @@ these commits silently wrong (column mapping, deletion vectors).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -118,16 +119,20 @@ class PipelineTables:
     def create(self, schemas: dict[str, pa.Schema]) -> None:
         """Create the tables that don't exist yet."""
         for table, schema in schemas.items():
-            path = self.path(table)
-            if not self.warehouse.exists(path):
-                DeltaTable.create(
-                    path,
-                    Schema.from_arrow(schema),
-                    mode="ignore",
-                    name=f"{self.pipeline}.{table}",
-                    configuration=_PROPERTIES,
-                    storage_options=self.warehouse.options or None,
-                )
+            self.create_one(table, schema, _PROPERTIES)
+
+    def create_one(self, table: str, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+        """Create a table with these properties of Delta, unless it exists."""
+        path = self.path(table)
+        if not self.warehouse.exists(path):
+            DeltaTable.create(
+                path,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                name=f"{self.pipeline}.{table}",
+                configuration=properties,
+                storage_options=self.warehouse.options or None,
+            )
 
     def clear_lease(self) -> None:
         """Delete files that the lease's table replaced more than an hour ago.
@@ -160,8 +165,8 @@ class PipelineTables:
                 kind = field.type if was is None else merged_type(was.type, field.type)
                 if kind is None:
                     raise Refused(
-                        f"column {field.name!r} of table {self.path(table)} is {was and was.type}, and the code has "
-                        f"{field.type}: give it another name, or the pipeline, and backfill it"
+                        f"column {field.name!r} of table {self.path(table)} has type {was and was.type}, and in the "
+                        f"code {field.type}: rename the column, or give the pipeline another name and backfill it"
                     )
                 if was is None or kind != was.type:
                     added.append(Field(field.name, kind, nullable=True, metadata=field.metadata))

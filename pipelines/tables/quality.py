@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from tidegate.pipelines.storage import active_files, arrow_schema, read_table
@@ -74,13 +74,11 @@ class QualityRow:
 
 def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
     """Add the rows of one check, in one commit."""
-    path, options = tables.path(NAME), tables.warehouse.options or None
-    DeltaTable.create(
-        path, Schema.from_arrow(SCHEMA), mode="ignore", name=f"{tables.pipeline}.{NAME}", storage_options=options
-    )
+    tables.create_one(NAME, SCHEMA, {})
     outcomes = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
     # The table of an older tidegate has fewer columns.
-    write_deltalake(path, outcomes, mode="append", schema_mode="merge", storage_options=options)
+    options = tables.warehouse.options or None
+    write_deltalake(tables.path(NAME), outcomes, mode="append", schema_mode="merge", storage_options=options)
 
 
 def tidy(tables: PipelineTables, oldest: Millis) -> bool:

@@ -1,4 +1,4 @@
-"""Table `rejects`: every row that can't be used, with the reason. No row is silently dropped."""
+"""Table `rejects`: every row that can't be used, with the reason. No row disappears silently."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ def check_not_set_back(
     fault = find_set_back(tables, table, newest, needed)
     if fault is not None:
         raise Refused(
-            f"table {tables.path(table)} was set back: version {fault.version} of it is somebody's RESTORE, and rows "
-            f"that were published are not in it any more. `tidegate restore {tables.pipeline} latest` brings back "
+            f"table {tables.path(table)} was set back: version {fault.version} of it is a RESTORE that tidegate did "
+            f"not make, and published rows are missing. `tidegate restore {tables.pipeline} latest` brings back "
             f"those of version {fault.good}; then run again"
         )
 

@@ -115,7 +115,7 @@ class PipelineHarness:
                 raise IllegalArgument(
                     field,
                     getattr(input_, field),
-                    "it is Spark's SQL: give derive= a function that does the same to a row",
+                    "the harness can't run Spark's SQL: give derive= a function that does the same to a row",
                 )
         self.bound = bind_all(pipeline, [(columns.source, columns.derived or columns.source) for columns in sources])
         self._derive = [columns.derive for columns in sources]
@@ -144,8 +144,7 @@ class PipelineHarness:
             side: `left` or `right` if there are two inputs.
         """
         number = self._number(side)
-        self._check_columns(number, rows)
-        self._commits[number].append(_Commit(list(rows), _millis(at), complete))
+        self._commits[number].append(_Commit(self._whole(number, rows), _millis(at), complete))
 
     def run(self, parallelism: int = 1) -> None:
         """Run one epoch over the commits since the last one, on `parallelism` shards."""
@@ -190,19 +189,23 @@ class PipelineHarness:
     ) -> None:
         """Run one interval in event order: the rows of a table (of two, with `right`) in `[start, end)`.
 
+        A missing column of the source is null.
+
         Raises:
-            IllegalArgument: the interval does not begin at the end of the one before.
+            IllegalArgument: the interval does not begin at the end of the one before, or a row has a column that the
+                source does not have.
         """
         order = EventOrder.of(self.bound.compute)
         begin, until = _millis(start), _millis(end)
         if self.epochs and begin - order.lag != self.watermark:
             raise IllegalArgument(
-                "start", start, f"the run before ended at {self.watermark + order.lag} ms: go on there"
+                "start", start, f"the run before ended at {self.watermark + order.lag} ms: begin there"
             )
         self.watermark = begin - order.lag
         usable: list[tuple[int, Millis, Row, Row]] = []
         for number, (input_, table) in enumerate(zip(self.bound.inputs, (rows, right), strict=False)):
-            inside = [row for row in table if (time := self._time(number, row)) is not None and begin <= time < until]
+            whole = self._whole(number, table)
+            inside = [row for row in whole if (time := self._time(number, row)) is not None and begin <= time < until]
             for time, row, derived in self._judged(number, inside, None):
                 usable.append((0, time, *joint(self.bound, input_, row, derived)))
         self._epoch(usable, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
@@ -212,7 +215,7 @@ class PipelineHarness:
         return _rows(pa.concat_tables(self._results))
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return the newest pane of each window, without withdrawn ones, by key and start."""
+        """Return the newest pane of each window, without retracted ones, by key and start."""
         return self._sorted(results.latest(pa.concat_tables(self._results), self.bound.key.names))
 
     def final(self) -> list[dict[str, Any]]:
@@ -246,12 +249,13 @@ class PipelineHarness:
             )
         return sides.index(side)
 
-    def _check_columns(self, number: int, rows: Sequence[Row]) -> None:
-        """Refuse a row with a column that the source table does not have."""
+    def _whole(self, number: int, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows with every column of the source; refuse a row with a column that it does not have."""
         columns = self.bound.inputs[number].source.names
         for row in rows:
             if unknown := [name for name in row if name not in columns]:
                 raise IllegalArgument("rows", row, f"the source has no column {unknown[0]!r}; it has {columns}")
+        return [{name: row.get(name) for name in columns} for row in rows]
 
     def _judged(self, number: int, rows: Sequence[Row], committed: Millis | None) -> list[tuple[Millis, Row, Row]]:
         """Return time, source row and derived row of each usable row; count the others, and keep the rejected ones."""

@@ -47,7 +47,7 @@ class Demo:
 
     @property
     def screen(self) -> str:
-        """What it has printed."""
+        """Text that the demo has printed."""
         return (self.folder.parent / "screen.txt").read_text()
 
 

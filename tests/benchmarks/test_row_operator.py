@@ -7,7 +7,7 @@ import pytest
 from benchmarks import row_operator
 
 TIMES_BARE = {"tumbling sum": 16, "sessions": 27}
-"""How many times as long as a bare dict loop each workload takes, measured by benchmarks/row_operator.py."""
+"""Time of each workload as a multiple of a bare dict loop, measured by benchmarks/row_operator.py."""
 
 BYTES_AT_MOST = 1024
 

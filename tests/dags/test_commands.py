@@ -1,4 +1,4 @@
-"""Which command line a task runs, told from the Params of its run."""
+"""The command line of a task follows from the Params of its run."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_a_config_that_is_taken_from_the_folder_of_the_process_is_told_how_to_be
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as refused:
         project_dags("tidegate.toml")
-    assert f"there is no {tmp_path}/tidegate.toml; tidegate.toml was taken from the folder of this process" in str(
+    assert f"there is no {tmp_path}/tidegate.toml; tidegate.toml is relative to the current folder" in str(
         refused.value
     )
     assert 'project_dags(Path(__file__).parent.parent / "tidegate.toml")' in str(refused.value)

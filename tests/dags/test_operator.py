@@ -58,7 +58,7 @@ def operator(tmp_path: Path, interpreter: str, *arguments: str, **options: Any) 
 
 
 class Store(dict[str, Any]):
-    """What Airflow keeps of a task over its tries."""
+    """State that Airflow keeps of a task over its tries."""
 
     def set(self, key: str, value: Any) -> None:
         self[key] = value

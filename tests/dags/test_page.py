@@ -1,4 +1,4 @@
-"""Who may see what on the page in Airflow: decided by Airflow's own permissions to read the pipeline's DAGs."""
+"""The page in Airflow shows a pipeline to users whom Airflow permits to read its DAGs, and to no others."""
 
 from __future__ import annotations
 

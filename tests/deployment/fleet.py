@@ -11,7 +11,7 @@ from tidegate.windowing import EventTimeSessionWindows, ProcessWindowFunction, W
 
 
 class Legs(ProcessWindowFunction):
-    """How many flights an aircraft made in a session, and the longest of them."""
+    """Number of flights of an aircraft in a session, and the longest of them."""
 
     result_type = pa.struct([("flights", pa.int64()), ("longest_leg", pa.int64())])
 

@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def postgres_programs() -> Path:
-    """Where initdb and its kin are; without them the test is skipped, but fails in CI, which installs them."""
+    """Folder of initdb and its companions; without them the test is skipped, but fails in CI, which installs them."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
@@ -136,7 +136,7 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self.port}"
 
     def state(self) -> dict[str, Any]:
-        """What the master's page tells: workers, and applications that run or have ended."""
+        """Return the content of the master's page: workers, and applications that run or have ended."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.page_port}/json/", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found

@@ -29,7 +29,7 @@ def compose() -> list[str]:
 
 
 def configured(compose: list[str], folder: Path, secrets: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """What the client makes of the file with these secrets."""
+    """Return the answer of the client to the file with these secrets."""
     env_file = folder / "env"
     env_file.write_text("".join(f"{name}={value}\n" for name, value in secrets.items()))
     clean = {name: value for name, value in os.environ.items() if name not in SECRETS}

@@ -193,7 +193,7 @@ def _record(record: Any) -> str | None:
     match record:
         case WindowResult():
             timing = "" if record.timing is Timing.ON_TIME else f" {record.timing.value}"
-            sign = "withdrawn " if record.op == "-" else ""
+            sign = "retracted " if record.op == "-" else ""
             return f"{sign}{record.key} {_window(record.window)} {record.value}{timing}"
         case ElementResult():
             return f"{record.key} {record.value}" + ("" if record.timestamp is None else f" @ {record.timestamp}")

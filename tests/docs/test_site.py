@@ -20,38 +20,82 @@ DOCS = ROOT / "docs"
 BUDGET_SECONDS = 60
 """Seconds of processor time: by the clock it depends on the other work of the machine."""
 
-NEEDS = ("sphinx", "myst_parser", "furo", "sphinxcontrib.mermaid")
+NEEDS = ("sphinx", "myst_parser", "furo")
 needs_generator = pytest.mark.skipif(
     any(find_spec(name) is None for name in NEEDS), reason="needs the extra docs: pip install 'tidegate[docs]'"
 )
 
 
+ADDRESS = r"(?:https?:)?//"
+LOADING_CSS = re.compile(rf"""(?:url\(|@import)\s*["']?\s*{ADDRESS}[^"')]*""")
+LOADING_CODE = re.compile(
+    rf"""(?:\b(?:from|import|importScripts|fetch|Worker|open)|\.(?:src|href)\s*=)\s*\(?[^"'`)]{{0,20}}["'`]{ADDRESS}[^"'`]*"""
+)
+
+
 class Page(HTMLParser):
-    """The links of a built page, the files that it loads, and its anchors."""
+    """The links of a built page, the addresses that a browser loads to show it, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
         self.loads: list[str] = []
         self.anchors: set[str] = set()
+        self._within = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._within = tag
         for name, value in attrs:
             if name == "id" and value:
                 self.anchors.add(value)
             elif name == "href" and value and tag == "a":
                 self.links.append(value)
-            elif value and ((name == "src" and tag != "a") or (name == "href" and tag == "link")):
+            elif name == "srcset" and value:
+                self.loads += [part.split()[0] for part in value.split(",")]
+            elif name == "style" and value:
+                self.loads += loaded_by_style(value)
+            elif value and (
+                name in ("src", "data", "poster", "xlink:href") or (name == "href" and tag in LOADING_TAGS)
+            ):
                 self.loads.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._within = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._within == "style":
+            self.loads += loaded_by_style(data)
+        elif self._within == "script":
+            self.loads += loaded_by_code(data)
+
+    def outside(self) -> list[str]:
+        """The loads that another host would answer."""
+        return [load for load in self.loads if re.search(ADDRESS, load)]
+
+
+LOADING_TAGS = ("link", "image", "use", "base")
+
+
+def loaded_by_style(text: str) -> list[str]:
+    """Return the outside addresses that a style sheet loads."""
+    return LOADING_CSS.findall(text)
+
+
+def loaded_by_code(text: str) -> list[str]:
+    """Return the outside addresses that a script loads at once or later, as far as its text shows them."""
+    return LOADING_CODE.findall(text)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it."""
+    """The site, built as `make docs` builds it, but for Mermaid, which would need a network."""
     target = tmp_path_factory.mktemp("site")
+    mermaid = tmp_path_factory.mktemp("mermaid")
+    (mermaid / "mermaid.js").write_text("// in place of Mermaid")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    build = ["-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", str(DOCS), str(target)]
+    build = ["-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"]
+    build += ["-D", f"diagrams_from={mermaid}", str(DOCS), str(target)]
     done = subprocess.run([sys.executable, *build], cwd=ROOT, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -89,9 +133,46 @@ def test_every_link_of_the_site_leads_to_a_page_and_a_place_on_it(pages: dict[Pa
 
 
 @needs_generator
-def test_the_pages_load_nothing_from_elsewhere_but_the_pictures(pages: dict[Path, Page]) -> None:
-    elsewhere = {path.name for path, page in pages.items() for link in page.loads if re.match(r"(https?:)?//", link)}
-    assert elsewhere <= {"architecture.html"}, "only its pictures are drawn by a script of Mermaid"
+def test_the_pages_load_nothing_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
+    outside = {path.name: page.outside() for path, page in pages.items() if page.outside()}
+    for path in site.rglob("*.css"):
+        outside |= {path.name: loads} if (loads := loaded_by_style(path.read_text())) else {}
+    for path in site.rglob("*.js"):
+        outside |= {path.name: loads} if (loads := loaded_by_code(path.read_text())) else {}
+    assert outside == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="https://cdn.example/a.js"></script>',
+        '<script type="module">import mermaid from "https://cdn.example/a.mjs";</script>',
+        '<script>import("//cdn.example/a.mjs")</script>',
+        '<link rel="stylesheet" href="//fonts.example/a.css">',
+        '<style>@import "https://fonts.example/a.css";</style>',
+        "<style>@font-face { src: url(https://fonts.example/a.woff2) }</style>",
+        "<p style=\"background: url('https://pictures.example/a.png')\"></p>",
+        '<img src="https://pictures.example/a.png">',
+        '<img src="a.png" srcset="a.png 1x, https://pictures.example/a.png 2x">',
+        '<object data="http://pictures.example/a.svg"></object>',
+    ],
+)
+def test_a_page_that_loads_from_elsewhere_is_found(text: str) -> None:
+    assert len(Page(text).outside()) == 1
+
+
+def test_a_link_for_humans_is_no_load() -> None:
+    page = Page('<a href="https://example.org">there</a><script>const home = "https://example.org";</script>')
+    assert page.links == ["https://example.org"]
+    assert page.outside() == []
+
+
+@needs_generator
+def test_only_pages_with_a_diagram_load_the_script_that_draws_it(site: Path, pages: dict[Path, Page]) -> None:
+    drawing = {path.name for path, page in pages.items() if any("mermaid.js" in load for load in page.loads)}
+    assert drawing == {"architecture.html"}
+    assert (site / "_static" / "mermaid.js").is_file()
+    assert (site / "_static" / "diagrams.js").is_file()
 
 
 @needs_generator

@@ -1,4 +1,4 @@
-"""Which expectations do not hold of a pipeline's tables, told without Data Docs or a project."""
+"""List of expectations that a pipeline's tables break, made without Data Docs or a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the suite of a pipeline looks at: every window that became final since a check passed, and none twice."""
+"""The suite of a pipeline checks every window that became final since the last passed check, and none twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the product itself writes breaks no suite: late rows, merges, rescaling and restores are no errors."""
+"""Tables that the product itself writes break no suite: late rows, merges, rescaling and restores are no errors."""
 
 from __future__ import annotations
 

@@ -62,14 +62,17 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('warehose = "x"', "warehose: that is no key here; did you mean warehouse?"),
-        ('colour = "x"', "colour: that is no key here: warehouse, work, "),
+        ('warehose = "x"', "warehose: unknown key; did you mean warehouse?"),
+        ('colour = "x"', "colour: unknown key; the keys here are warehouse, work, "),
         ("warehouse = 3", "warehouse: give a text in quotes"),
         ('spark = "local"', "spark: make it a table: [spark]"),
         ("[spark]\nx = 2.5", "spark.x: give a text in quotes, a whole number, true or false"),
         ("[storage_options]\nkey = 4", "storage_options.key: give a text in quotes"),
         ('[pipelines]\nhours = "x"', "pipelines.hours: make it a table: [pipelines.hours]"),
-        ("[pipelines.hours]\nstart = 2013-01-01", "pipelines.hours.object: it is missing, and must be given, such as"),
+        (
+            "[pipelines.hours]\nstart = 2013-01-01",
+            "pipelines.hours.object: the field is missing, and must be given, such as",
+        ),
         (ENTRY.replace("2013-01-01", '"yesterday"'), "pipelines.hours.start: give a date or date-time, such as 2024"),
         (ENTRY.replace("2013-01-01", "5"), "pipelines.hours.start: give a date or date-time"),
         (ENTRY + 'catchup = "often"', "pipelines.hours.catchup: give true or false (given 'often')"),
@@ -78,7 +81,7 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
         (ENTRY + "retain_days = 1.5", "pipelines.hours.retain_days: give a whole number (given 1.5)"),
         (ENTRY + 'tags = "a"', 'pipelines.hours.tags: give a list, such as ["a", "b"] (given \'a\')'),
         (ENTRY + "stream_mode = 'x'", "pipelines.hours.stream_mode: give 'available-now' or 'continuous' (given 'x')"),
-        (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: that is no key here; did you mean schedule?"),
+        (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: unknown key; did you mean schedule?"),
     ],
 )
 def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:
@@ -198,7 +201,10 @@ def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
 def test_a_module_written_before_0_2_is_told_the_name_to_import(tmp_path: Path, name: str) -> None:
     missing = ModuleNotFoundError(f"No module named {name!r}", name=name)
     told = explain_import(missing, "visits", tmp_path)
-    assert told == f"visits: {missing}: since 0.2 the package is named tidegate: from tidegate import Windows"
+    assert (
+        told
+        == f"visits: {missing}: since version 0.2 the package is named tidegate, so write: from tidegate import Windows"
+    )
 
 
 def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +224,7 @@ def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path, m
         ("visitz:visits", "there is no visitz.py in {folder}; did you mean visits?"),
         ("visits.deep:visits", "'visits' is not a package"),
         ("visits:vists", "module visits has no 'vists'; it has visits"),
-        ("visits:other", "it is a int, no Pipeline; it has visits"),
+        ("visits:other", "it is a int, not a Pipeline; it has visits"),
     ],
 )
 def test_a_typo_in_object_is_told_with_what_there_is(
@@ -242,7 +248,7 @@ def test_a_typo_in_object_is_told_with_what_there_is(
         ("tidegate.pipelines.examples.flights.hours", "write it as package.module:name"),
         ("no_such_module:hours", "No module named 'no_such_module'"),
         ("tidegate.pipelines.examples.flights.hours:ours", "has no 'ours'"),
-        ("tidegate.pipelines.names:check_name", "a function, no Pipeline"),
+        ("tidegate.pipelines.names:check_name", "a function, not a Pipeline"),
         ("tidegate.pipelines.examples.flights.hours:airport_hours", "named 'airport_hours'"),
     ],
 )

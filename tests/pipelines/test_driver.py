@@ -30,7 +30,7 @@ class Process:
 
 
 class Session:
-    """What a driver asks of its session."""
+    """The parts of a Spark session that a driver uses."""
 
     def __init__(self, code: int | None) -> None:
         gateway = SimpleNamespace(proc=Process(code))
@@ -62,10 +62,10 @@ def test_out_of_memory_is_told_with_the_setting_that_gives_more(
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (-9, "was ended by SIGKILL: by hand, or by a system that is short of memory"),
+        (-9, "was ended by SIGKILL: somebody ended it, or the system was short of memory"),
         (137, "was ended by SIGKILL"),
-        (56, "had stood still for minutes and ended itself (exit code 56)"),
-        (1, 'ended with exit code 1: out of memory, or killed? Give it more with "spark.driver.memory"'),
+        (56, "did not run for minutes and ended itself (exit code 56)"),
+        (1, 'ended with exit code 1: out of memory, or killed? Give it more memory with "spark.driver.memory"'),
     ],
 )
 def test_an_end_of_sparks_process_is_told_by_its_cause(
@@ -103,7 +103,7 @@ def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
     started = Session(None)
     monkeypatch.setattr(session, "start_session", lambda *arguments: started)
     lake = Lake(tmp_path)
-    with pytest.raises(LeaseHeld, match=r"the lease went to process .* on elsewhere \(restore\)") as stopped:  # noqa: PT012, SIM117
+    with pytest.raises(LeaseHeld, match=r"lost the lease to process .* on elsewhere \(restore\)") as stopped:  # noqa: PT012, SIM117
         with drive(lake.config, hourly_pipeline(), "stream", clock=lake.clock) as driver:
             other = Lease(driver.tables, "restore", lake.clock)
             lake.clock.now += TIME_TO_LIVE

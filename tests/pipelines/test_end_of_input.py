@@ -172,7 +172,7 @@ def test_stale_intervals_are_run_again_before(lake: Lake, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["stream", "sessions", "--interval=5s", "--end-of-input"], "only with --available-now"),
+        (["stream", "sessions", "--interval=5s", "--end-of-input"], "needs --available-now"),
         (["backfill", "sessions", "--end-of-input", "--order=arrival"], "--order arrival replays every source commit"),
         (["backfill", "sessions", "--end-of-input", "--dry-run"], "give --start and --end"),
     ],

@@ -1,4 +1,4 @@
-"""What libraries tell over many lines, in the one line that matters."""
+"""Errors of libraries that fill many lines become the line that matters."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_error_in_one_line(error: Exception, words: str) -> None:
         (DISK, "make room"),
         (START, "make room"),
         (OSError(30, "Read-only file system"), "set `warehouse` or `work` in tidegate.toml"),
-        (PermissionError(13, "Permission denied"), "This user may not write there"),
+        (PermissionError(13, "Permission denied"), "This user has no permission to write there"),
         (OSError(27, "File too large"), "ulimit -f"),
         (OSError(24, "Too many open files"), "ulimit -n"),
         (NO_DAEMON, None),

@@ -41,7 +41,7 @@ def pipeline(trigger: Trigger | None, lateness: int = 0, **fields: Any) -> Pipel
     ("trigger", "lateness"), [(AfterCount(1), 0), (AfterWatermark(late=None), 5), (CountTrigger.of(3), 0)]
 )
 def test_a_trigger_that_may_lose_elements_is_told_when_the_pipeline_is_made(trigger: Trigger, lateness: int) -> None:
-    with pytest.warns(LostElementsWarning, match=r"pipeline 'p': windows with .* may take elements and go away"):
+    with pytest.warns(LostElementsWarning, match=r"pipeline 'p': windows with .* may lose elements"):
         pipeline(trigger, lateness)
 
 

@@ -13,7 +13,8 @@ from pyspark import cloudpickle
 
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
 from tests.windowing.contracts.scripted import CountThem
-from tests.windowing.contracts.test_facts import WITH_OWN, Counted, OwnGenerator, subclassed
+from tests.windowing.contracts.test_facts import OwnGenerator, subclassed
+from tests.windowing.contracts.test_what_facts_decide import WITH_OWN, Counted
 from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.pipeline import DeltaSource
@@ -114,8 +115,8 @@ def test_no_rule_of_an_audit_counts_on_code_of_one_s_own(windows: Windows) -> No
 
 def test_the_gap_column_is_read_whatever_a_subclass_does_with_it() -> None:
     assigner = subclassed(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")), "assign_windows")
-    pipeline = session_pipeline(compute=Windows(assigner, aggregate={"n": Count()}))
-    assert bind(pipeline, EVENTS, EVENTS).used == ("value",)
+    pipeline = session_pipeline(compute=Windows(assigner, aggregate={"n": Count()}), uses=("user",))
+    assert bind(pipeline, EVENTS, EVENTS).used == ("user", "value")
 
 
 class Noted(EventTimeTrigger):

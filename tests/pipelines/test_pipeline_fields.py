@@ -108,10 +108,10 @@ COLUMNS = pa.schema(
 @pytest.mark.parametrize(
     ("aggregate", "message"),
     [
-        (Sum("paid at"), "aggregate['x'], Sum.column = 'paid at': it has type string, which is no number: "),
+        (Sum("paid at"), "aggregate['x'], Sum.column = 'paid at': it has type string, which is not a number: "),
         (Sum("paid at"), "columns={'number': 'try_cast(`paid at` as decimal(18, 2))'}"),
-        (Variance("day"), "Variance.column = 'day': it has type date32[day], which is no number: derive one"),
-        (Sum("is_new"), "CountIf counts what is true"),
+        (Variance("day"), "Variance.column = 'day': it has type date32[day], which is not a number: derive one"),
+        (Sum("is_new"), "use CountIf, which counts true values"),
         (Sum("place.distance"), "columns={'distance': 'place.distance'}"),
         (Sum("User"), "did you mean 'user'? It has ['user', "),
     ],

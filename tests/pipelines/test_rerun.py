@@ -106,7 +106,7 @@ def test_with_its_parent_retained_a_correction_is_what_a_first_run_would_be(lake
 def test_the_oldest_retained_interval_is_refused_where_the_snapshot_before_it_is_gone(lake: Lake) -> None:
     before = windows(lake)
     keep(lake, 2)
-    with pytest.raises(Refused, match="goes on from the snapshot of epoch 2, which is no longer retained"):
+    with pytest.raises(Refused, match="continues from the snapshot of epoch 2, which is no longer retained"):
         ran(lake, 2, and_following=True)
     assert windows(lake) == before
     assert lake.snapshot(PIPELINE).manifest.epoch == DAYS
@@ -122,7 +122,9 @@ def test_an_interval_whose_snapshot_is_retained_is_unchanged_though_the_one_befo
 
 def test_of_an_interval_whose_snapshot_is_gone_nothing_tells_whether_it_changed(lake: Lake) -> None:
     keep(lake, 1)
-    with pytest.raises(Refused, match="epoch 2, whose snapshot is no longer retained, so nothing tells whether"):
+    with pytest.raises(
+        Refused, match="epoch 2, whose snapshot is no longer retained, so tidegate can't see if its rows"
+    ):
         ran(lake, 1)
 
 
@@ -172,7 +174,9 @@ def test_again_runs_an_interval_in_which_nothing_looks_changed(lake: Lake, monke
 
 def test_bounds_that_no_run_had_are_refused_with_those_that_were_run(lake: Lake) -> None:
     keep(lake, 1)
-    with pytest.raises(Refused, match="overlaps what was run: 2024-03-01, 2024-03-02, 2024-03-03, 2024-03-04"):
+    with pytest.raises(
+        Refused, match="overlaps intervals that were run: 2024-03-01, 2024-03-02, 2024-03-03, 2024-03-04"
+    ):
         ran(lake, 1, 2)
 
 

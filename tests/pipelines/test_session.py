@@ -1,4 +1,4 @@
-"""What a machine lacks is told in one line, before any JVM is started."""
+"""A part that the machine lacks is named in one line, before any JVM starts."""
 
 from __future__ import annotations
 

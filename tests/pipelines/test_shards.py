@@ -1,4 +1,4 @@
-"""How many shards an epoch has: as many as asked for, more where much would be in memory at once."""
+"""The number of shards of an epoch: as many as asked for, more if too much would be in memory at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What executors of a cluster import: the driver's own code, in one file."""
+"""Executors of a cluster import the code of the driver, from one file."""
 
 from __future__ import annotations
 

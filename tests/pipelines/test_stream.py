@@ -1,4 +1,4 @@
-"""What a batch of the stream becomes: positions, to and from Spark's offsets, and the commits of two sources."""
+"""Batches of the stream: positions to and from Spark's offsets, and the commits of two sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream does for its tables between epochs: files stay few, and nothing that anybody needs goes."""
+"""Upkeep of a stream's tables between epochs: files stay few, and no file that is needed is removed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,10 @@ def test_of_snapshots_that_are_young_enough_the_newest_of_an_hour_stays(by_hand:
     [
         (Refused("somebody commits to results at this moment"), "somebody commits to results at this moment"),
         (FilesMissing("a file of epoch 2 is gone."), "a file of epoch 2 is gone"),
-        (OSError(28, "No space left on device"), r"the tables of sessions can't be kept up: .*No space left on device"),
+        (
+            OSError(28, "No space left on device"),
+            r"the upkeep of the tables of sessions failed: .*No space left on device",
+        ),
     ],
     ids=["another at the tables", "a missing file", "a full disk"],
 )
@@ -107,7 +110,7 @@ def test_what_keeps_it_from_its_work_is_told_and_the_stream_goes_on(
         hours(by_hand, EVERY_THIRD, 1, 2, 3, 4)
     assert by_hand.head().manifest.epoch == 4
     (warning,) = caplog.records
-    assert re.search(f"after epoch 3: {told}. .*Tried again 3 epochs on", warning.getMessage())
+    assert re.search(f"after epoch 3: {told}. .*The stream tries again after 3 more epochs", warning.getMessage())
     hours(by_hand, EVERY_THIRD, 5, 6)
     assert len(active_files(by_hand.tables.open("results"))) == 1
 

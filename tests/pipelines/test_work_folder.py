@@ -1,4 +1,4 @@
-"""What is old in the work folder goes; what a run at work writes to, or the next check needs, stays."""
+"""Old files of the work folder are removed; files of a running command or of the next check stay."""
 
 from __future__ import annotations
 

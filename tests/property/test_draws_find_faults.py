@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
+from tests.property import columnar_cases
 from tests.property import test_columnar_equals_row as equality
 from tests.property.world import KEYS
 from tidegate.windowing import First, Last, Mean, StandardDeviation, Sum, Variance, keys
@@ -38,15 +39,15 @@ quickly = settings(
 
 def holds(monkeypatch: pytest.MonkeyPatch, *kinds: type) -> None:
     """The equality of both operators over the drawn pipelines, with aggregates of these kinds."""
-    some = {name: made for name, made in equality.AGGREGATES.items() if isinstance(made, kinds)}
-    monkeypatch.setattr(equality, "AGGREGATES", some)
+    some = {name: made for name, made in columnar_cases.AGGREGATES.items() if isinstance(made, kinds)}
+    monkeypatch.setattr(columnar_cases, "AGGREGATES", some)
     test = equality.test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator
     inner = test.hypothesis.inner_test  # type: ignore[attr-defined]
 
-    def check(case: equality.Case) -> None:
+    def check(case: columnar_cases.Case) -> None:
         inner(case)
 
-    run: Callable[[], None] = quickly(given(equality.cases())(check))
+    run: Callable[[], None] = quickly(given(columnar_cases.cases())(check))
     run()
 
 

@@ -95,7 +95,7 @@ def plus(a: int, b: int) -> int:
 
 
 def seen(run: OperatorHarness) -> Counter[Any]:
-    """What came out in a step; timers of different keys fire in any order, so as a multiset."""
+    """Output of a step as a multiset, since timers of different keys fire in any order."""
     kinds = (WindowResult, LateElement, SideOutput, WatermarkRecord)
     return Counter((type(record).__name__, record) for record in run.records() if isinstance(record, kinds))
 

@@ -101,7 +101,7 @@ class Commit(NamedTuple):
     rows: list[dict[str, Any]]
     complete: bool
     parallelism: int | None
-    """Of the epoch that ends with it; None where the epoch goes on."""
+    """Parallelism of the epoch that ends with this commit; None if the epoch goes on."""
 
 
 @dataclass(frozen=True)

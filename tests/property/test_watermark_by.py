@@ -58,7 +58,7 @@ def pipeline_of(columns: Sequence[str | None]) -> Pipeline:
 
 
 def manifest_of(pipeline: Pipeline, times: EventTimes, epoch: int) -> Manifest:
-    """What a snapshot keeps of event time, written and read again."""
+    """Return the event time in a snapshot after it was written and read again."""
     manifest = Manifest(
         pipeline=pipeline.name,
         timeline=1,

@@ -1,4 +1,4 @@
-"""What a stream of the recovery tests reads, how it is run and crashed, and what must be the same in the end."""
+"""The stream of the recovery tests: its rows, its runs and crashes, and the outcome that must stay the same."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] 
 def rows_of(
     lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] = ("epoch", "timeline")
 ) -> dict[str, list[str]]:
-    """What the tables hold, without the numbers of epochs, which cuts and restores move."""
+    """Contents of the tables without the numbers of epochs, which cuts and restores change."""
     return {table: rows for table, rows in outcome(lake, pipeline, without).items() if table != "epochs"}
 
 
 def differences(found: dict[str, list[str]], expected: dict[str, list[str]]) -> dict[str, list[str]]:
-    """What one of two outcomes has and the other has not, by table; nothing where they are equal."""
+    """Return the rows that only one of two outcomes has, by table; empty if they are equal."""
     told = {}
     for name in expected:
         more = [f"+ {row}" for row in found[name] if row not in expected[name]]

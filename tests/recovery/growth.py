@@ -39,7 +39,7 @@ _COMMITS_PER_CHECKPOINT = 50
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one epoch costs, its share of upkeep included.
+    """Cost of one epoch, with its share of upkeep.
 
     Args:
         opened: Delta tables that were opened.

@@ -78,7 +78,7 @@ def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on
 ) -> None:
     hours(by_hand, 8, 9, 10, 11)
     fault(by_hand, "state")
-    told = "can't be opened.*restore sessions latest" if fault is cut else f"stands at epoch.*restore sessions {back}`"
+    told = "can't be opened.*restore sessions latest" if fault is cut else f"ends at epoch.*restore sessions {back}`"
     for goes_on in (
         lambda: recover(by_hand.tables),
         lambda: prune(by_hand.tables, NOW, NOW),
@@ -161,7 +161,7 @@ def test_a_published_table_that_is_gone_is_refused_until_it_is_put_back_or_given
     for _ in range(2):
         with pytest.raises(Refused, match=f"{table} is gone. Put its folder back.*latest --give-up-results"):
             hours(by_hand, 11)
-    with pytest.raises(Refused, match=f"{table} is gone, with all that it held.*restore sessions 2 --give-up-results"):
+    with pytest.raises(Refused, match=f"{table} is gone, with all its rows.*restore sessions 2 --give-up-results"):
         back_to(by_hand, "2")
     assert not Path(by_hand.tables.path(table)).exists()
     away.rename(by_hand.tables.path(table))
@@ -202,9 +202,9 @@ def test_a_folder_that_was_renamed_is_refused_with_both_names(by_hand: ByHand) -
     hours(by_hand, 8, 9)
     Path(by_hand.tables.path("state")).parent.rename(by_hand.folder / "warehouse" / "others")
     renamed = ByHand(by_hand.folder, session_pipeline(name="others"))
-    with pytest.raises(Refused, match=r"pipeline 'sessions', not of 'others'.*renamed"):
+    with pytest.raises(Refused, match=r"pipeline 'sessions', not to 'others'.*renamed"):
         recover(renamed.tables)
-    with pytest.raises(Refused, match="not of 'others'"):
+    with pytest.raises(Refused, match="not to 'others'"):
         restore(renamed.tables, find_snapshot(renamed.tables, "1"), NOW)
 
 
@@ -264,7 +264,7 @@ def test_a_log_that_nothing_can_mend_counts_as_gone_once_it_is_moved_away(by_han
     shorten_log(by_hand.tables, "results", by_hand.tables.open("results").version())
     (checkpoint,) = Path(by_hand.tables.path("results"), "_delta_log").glob(f"{11:020d}.checkpoint.parquet")
     checkpoint.write_bytes(b"")
-    with pytest.raises(Refused, match="move it away: then the table counts as gone"):
+    with pytest.raises(Refused, match="move the folder away: then the table counts as gone"):
         set_aside_damaged(by_hand.tables)
     gone(by_hand, "results")
     back_to(by_hand, "latest", [])

@@ -116,7 +116,7 @@ def test_results_that_went_out_before_their_snapshot_are_noticed_by_the_next_sta
         planted.setattr(Driver, "run", _publish_first)
         crash_after(spark, lake, "published first")
     lake.append(("new", at("12:00", day=1), 7))
-    with pytest.raises(Refused, match="stands at epoch 1, and epoch 2 was committed to results, late, rejects, epochs"):
+    with pytest.raises(Refused, match="ends at epoch 1, but epoch 2 was committed to results, late, rejects, epochs"):
         run(spark, lake)
 
 

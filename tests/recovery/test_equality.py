@@ -60,7 +60,7 @@ IDLENESS = WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE).with_idle
 
 
 class Quiet(KeyedProcessFunction):
-    """How many elements came before a user was quiet for ten minutes, and until each second hour of the clock."""
+    """Number of elements before a user was silent for ten minutes, and until each second hour of the clock."""
 
     result_type = pa.struct([("what", pa.string()), ("events", pa.int64())])
     seen = ValueStateDescriptor("seen", pa.int64())

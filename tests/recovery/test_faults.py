@@ -290,7 +290,10 @@ def test_where_the_log_does_not_tell_how_a_snapshot_is_related_to_one_that_rotte
     (rows,) = [Path(tables.path("epochs"), file["path"]) for file in active_files(tables.open("epochs"))][-1:]
     row = rows.read_bytes()
     rot(rows)
-    with pytest.raises(Refused, match=r"hours, 5, can't be read, and nothing tells where epoch 3 parted.*--give-up"):
+    with pytest.raises(
+        Refused,
+        match=r"hours, 5, can't be read, so tidegate can't see where the timeline of epoch 3 left it.*--give-up",
+    ):
         restore(tables, find_snapshot(tables, "savepoint:good"), lake.clock())
     manifest.write_bytes(whole)
     rows.write_bytes(row)

@@ -152,7 +152,7 @@ def test_a_savepoint_of_a_left_line_is_restored_with_the_results_that_can_be_had
         back_to(by_hand, "savepoint:before-release")
     lost: list[str] = []
     back_to(by_hand, "savepoint:before-release", lost)
-    assert any("what epoch 2 of it published is no longer retained" in text for text in lost)
+    assert any("the rows that epoch 2 of it published are no longer retained" in text for text in lost)
     hours(by_hand, 11, 12)
     # Windows that fired on the left line are lost, and nothing else is.
     assert sessions(by_hand) == [10, 11]

@@ -70,7 +70,7 @@ def test_every_snapshot_of_a_run_goes_on_to_the_same_end(runs: Runs, tmp_path: P
 
 
 def shorten_log(path: str) -> None:
-    """What a clean-up of expired logs leaves: a checkpoint at the head and no entry before it."""
+    """Clean up a log as its expiry does: a checkpoint at the head stays, and no entry before it."""
     table = DeltaTable(path)
     table.create_checkpoint()
     for entry in Path(path, "_delta_log").glob("*.json"):

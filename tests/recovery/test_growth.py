@@ -20,7 +20,7 @@ def kept_up() -> Upkeep:
 
 
 def grown(costs: list[Cost]) -> dict[str, float]:
-    """What grew by more than the bound; seconds depend on what else the machine does."""
+    """Return the costs that grew by more than the bound; without seconds, which depend on the load of the machine."""
     return {name: by for name, by in growth(costs).items() if by > BOUND and name != "seconds"}
 
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.recovery]
 ROOT = Path(__file__).parents[2]
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "100"))
-"""How many there are in the long form."""
+"""Number of kills in the long form."""
 
 LONGEST_DELAY = 400
 """Milliseconds between a step and the kill: it falls into the next steps, too."""

@@ -24,7 +24,7 @@ from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 
 pytestmark = pytest.mark.recovery
 
-REFUSED = r"was set back: version \d+ of it is somebody's RESTORE.*tidegate restore sessions latest"
+REFUSED = r"was set back: version \d+ of it is a RESTORE that tidegate did not make.*tidegate restore sessions latest"
 
 
 def contents(by_hand: ByHand) -> dict[str, list[str]]:

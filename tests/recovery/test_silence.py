@@ -38,7 +38,7 @@ PATIENT = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0))
 def stream(
     lake: Lake, pipeline: Pipeline, clock: Any = None, on_epoch: Callable[[Manifest], None] = lambda manifest: None
 ) -> list[Manifest]:
-    """What is there, and then the clock; the manifests of the epochs."""
+    """Run the commits that exist, then advance the clock; return the manifests of the epochs."""
     if clock is not None:
         lake.clock.now = to_millis(clock)
     made: list[Manifest] = []
@@ -128,7 +128,7 @@ def test_a_backlog_makes_nobody_idle(lake: Lake) -> None:
     ids=["idle partitions", "a generator that goes on by itself"],
 )
 def test_nobody_can_tell_whether_a_stream_looked_between_two_commits(lake: Lake, watermark: WatermarkStrategy) -> None:
-    """What time alone does before a commit, it has done before its rows are judged."""
+    """The clock moves event time before the rows of the next commit are judged."""
     sessions = Windows(EventTimeSessionWindows.with_gap(10 * MINUTE), aggregate={"total": Sum("value")})
     often, once, again = (
         hourly_pipeline(name, compute=sessions, watermark=watermark, watermark_by="user")

@@ -1,4 +1,4 @@
-"""What only Spark shows of a fault: a driver out of memory, a task that raises, a worker that is killed."""
+"""Faults that only Spark shows: a driver out of memory, a task that raises, a worker that is killed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_a_task_that_fails_stops_the_stream_in_its_own_words_and_commits_nothing
     lake.append(("ann", at("10:00"), 1))
     lake.stream(spark, sound)
     lake.append(("ann", at("13:00"), 1))
-    with pytest.raises(TidegateError, match=f"^epoch 2 of hours can't be computed: {told}. Nothing of it is committed"):
+    with pytest.raises(
+        TidegateError, match=f"^epoch 2 of hours can't be computed: {told}. Nothing of the epoch is committed"
+    ):
         lake.stream(spark, fatal)
     assert lake.snapshot(fatal).manifest.epoch == 1
 

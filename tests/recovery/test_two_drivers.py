@@ -75,7 +75,7 @@ def test_of_two_that_know_of_no_lease_the_second_is_stopped_by_the_commit_and_pu
 ) -> None:
     (done, _), (refused, error) = at_once(lake, step)
     assert (done, refused) == (0, REFUSED), error
-    assert "somebody else committed to table state since it was planned" in error
+    assert "another driver committed to table state after this epoch was planned" in error
     assert differences(outcome(lake), outcome(undisturbed)) == {}
 
 

@@ -58,7 +58,7 @@ def rows_of(number: int) -> list[Row]:
 
 
 def base(number: int) -> datetime:
-    """When the rows of a source commit begin, which is also the watermark after it."""
+    """Return the first event time of a source commit, which is also the watermark after it."""
     return DAY0 + timedelta(hours=number)
 
 

@@ -1,4 +1,4 @@
-"""How the shards of an epoch become tasks of Spark's."""
+"""The shards of an epoch become tasks of Spark."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class ColumnarByElement:
         """Nothing is left to do: every element is a commit of its own."""
 
     def take_output(self) -> list[Record]:
-        """What came out since the last call."""
+        """Return the output since the last call."""
         records, self.output = self.output, []
         return records
 
@@ -110,7 +110,7 @@ class ColumnarByElement:
 
     @property
     def next_event_time(self) -> Millis | None:
-        """When the next event-time timer is due, as the row operator would have it."""
+        """Return the time of the next event-time timer, as the row operator would have it."""
         return self._by_row().next_event_time
 
     def num_state_entries(self) -> int:

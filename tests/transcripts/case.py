@@ -38,7 +38,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How cases are run.
+    """Ways to run the cases.
 
     Args:
         operator: `row` or `columnar`.

@@ -111,7 +111,7 @@ def _ranges(check: dict[str, Any]) -> list[KeyGroupRange]:
 
 
 def _covers(check: dict[str, Any]) -> bool:
-    """Whether every group lies in the range of the subtask that owns it, and in no other."""
+    """Return True if every group lies in the range of the subtask that owns it, and in no other."""
     groups = [group for r in _ranges(check) for group in r]
     owners = [subtask for subtask, r in enumerate(_ranges(check)) for _ in r]
     named = [subtask_of(group, check["parallelism"], check["max_parallelism"]) for group in groups]

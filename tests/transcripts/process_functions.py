@@ -35,7 +35,7 @@ _SEEN = ValueStateDescriptor("seen", pa.string())
 
 
 class CaseHooks:
-    """What the function of a case does with an element of input 1 or 2, and with a timer."""
+    """Behaviour of a case's function for an element of input 1 or 2, and for a timer."""
 
     def __init__(self, function: dict[str, Any], inputs: int) -> None:
         kind = function["type"]

@@ -54,7 +54,7 @@ KINDS: dict[str, Callable[[dict[str, Any], Options], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a case went; `text` says why it failed or was skipped."""
+    """Outcome of a case; `text` says why it failed or was skipped."""
 
     STATES: ClassVar[tuple[str, ...]] = ("passed", "failed", "skipped")
 

@@ -1,4 +1,4 @@
-"""How the steps of a case are walked, and how lists of outputs are compared."""
+"""The walk over the steps of a case, and the comparison of lists of outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clocks:
 
 
 def built(case: dict[str, Any], build: Callable[[], T]) -> T | None:
-    """What `build` makes; None if it raised the error that the case expects at build."""
+    """Return the value of `build`; None if it raised the error that the case expects at build."""
     made: list[T] = []
     if run_expecting(case.get("expect_error"), "build", lambda: made.append(build())):
         return None
@@ -45,7 +45,7 @@ def walk(case: dict[str, Any], steps: Iterable[T], act: Callable[[int, T], None]
 
 
 def by_step(case: dict[str, Any], field: str) -> dict[int, list[dict[str, Any]]]:
-    """What a case lists under `field`, by the step after which it holds.
+    """Return the entries of a case under `field`, by the step after which they hold.
 
     Raises:
         Mismatch: there is no such step, so that the entry would pass unread.

@@ -80,7 +80,7 @@ class TimestampsAndWatermarksOperator:
         return self._output.watermark
 
     def take_output(self) -> list[Record]:
-        """What came out since the last call."""
+        """Return the output since the last call."""
         records = self._records[:]
         self._records.clear()
         return records

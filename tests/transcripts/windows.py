@@ -223,7 +223,7 @@ def _output(record: object) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """What a row of the columnar operator holds, as cases write it."""
+    """Return the contents of a row of the columnar operator, as cases write them."""
     return value[VALUE] if isinstance(value, dict) else value
 
 

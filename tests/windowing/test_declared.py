@@ -77,7 +77,7 @@ def test_what_is_meant_goes_in(value: Any, kind: pa.DataType, expected: Any) -> 
         ("abc", pa.list_(pa.string()), "x = 'abc'", "give a list"),
         ([1, NOON], pa.list_(pa.date32()), "x[0] = 1", "give a datetime.date"),
         ({"at": "noon"}, PART, "x.at = 'noon'", "declared type is struct<at: timestamp[us, tz=UTC], n: int8>"),
-        ({"when": 1}, PART, "x = {'when': 1}", "'when' is not declared; there are ['at', 'n']"),
+        ({"when": 1}, PART, "x = {'when': 1}", "'when' is not declared; declared are ['at', 'n']"),
         ((1, 2), PART, "x = (1, 2)", "give a mapping with ['at', 'n']"),
         ({"a": "noon"}, pa.map_(pa.string(), UTC_US), "x['a'] = 'noon'", "epoch milliseconds"),
     ],

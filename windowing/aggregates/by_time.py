@@ -62,7 +62,7 @@ def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.Data
         raise IllegalArgument(
             aggregate,
             column,
-            f"it has type {kind}, whose values have no order that would tell equal times apart: take it as a text, "
+            f"it has type {kind}, whose values have no order, so equal times would have no rule: convert it to a text, "
             f'columns={{"{column}_json": "to_json({column})"}}, or a field of it',
         )
     return kind

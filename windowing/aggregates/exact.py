@@ -26,9 +26,9 @@ class SumOutOfRange(OverflowError):
 
     def __init__(self, column: str, kind: object, total: object, wider: str) -> None:
         super().__init__(
-            f"the sum of column {column!r} leaves {kind} ({total}): sum a wider column under another name, such as "
-            f"columns={{'wide': 'cast({column} as {wider})'}} and {{'total': Sum('wide')}}, and name the sum that "
-            "there is in dropped= of the pipeline"
+            f"the sum of column {column!r} is too large for {kind} ({total}): sum a wider column under another name, "
+            f"such as columns={{'wide': 'cast({column} as {wider})'}} and {{'total': Sum('wide')}}, and name the old "
+            "sum in dropped= of the pipeline"
         )
         self.arguments = column, kind, total, wider
 

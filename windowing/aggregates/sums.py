@@ -86,13 +86,13 @@ def _sum_type(kind: pa.DataType | None, column: str, aggregate: str) -> pa.DataT
         return pa.float64()
     if pa.types.is_decimal128(kind):
         return pa.decimal128(min(kind.precision + 10, _MAX_PRECISION), kind.scale)
-    raise IllegalArgument(aggregate, column, f"it has type {kind}, which is no number: {_number_from(kind, column)}")
+    raise IllegalArgument(aggregate, column, f"it has type {kind}, which is not a number: {_number_from(kind, column)}")
 
 
 def _number_from(kind: pa.DataType, column: str) -> str:
     """Return advice how to derive a number from a column of another type."""
     if pa.types.is_boolean(kind):
-        return "CountIf counts what is true"
+        return "use CountIf, which counts true values"
     quoted = column if column.isidentifier() else f"`{column}`"
     if pa.types.is_date(kind):
         return f"derive one, columns={{'days': 'unix_date({quoted})'}}"

@@ -66,7 +66,10 @@ class WindowAssigner(HasFacts, ABC):
     def column_of_gaps(self) -> str | None:
         """Input column with the gaps of sessions, if the field `gap_of` is a `GapColumn`; else None."""
         gap_of = getattr(self, "gap_of", None)
-        return gap_of.column if isinstance(gap_of, GapColumn) else None
+        # A user's subclass may compute another gap from the column.
+        if isinstance(gap_of, GapColumn) and type(gap_of).__call__ is GapColumn.__call__:
+            return gap_of.column
+        return None
 
     @property
     def stagger_offset(self) -> Millis | None:
@@ -91,6 +94,12 @@ class WindowAssigner(HasFacts, ABC):
     @fact
     def sees_order(self) -> bool:
         """True if windows may depend on more than an element and its event time, such as earlier elements."""
+        return True
+
+    @property
+    @fact
+    def reads_elements(self) -> bool:
+        """True if windows may depend on any column of an element, beside `column_of_gaps`."""
         return True
 
     @property
@@ -147,6 +156,10 @@ class InTimeDomain:
     def sees_order(self) -> bool:
         """True if windows depend on the clock, and so on the time at which an element comes."""
         return self.domain is not EVENT_TIME
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
 
     @property
     def is_event_time(self) -> bool:

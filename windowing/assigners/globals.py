@@ -41,6 +41,10 @@ class GlobalWindows(WindowAssigner):
         return EndOfStreamTrigger() if self.end_of_stream else NeverTrigger()
 
     @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
     def is_event_time(self) -> bool:
         return False
 

@@ -77,6 +77,10 @@ class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
         return (TimeWindow(time, time + gap),)
 
     @property
+    def reads_elements(self) -> bool:
+        return self.column_of_gaps is None
+
+    @property
     def needs_rows(self) -> str | None:
         if self.column_of_gaps is not None:
             return None

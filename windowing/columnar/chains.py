@@ -13,8 +13,8 @@ from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import KernelOutput, Rules, count
 from tidegate.windowing.columnar.order import begins, sort_order
 from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
+from tidegate.windowing.columnar.retractions import emitted_panes, retract_earlier
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
-from tidegate.windowing.columnar.withdrawals import emitted_panes, withdraw_earlier
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.panes import Timing
@@ -90,13 +90,13 @@ class _Firings(ParallelArrays):
     """Firings, sorted by window and in the order in which they happen.
 
     Args:
-        windows: index of the window.
+        window_of: index of the window.
         entries: index of the last step that the pane includes.
         timings: index into `TIMINGS`.
         watermarks: watermark at the firing, int64 epoch milliseconds.
     """
 
-    windows: Int64s
+    window_of: Int64s
     entries: Int64s
     timings: Int64s
     watermarks: Int64s
@@ -115,7 +115,7 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
     windows = _windows(chains, in_flight, rules, timeline)
     contents = chains.contents if rules.empties else _accumulated(chains, rules)
     firings = _firings(chains, windows, rules, timeline)
-    window_of = firings.windows
+    window_of = firings.window_of
     first = begins(window_of)
     begun = np.flatnonzero(first)
     rank = np.arange(len(window_of)) - np.repeat(begun, np.diff(begun, append=len(window_of)))
@@ -128,7 +128,7 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
         identity_ends=ends,
         panes=windows.numbers[window_of] + rank,
         timings=firings.timings,
-        withdrawn=np.zeros(len(window_of), np.int64),
+        is_retraction=np.zeros(len(window_of), np.int64),
         watermarks=firings.watermarks,
         results=rules.contents.results(taken(contents, firings.entries)),
     )
@@ -138,7 +138,7 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
     newest = np.full(len(of), -1)
     newest[window_of] = np.arange(len(window_of))
     if rules.retracts:
-        withdraw_earlier(rows, window_of, windows.states, in_flight, output)
+        retract_earlier(rows, window_of, windows.states, in_flight, output)
     _keep(chains, windows, in_flight, contents, rows, newest, rules, timeline, output)
 
 
@@ -183,13 +183,13 @@ def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline
     behind = np.flatnonzero((chains.steps >= late) & timeline.complete[commits])
     parts = [
         _Firings(
-            windows=on_time,
+            window_of=on_time,
             entries=np.searchsorted(place, on_time * (2 * late) + late) - 1,
             timings=np.full(len(on_time), ON_TIME),
             watermarks=timeline.firings(last[on_time]),
         ),
         _Firings(
-            windows=of.ids[behind],
+            window_of=of.ids[behind],
             entries=behind,
             timings=np.full(len(behind), LATE),
             watermarks=timeline.before[commits[behind]],
@@ -202,7 +202,7 @@ def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline
         opened = chains.steps[of.starts][early] - ON_TIME_STEP
         moves = np.maximum(timeline.moves_at(times), opened)
         early_firings = _Firings(
-            windows=early,
+            window_of=early,
             entries=np.searchsorted(place, early * (2 * late) + ON_TIME_STEP + moves, side="right") - 1,
             timings=np.full(len(early), EARLY),
             watermarks=timeline.moves[moves],
@@ -212,7 +212,7 @@ def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline
     sizes = [len(part) for part in parts]
     if sum(size > 0 for size in sizes) <= 1:
         return firings
-    return firings.take(sort_order(firings.windows, np.repeat(np.arange(len(parts)), sizes)))
+    return firings.take(sort_order(firings.window_of, np.repeat(np.arange(len(parts)), sizes)))
 
 
 def _accumulated(chains: Chains, rules: Rules) -> Contents:

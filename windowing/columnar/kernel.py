@@ -29,7 +29,7 @@ class Rules:
         lateness: allowed lateness, milliseconds.
         accumulation: relation between the panes of a window.
         purging: True if the trigger purges when it fires.
-        withdraw_merged: True if the panes of extended and absorbed windows are retracted.
+        retract_merged: True if the panes of extended and absorbed windows are retracted.
         interval: milliseconds between early firings, None if there are none.
         closed_through: see `PanePolicy`.
     """
@@ -39,7 +39,7 @@ class Rules:
     lateness: Millis
     accumulation: Accumulation
     purging: bool
-    withdraw_merged: bool
+    retract_merged: bool
     interval: Millis | None = None
     closed_through: Millis = MIN_TIMESTAMP
 

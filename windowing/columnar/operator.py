@@ -47,7 +47,7 @@ class ColumnarOperator:
         state: schema of the state rows, which holds the key columns too.
         panes: policies of panes beyond Flink's plain firing.
         max_parallelism: number of key groups.
-        late_output: True puts late elements out; False only counts them as dropped.
+        late_output: True puts late elements out; False only counts them, as `late_dropped`.
         account_for_all: see `WindowOperator`.
 
     Raises:
@@ -90,7 +90,7 @@ class ColumnarOperator:
             windows.lateness,
             panes.accumulation,
             is_purging(windows),
-            panes.withdraw_merged,
+            panes.retract_merged,
             early_interval(windows),
             panes.closed_through,
         )
@@ -126,14 +126,14 @@ class ColumnarOperator:
         if _too_far(elements.timestamps) or (self._rules.interval is not None and timeline.lag is not None):
             odd_keys[:] = True
         try:
-            by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
+            by_arrays, rows, states = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         except SumOutOfRange:
             # An intermediate sum left its range though the result may fit; the row operator has sums of any size.
             odd_keys[:] = True
-            by_arrays, rows, windows = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
+            by_arrays, rows, states = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
         by_row = None
-        if len(rows) or len(windows):
-            odd_state = self._state.whole(state.take(pa.array(windows)))
+        if len(rows) or len(states):
+            odd_state = self._state.whole(state.take(pa.array(states)))
             by_row = self._by_row.run(elements.take(rows), odd_state, timeline).with_late_rows(rows)
         return self._outcome(by_arrays, by_row, keys, resting)
 
@@ -143,19 +143,19 @@ class ColumnarOperator:
         """Return the kernel's output, and the elements and windows in flight left to the row operator, by index."""
         keys = len(odd_keys)
         if not odd_keys.any():
-            output, rows, windows = self._kernel(codes, elements, in_flight, keys, timeline)
-            return output, rows, windows
-        odd_rows, odd_windows = odd_keys[codes], odd_keys[in_flight.codes]
-        plain_rows, plain_windows = np.flatnonzero(~odd_rows), np.flatnonzero(~odd_windows)
-        output, rows, windows = self._kernel(
-            codes[plain_rows], elements.take(plain_rows), in_flight.take(plain_windows), keys, timeline
+            output, rows, states = self._kernel(codes, elements, in_flight, keys, timeline)
+            return output, rows, states
+        odd_rows, odd_states = odd_keys[codes], odd_keys[in_flight.codes]
+        plain_rows, plain_states = np.flatnonzero(~odd_rows), np.flatnonzero(~odd_states)
+        output, rows, states = self._kernel(
+            codes[plain_rows], elements.take(plain_rows), in_flight.take(plain_states), keys, timeline
         )
         for part in output.late:
             part.rows[:] = plain_rows[part.rows]
         return (
             output,
             np.concatenate([plain_rows[rows], np.flatnonzero(odd_rows)]),
-            np.concatenate([plain_windows[windows], np.flatnonzero(odd_windows)]),
+            np.concatenate([plain_states[states], np.flatnonzero(odd_states)]),
         )
 
     def _kernel(
@@ -170,7 +170,7 @@ class ColumnarOperator:
         assert gaps is not None, "the planner takes only assigners with an array form"
         kernel = SessionKernel(gaps, self._rules, timeline)
         output, routed = kernel.run(codes, elements, in_flight, keys)
-        return output, routed.elements, routed.windows
+        return output, routed.elements, routed.in_flight
 
     def _outcome(self, by_arrays: KernelOutput, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
         """Return the outcome of the epoch: the kernel's output, the row operator's, and the state rows that rest."""

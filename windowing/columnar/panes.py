@@ -32,7 +32,7 @@ class PaneRows(ParallelArrays):
         identity_ends: end of the window at its first firing.
         panes: number of the pane.
         timings: index into `TIMINGS`.
-        withdrawn: 1 for a retraction, 0 for a pane.
+        is_retraction: 1 for a retraction, 0 for a pane.
         watermarks: watermark at the firing, int64 epoch milliseconds.
         results: an array for each result column.
     """
@@ -44,7 +44,7 @@ class PaneRows(ParallelArrays):
     identity_ends: Int64s
     panes: Int64s
     timings: Int64s
-    withdrawn: Int64s
+    is_retraction: Int64s
     watermarks: Int64s
     results: list[pa.Array]
 
@@ -58,7 +58,7 @@ class PaneRows(ParallelArrays):
             window_end=pa.array(self.ends),
             pane=pa.array(self.panes.astype(np.int32)),
             timing=_named(self.timings, TIMINGS),
-            op=_named(self.withdrawn, _OPS),
+            op=_named(self.is_retraction, _OPS),
             watermark=pa.array(self.watermarks),
             results=dict(zip(result.names, self.results, strict=True)),
         )

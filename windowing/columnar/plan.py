@@ -36,10 +36,12 @@ def choose_operator(windows: Compute) -> OperatorChoice:
     kind = type(windows.assigner).__name__
     if windows.assigner.forms_sessions:
         return OperatorChoice(
-            True, f"{kind} and every aggregate have array forms; sessions that a late element may meet go row by row"
+            True,
+            f"{kind} and every aggregate have array forms; sessions that a late element may meet are computed row by "
+            "row",
         )
     early = (
-        "; a backfill in event order goes row by row, since its watermark moves between any two elements"
+        "; a backfill in event order is computed row by row, since its watermark moves between any two elements"
         if early_interval(windows) is not None
         else ""
     )

@@ -60,7 +60,7 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: 
         identity_ends=ends,
         panes=np.zeros(len(fired), np.int64),
         timings=np.where(late, LATE, ON_TIME),
-        withdrawn=np.zeros(len(fired), np.int64),
+        is_retraction=np.zeros(len(fired), np.int64),
         watermarks=watermarks,
         results=rules.contents.results(taken(sessions.contents, fired)),
     )
@@ -71,9 +71,9 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: 
     stays = np.flatnonzero(~cleaned)
     output.counters.open_windows += len(stays)
     if len(stays):
-        emitted = rows.take(np.flatnonzero(~cleaned[fired])) if rules.retracts or rules.withdraw_merged else None
+        emitted = rows.take(np.flatnonzero(~cleaned[fired])) if rules.retracts or rules.retract_merged else None
         output.state.append(_state_rows(sessions, rules, stays, fires, ended, cleanups, emitted))
-        if rules.accumulation is Accumulation.DISCARDING and rules.withdraw_merged:
+        if rules.accumulation is Accumulation.DISCARDING and rules.retract_merged:
             gone_out = stays[fires[stays]]
             bounds = sessions.starts[gone_out], sessions.ends[gone_out]
             discarded = rules.state.discarded(*bounds, taken(sessions.contents, gone_out))

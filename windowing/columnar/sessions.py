@@ -38,11 +38,11 @@ class Routed:
 
     Args:
         elements: indices of elements.
-        windows: indices of windows in flight.
+        in_flight: indices of windows in flight.
     """
 
     elements: Int64s
-    windows: Int64s
+    in_flight: Int64s
 
 
 class SessionKernel:
@@ -71,8 +71,7 @@ class SessionKernel:
         output = KernelOutput()
         alone = np.ones(len(in_flight), np.bool_)
         if not len(elements):
-            windows = self._untouched(in_flight, alone, output)
-            return output, Routed(np.empty(0, np.int64), windows)
+            return output, Routed(np.empty(0, np.int64), self._untouched(in_flight, alone, output))
         clusters = self._clusters(codes, elements, in_flight, keys)
         fresh = self._fresh(in_flight)
         exact = self._exact(clusters, fresh)
@@ -80,8 +79,8 @@ class SessionKernel:
         alone[clusters.rows[clusters.in_flight]] = False
         if exact.any():
             self._run_clusters(clusters.select(exact), elements, in_flight, output)
-        windows = np.concatenate([left.rows[left.in_flight], self._untouched(in_flight, alone, output)])
-        return output, Routed(left.rows[~left.in_flight], windows)
+        by_row = np.concatenate([left.rows[left.in_flight], self._untouched(in_flight, alone, output)])
+        return output, Routed(left.rows[~left.in_flight], by_row)
 
     def _clusters(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> Clusters:
         """Return the clusters with at least one element."""
@@ -193,14 +192,14 @@ class SessionKernel:
         fresh = self._fresh(in_flight)
         firing = np.flatnonzero(due & fresh)
         if len(firing):
-            windows = in_flight.take(firing)
+            fired = in_flight.take(firing)
             nothing = np.zeros(len(firing), np.int64)
             fire_sessions(
                 Sessions(
-                    codes=windows.codes,
-                    starts=windows.starts,
-                    ends=windows.ends,
-                    contents=windows.contents,
+                    codes=fired.codes,
+                    starts=fired.starts,
+                    ends=fired.ends,
+                    contents=fired.contents,
                     late=nothing.astype(np.bool_),
                     commits=nothing,
                     watermarks=nothing,

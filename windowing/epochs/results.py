@@ -98,7 +98,7 @@ class ResultColumns:
         if isinstance(record, SideOutput):
             tags = self.side_outputs
             if record.tag not in tags:
-                raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; there are {sorted(tags)}")
+                raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; declared are {sorted(tags)}")
             check_names(f"side output {record.tag!r}", value, {field.name for field in tags[record.tag]})
             return {record.tag: value}
         if isinstance(value, tuple) and main == set(SIDES):
@@ -162,8 +162,8 @@ def refuse_side_outputs(outputs: Sequence[ElementResult | SideOutput]) -> None:
     for record in outputs:
         tag = record.tag if isinstance(record, SideOutput) else None
         raise UnsupportedOperation(
-            f"side output {tag!r}: the panes of windows have one type in a pipeline. Yield a "
-            "result with a column that tells, or make it a pipeline of its own"
+            f"side output {tag!r}: all panes of a pipeline have one type, so windows have no side outputs in it. "
+            "Yield a result with a column for the kind, or make another pipeline"
         )
 
 

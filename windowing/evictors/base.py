@@ -59,3 +59,27 @@ class Evictor(HasFacts, ABC):
     def bounds_state(self) -> bool:
         """True if the evictor removes elements from windows without an end, so that they need no other bound."""
         return False
+
+
+class RuleEvictor(Evictor):
+    """An evictor with one rule, which `do_evict_after` applies after the window's function instead of before it."""
+
+    do_evict_after: bool
+
+    @abstractmethod
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        """Return the elements that the rule keeps."""
+
+    def evict_before(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        return elements if self.do_evict_after else self._kept(elements)
+
+    def evict_after(
+        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        return self._kept(elements) if self.do_evict_after else elements
+
+    @property
+    def bounds_state(self) -> bool:
+        return True

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
-from tidegate.windowing.windows import Window
+from tidegate.windowing.evictors.base import RuleEvictor, TimestampedValue
 
 
 @dataclass(frozen=True, slots=True)
-class CountEvictor(Evictor):
+class CountEvictor(RuleEvictor):
     """Evictor that keeps the last `max_count` arrivals. Source: Flink's `CountEvictor`.
 
     Args:
@@ -30,19 +29,5 @@ class CountEvictor(Evictor):
         """Make the evictor, in Flink's spelling."""
         return cls(max_count, do_evict_after)
 
-    @property
-    def bounds_state(self) -> bool:
-        return True
-
-    def evict_before(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
-        return elements if self.do_evict_after else self._last(elements)
-
-    def evict_after(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
-        return self._last(elements) if self.do_evict_after else elements
-
-    def _last(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
         return elements[max(0, len(elements) - self.max_count) :]

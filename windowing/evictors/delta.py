@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
-from tidegate.windowing.windows import Window
+from tidegate.windowing.evictors.base import RuleEvictor, TimestampedValue
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaEvictor(Evictor):
+class DeltaEvictor(RuleEvictor):
     """Evictor of elements for which `delta(element, last) >= threshold`. Source: Flink's `DeltaEvictor`.
 
     Args:
@@ -29,21 +28,7 @@ class DeltaEvictor(Evictor):
         """Make the evictor, in Flink's spelling."""
         return cls(threshold, delta, do_evict_after)
 
-    @property
-    def bounds_state(self) -> bool:
-        return True
-
-    def evict_before(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
-        return elements if self.do_evict_after else self._near(elements)
-
-    def evict_after(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
-        return self._near(elements) if self.do_evict_after else elements
-
-    def _near(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
         if not elements:
             return elements
         last = elements[-1].value

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.windowing.errors import IllegalState
-from tidegate.windowing.evictors.base import Evictor, EvictorContext, TimestampedValue
+from tidegate.windowing.evictors.base import RuleEvictor, TimestampedValue
 from tidegate.windowing.time import Duration, Millis, non_negative_millis
-from tidegate.windowing.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
-class TimeEvictor(Evictor):
+class TimeEvictor(RuleEvictor):
     """Evictor that keeps elements later than `newest - size`, but not one at exactly that time.
 
     If the first element has no timestamp, all elements are kept. Source: Flink's `TimeEvictor`.
@@ -36,21 +35,7 @@ class TimeEvictor(Evictor):
     def sees_order(self) -> bool:
         return False
 
-    @property
-    def bounds_state(self) -> bool:
-        return True
-
-    def evict_before(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
-        return elements if self.do_evict_after else self._recent(elements)
-
-    def evict_after(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
-        return self._recent(elements) if self.do_evict_after else elements
-
-    def _recent(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
         if not elements or elements[0].timestamp is None:
             return elements
         cutoff = max(_timestamp(element) for element in elements) - self.size

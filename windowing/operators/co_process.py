@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.windowing.compute import CoProcess
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.held import ElementTypes
-from tidegate.windowing.operators.process import ProcessCore, process_schema
-from tidegate.windowing.operators.records import Record
+from tidegate.windowing.operators.process import ProcessOperator, process_schema
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, TwoInputs, checked_side
-from tidegate.windowing.state.rows import StateRow, StateSchema
+from tidegate.windowing.state.rows import StateSchema
 from tidegate.windowing.time import Millis
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
@@ -37,7 +34,7 @@ def state_schema(
     return process_schema(process.function, key, types if process.time_sorted else None)
 
 
-class KeyedCoProcessOperator:
+class KeyedCoProcessOperator(ProcessOperator):
     """Runs a `KeyedCoProcessFunction` over the inputs `left` and `right`.
 
     The watermark is the smaller of both inputs' watermarks; idle inputs are ignored. It is forwarded when it advances.
@@ -57,18 +54,13 @@ class KeyedCoProcessOperator:
         right_type: pa.StructType | None = None,
         keyed: bool = True,
     ) -> None:
-        self._core = ProcessCore(
+        super().__init__(
             process.function,
             {LEFT: process.function.process_element1, RIGHT: process.function.process_element2},
             {LEFT: left_type, RIGHT: right_type} if process.time_sorted else None,
             keyed=keyed,
         )
-        self._inputs = TwoInputs(self._core.advance_watermark, self._core.output)
-        self.timers = self._core.timers
-
-    @property
-    def next_event_time(self) -> Millis | None:
-        return self._core.next_event_time
+        self._inputs = TwoInputs(self._advance_watermark, self.output)
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         """Take in one element of the input `side`.
@@ -83,7 +75,7 @@ class KeyedCoProcessOperator:
             IllegalArgument: `side` names no input.
             MissingTimestamp: elements are sorted by time, and this one has none.
         """
-        self._core.process(key, value, timestamp, checked_side(side))
+        self._take_in(key, value, timestamp, checked_side(side))
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         """Move event time of one input (of both if `side` is None), and fire what is due at the smaller."""
@@ -93,35 +85,9 @@ class KeyedCoProcessOperator:
         """Mark an input as idle or active; a watermark also makes it active."""
         self._inputs.idle(idle, side)
 
-    def process_processing_time(self, clock: Millis) -> None:
-        """Move the clock, never back, and fire due timers."""
-        self.timers.advance_processing_time(clock)
-
-    def end_commit(self) -> None:
-        """Do nothing: this operator holds nothing back until the end of a source commit."""
-
-    @property
-    def output(self) -> Sequence[Record]:
-        """Records that were put out and not taken yet."""
-        return self._core.output
-
-    @property
-    def counters(self) -> Counters:
-        """Counts since the operator was created, timers included."""
-        return self._core.counters.count_timers(self.timers)
-
-    def take_output(self) -> list[Record]:
-        return self._core.take_output()
-
-    def state_rows(self) -> Iterator[StateRow]:
-        return self._core.state_rows()
-
-    def restore_state(self, rows: Iterable[StateRow]) -> None:
-        self._core.restore_state(rows)
-
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
         """Set watermark and clock without firing; both inputs start at the watermark."""
-        self._core.restore_time(watermark, processing_time)
+        super().restore_time(watermark, processing_time)
         self._inputs.start_at(watermark)
 
     def snapshot_inputs(self) -> WatermarkSnapshot:
@@ -129,6 +95,3 @@ class KeyedCoProcessOperator:
 
     def restore_inputs(self, snapshot: WatermarkSnapshot) -> None:
         self._inputs.restore(snapshot)
-
-    def num_state_entries(self) -> int:
-        return self._core.num_state_entries()

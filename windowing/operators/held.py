@@ -122,7 +122,7 @@ class HeldElements:
             side, *rest = parts
             parts = tuple(rest)
         if side not in self._sides:
-            raise IllegalState(f"a held element is of the input {side!r}; there are {list(self._sides)}")
+            raise IllegalState(f"a held element belongs to input {side!r}; the inputs are {list(self._sides)}")
         begin = 0
         for owner, names in self._columns.items():
             end = begin + len(names or (_VALUE,))

@@ -82,7 +82,7 @@ class IntervalJoinOperator:
 
     Args:
         join: the computation: bounds, and the function of a pair.
-        late_output: True puts late elements out; False only counts them as dropped.
+        late_output: True puts late elements out; False only counts them, as `late_dropped`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The core of operators of process functions: keyed state, timers, held elements, and the context of a hook."""
+"""The operator of process functions without its inputs: keyed state, timers, held elements, the context of hooks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class HookContext:
     @property
     def time_domain(self) -> TimeDomain:
         if self._domain is None:
-            raise IllegalState("time_domain is that of a timer: read it in on_timer only")
+            raise IllegalState("time_domain belongs to a timer: read it in on_timer only")
         return self._domain
 
     def timer_service(self) -> TimerService:
@@ -98,8 +98,8 @@ class HookContext:
         return self._timers.current_processing_time
 
 
-class ProcessCore:
-    """Runs the hooks of a process function, and keeps their state and timers.
+class ProcessOperator:
+    """Runs the hooks of a process function, and keeps their state and timers. Subclasses add one input or two.
 
     Without sorting, each element goes to its hook at once. If elements are sorted by time, they are held until the
     watermark reaches them, and go to their hooks in event order, with due timers between them. An element whose
@@ -121,7 +121,7 @@ class ProcessCore:
         keyed: bool,
     ) -> None:
         self.output: list[Record] = []
-        self.counters = Counters()
+        self._counters = Counters()
         self.timers = InternalTimerService(KeyContext(keyed=keyed))
         self.timers.start(self)
         self._function = function
@@ -129,13 +129,13 @@ class ProcessCore:
         self._held = None if types is None else HeldElements(types)
         self._context = HookContext(function, self.timers, self.output.append)
 
-    def process(self, key: Any, value: Any, timestamp: Millis | None, side: Side = None) -> None:
+    def _take_in(self, key: Any, value: Any, timestamp: Millis | None, side: Side = None) -> None:
         """Take in an element: run its hook, or hold it until the watermark reaches its time.
 
         Raises:
             MissingTimestamp: elements are sorted by time, and this one has none.
         """
-        self.counters.elements += 1
+        self._counters.elements += 1
         if self._held is None:
             self._run_hook(key, value, timestamp, side)
         elif timestamp is None or timestamp == MIN_TIMESTAMP:
@@ -143,10 +143,10 @@ class ProcessCore:
         elif timestamp > self.timers.current_watermark:
             self._held.add(key, timestamp, side, value)
         else:
-            self.counters.late += 1
+            self._counters.late += 1
             self.output.append(LateElement(key, value, timestamp, LATE, None, self.timers.current_watermark, side))
 
-    def advance_watermark(self, watermark: Millis) -> None:
+    def _advance_watermark(self, watermark: Millis) -> None:
         """Move event time, never back: feed due elements, and fire due timers.
 
         If elements are sorted by time, each is fed just before the watermark reaches it, and each timer
@@ -163,9 +163,16 @@ class ProcessCore:
                 continue
             timers.current_watermark = max(timers.current_watermark, due - 1)
             for key, (side, value) in held.take():
-                self.counters.fed += 1
+                self._counters.fed += 1
                 self._run_hook(key, value, due, side)
         timers.advance_watermark(watermark)
+
+    def process_processing_time(self, clock: Millis) -> None:
+        """Move the clock, never back, and fire due timers."""
+        self.timers.advance_processing_time(clock)
+
+    def end_commit(self) -> None:
+        """Do nothing: this operator holds nothing back until the end of a source commit."""
 
     @property
     def next_event_time(self) -> Millis | None:
@@ -196,6 +203,11 @@ class ProcessCore:
             for value in results:
                 self.output.append(ElementResult(value, timestamp, key))
         self._context.leave()
+
+    @property
+    def counters(self) -> Counters:
+        """Counts since the operator was created, timers included."""
+        return self._counters.count_timers(self.timers)
 
     def take_output(self) -> list[Record]:
         """Return the records since the last call."""

@@ -27,7 +27,7 @@ Step: TypeAlias = Callable[[pa.Table], pa.Table]
 STEPS: Mapping[int, Step] = {}
 """By version, the function that converts its rows to the next version. So far there is only version 1."""
 
-_START_ANEW = "Take the change back, or start without a snapshot"
+_START_ANEW = "Undo the change, or start without a snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,13 @@ def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop:
     """
     if (whole := _of_rest(difference)) is not None:
         # A rest comes and goes with its accumulators. Accumulators without a rest are valid as they are.
-        goes = whole not in new.contents or _is_dropped(difference, drop)
+        goes = whole not in new.contents or _is_left_behind(difference, drop)
         return "" if difference.found is None or goes else None
     name = _name(difference).removeprefix("acc_")
     if difference.found is not None:
         if is_held(difference) and difference.expected is None and HELD in new.contents:
             return f"{name.removeprefix(f'{HELD}_')!r} is left behind"
-        if difference.expected is not None or not _is_dropped(difference, drop):
+        if difference.expected is not None or not _is_left_behind(difference, drop):
             return None
         return "" if difference.field.startswith("result") else f"{name!r} is left behind"
     if difference.field.startswith(("trigger state", "user state")):
@@ -188,7 +188,7 @@ def _different(part: str, old: Types, new: Types) -> Iterator[Difference]:
             )
 
 
-def _is_dropped(difference: Difference, drop: Collection[str]) -> bool:
+def _is_left_behind(difference: Difference, drop: Collection[str]) -> bool:
     name = _name(difference)
     return (f"acc_{name}" if difference.field.startswith("result") else name) in drop
 
@@ -237,11 +237,11 @@ def _name(difference: Difference) -> str:
 def way_out(difference: Difference) -> str:
     """Return advice about a difference that can't be migrated."""
     if is_held(difference) and difference.expected is None:
-        return f"Elements wait there for the watermark and would be lost: keep time_sorted=True. {_START_ANEW}"
+        return f"Elements that wait there for the watermark would be lost: keep time_sorted=True. {_START_ANEW}"
     if difference.field.startswith(("contents", "trigger state", "user state")) and difference.expected is None:
-        return f"Name {_name(difference)!r} among what may be dropped, or keep computing it"
+        return f"Name {_name(difference)!r} in dropped, or keep computing it"
     if difference.field.startswith("key"):
-        return f"Another key has other hashes, so its rows lie elsewhere. {_START_ANEW}"
+        return f"Another key has other hashes, so its rows would be in other key groups. {_START_ANEW}"
     return _START_ANEW
 
 

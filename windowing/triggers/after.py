@@ -48,6 +48,14 @@ class AfterCount(Term):
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return iter(())
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         return COUNT, FINISHED
 
@@ -87,6 +95,14 @@ class AfterProcessingTime(Term):
         due = at.get(DUE)
         if due is not None and not at.finished:
             yield Wakeup(False, due)
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
 
     def own_states(self) -> Sequence[str]:
         return DUE, FINISHED
@@ -146,6 +162,14 @@ class AfterWatermark(Term):
         part, place = self._now(at)
         if part is not None:
             yield from part.wakeups(place)
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
 
     def own_states(self) -> Sequence[str]:
         return ON_TIME, FINISHED

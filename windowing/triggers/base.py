@@ -139,6 +139,18 @@ class Trigger(HasFacts, ABC):
 
     @property
     @fact
+    def reads_elements(self) -> bool:
+        """True if firings may depend on the columns of an element."""
+        return True
+
+    @property
+    @fact
+    def may_purge_unfired(self) -> bool:
+        """True if a hook may purge a window that it does not fire."""
+        return True
+
+    @property
+    @fact
     def array_firing(self) -> ArrayFiring | None:
         """Form in which the columnar operator fires windows; None if it can't."""
         return None

@@ -59,18 +59,8 @@ def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class _Several(Term):
-    """Several terms as one. `_step` decides which terms get a hook, and when the whole term fires."""
-
-    terms: tuple[Term, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", _checked(self.terms))
-
-    @classmethod
-    def of(cls, *terms: Term) -> Self:
-        """Make a term of several terms: `AfterAny.of(a, b)`, `AfterAll.of(a, b)`, `AfterEach.of(a, b)`."""
-        return cls(terms)
+class _Composed(Term):
+    """A term made of terms. `_step` decides which of them get a hook, and when the whole term fires."""
 
     def element(self, at: Place) -> bool:
         return self._step(_element, at)
@@ -84,15 +74,38 @@ class _Several(Term):
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return _wakeups(self, at)
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         return (FINISHED,)
-
-    def parts(self) -> Sequence[Term]:
-        return self.terms
 
     @abstractmethod
     def _step(self, hook: Hook, at: Place) -> bool:
         """Call a hook of unfinished terms. Return True if the whole term fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Several(_Composed):
+    """Several terms as one."""
+
+    terms: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", _checked(self.terms))
+
+    @classmethod
+    def of(cls, *terms: Term) -> Self:
+        """Make a term of several terms: `AfterAny.of(a, b)`, `AfterAll.of(a, b)`, `AfterEach.of(a, b)`."""
+        return cls(terms)
+
+    def parts(self) -> Sequence[Term]:
+        return self.terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +205,14 @@ class Repeatedly(Term):
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return self.term.wakeups(at.part(0))
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def own_states(self) -> Sequence[str]:
         # A term around this one may finish it, such as AfterAll.
         return (FINISHED,)
@@ -214,7 +235,7 @@ class Repeatedly(Term):
 
 
 @dataclass(frozen=True, slots=True)
-class OrFinally(Term):
+class OrFinally(_Composed):
     """Term that fires with `term` until `until` fires. It fires then too, and is finished.
 
     Raises:
@@ -227,21 +248,6 @@ class OrFinally(Term):
     def __post_init__(self) -> None:
         check_terms("term", self.term)
         check_terms("until", self.until)
-
-    def element(self, at: Place) -> bool:
-        return self._step(_element, at)
-
-    def event_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, place: term.event_time(time, place), at)
-
-    def processing_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, place: term.processing_time(time, place), at)
-
-    def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        return _wakeups(self, at)
-
-    def own_states(self) -> Sequence[str]:
-        return (FINISHED,)
 
     def parts(self) -> Sequence[Term]:
         return self.term, self.until

@@ -56,6 +56,14 @@ class ContinuousTrigger(Trigger):
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
         return event_time is not (self.domain is EVENT_TIME)
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

@@ -58,6 +58,14 @@ class CountTrigger(Trigger):
         # If a session grows, its pane is retracted, and then nothing counts how many elements were shown.
         return not merging
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

@@ -50,6 +50,10 @@ class DeltaTrigger(Trigger):
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.get_partitioned_state(self._reference).clear()
 
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def states(self) -> Sequence[StateDescriptor]:
         return (self._reference,)
 

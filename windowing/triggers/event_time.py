@@ -59,6 +59,14 @@ class EventTimeTrigger(Trigger):
     def waits_for_end_only(self) -> bool:
         return True
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

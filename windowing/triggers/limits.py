@@ -20,6 +20,14 @@ class NeverTrigger(Trigger):
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time and not merging
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 
@@ -50,6 +58,14 @@ class EndOfStreamTrigger(Trigger):
 
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time and not merging
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
 
     def can_merge(self) -> bool:
         return True

@@ -32,6 +32,14 @@ class ProcessingTimeTrigger(Trigger):
     def counts_all(self, *, event_time: bool, merging: bool) -> bool:
         return not event_time
 
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return False
+
     def can_merge(self) -> bool:
         return True
 

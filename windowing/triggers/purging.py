@@ -53,6 +53,14 @@ class PurgingTrigger(Trigger):
         return self.nested.sees_order
 
     @property
+    def reads_elements(self) -> bool:
+        return self.nested.reads_elements
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return self.nested.may_purge_unfired
+
+    @property
     def array_firing(self) -> ArrayFiring | None:
         firing = self.nested.array_firing
         return None if firing is None or firing.interval is not None else ArrayFiring(purges=True)

@@ -82,8 +82,16 @@ class ProcessingTimeoutTrigger(Trigger):
         self.nested.clear(window, ctx)
 
     def may_lose_data(self, *, event_time: bool, lateness: Millis) -> bool:
-        # Any timer fires the window, including the cleanup timer.
-        return False
+        # Any timer fires the window, including the cleanup timer, and shows the elements that are still there.
+        return self.nested.may_purge_unfired
+
+    @property
+    def reads_elements(self) -> bool:
+        return self.nested.reads_elements
+
+    @property
+    def may_purge_unfired(self) -> bool:
+        return self.nested.may_purge_unfired
 
     def states(self) -> Sequence[StateDescriptor]:
         return (self._timeout, *self.nested.states())

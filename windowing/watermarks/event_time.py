@@ -167,13 +167,13 @@ class EventTime:
         calls = self.clock // interval - before // interval if interval else 0
         for partition in self._partitions.values():
             # A partition without a commit has no event time, and the clock may begin at 0.
-            if partition.idleness.quiet_since is not None and not self._valve.channel(partition.channel).idle:
+            if partition.idleness.silent_since is not None and not self._valve.channel(partition.channel).idle:
                 partition.generator.on_periodic_emits(calls, partition.output)
 
     def _combine(self) -> Millis:
         for partition in self._partitions.values():
             # A check would start a timer that does not run yet.
-            if partition.idleness.quiet_since is not None and partition.idleness.check_if_idle():
+            if partition.idleness.silent_since is not None and partition.idleness.check_if_idle():
                 partition.output.mark_idle()
         self._valve.combine()
         return self.watermark
@@ -190,7 +190,7 @@ class EventTime:
             "idle": channel.idle,
             "aligned": channel.aligned,
             "pending": partition.pending,
-            "last_commit": partition.idleness.quiet_since,
+            "last_commit": partition.idleness.silent_since,
         }
 
     def _partition(self, name: str) -> _Partition:

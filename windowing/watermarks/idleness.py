@@ -32,7 +32,7 @@ class IdlenessTimer:
         self._timeout = None if timeout is None else positive_millis(timeout, "idle_timeout")
         self._clock = clock
         self._active = False
-        self._quiet_since: Millis | None = None
+        self._silent_since: Millis | None = None
 
     def activity(self) -> None:
         """Record that an event came."""
@@ -40,33 +40,33 @@ class IdlenessTimer:
 
     def activity_at(self, time: Millis) -> None:
         """Record that the last event came at `time`, according to a log. The time without events counts from then."""
-        self._active, self._quiet_since = False, time
+        self._active, self._silent_since = False, time
 
     @property
-    def quiet_since(self) -> Millis | None:
+    def silent_since(self) -> Millis | None:
         """Time from which the time without events counts, int64 epoch milliseconds; None if the timer does not run."""
-        return self._quiet_since
+        return self._silent_since
 
     def check_if_idle(self) -> bool:
         """Return True if the stream is idle. The first check without an event since the last check starts the timer."""
         if self._active:
-            self._active, self._quiet_since = False, None
+            self._active, self._silent_since = False, None
             return False
-        if self._quiet_since is None:
-            self._quiet_since = self._clock()
+        if self._silent_since is None:
+            self._silent_since = self._clock()
             return False
-        return self._timeout is not None and self._clock() - self._quiet_since > self._timeout
+        return self._timeout is not None and self._clock() - self._silent_since > self._timeout
 
     def snapshot(self) -> WatermarkSnapshot:
         """Return the state with the length of the time without events, because time between two runs does not count."""
-        quiet_for = None if self._quiet_since is None else self._clock() - self._quiet_since
-        return {"active": self._active, "quiet_for": quiet_for}
+        silence = None if self._silent_since is None else self._clock() - self._silent_since
+        return {"active": self._active, "quiet_for": silence}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
         """Restore a result of `snapshot`, relative to the present clock."""
-        quiet_for = optional_millis_in(snapshot, "quiet_for")
+        silence = optional_millis_in(snapshot, "quiet_for")
         self._active = flag_in(snapshot, "active")
-        self._quiet_since = None if quiet_for is None else self._clock() - quiet_for
+        self._silent_since = None if silence is None else self._clock() - silence
 
 
 class WatermarksWithIdleness(WatermarkGenerator):

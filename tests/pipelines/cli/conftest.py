@@ -1,4 +1,4 @@
-"""What the tests of commands share: a project."""
+"""Fixture of the tests of commands: a project."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Project:
         return code, told.out + told.err
 
     def data(self, *arguments: str) -> Any:
-        """What a command that succeeds gives with --json."""
+        """Return the JSON of a command that succeeds."""
         code, told = self.tidegate(*arguments, "--json")
         assert code == 0, told
         return json.loads(told)

@@ -64,4 +64,4 @@ def test_a_misspelt_name_in_dropped_is_told(ran: Project) -> None:
     with_code(ran, "dict(events=Count())", more=", dropped=('total', 'totl')")
     code, told = ran.tidegate("snapshot", "check", "sessions")
     assert code == 3
-    assert "names 'totl', which no snapshot and no result of it ever had" in told
+    assert "names 'totl', but neither its snapshot nor its results have that column" in told

@@ -93,7 +93,7 @@ def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(projec
         (("stream", "sessions", "--available-now", "--max-bytes-per-epoch", "much"), "--max-bytes-per-epoch 'much'"),
         (("stream", "sessions", "--interval", "often"), "--interval"),
         (("late", "reopen", "sessions", "--start", "soon"), "--start"),
-        (("late", "reopen", "sessions", "--start", "2024-03-02", "--end", "2024-03-01"), "--end after --start"),
+        (("late", "reopen", "sessions", "--start", "2024-03-02", "--end", "2024-03-01"), "--end is not after --start"),
         (("late", "reopen", "sessions", "--key", "ann", "--key", "bob"), "the key has 1 column(s), user"),
     ],
 )
@@ -124,11 +124,11 @@ def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> No
     ("command", "named", "way_out"),
     [
         (("backfil",), "'backfil'", "Did you mean 'backfill'?"),
-        (("go",), "'go'", "`tidegate --help` lists what there is"),
-        (("--limit", "3", "runs", "sessions"), "'--limit'", "Options stand after the command."),
-        (("stream", "sessions", "--dry-run"), "'--dry-run'", "`tidegate stream --help` lists what there is"),
+        (("go",), "'go'", "`tidegate --help` lists the commands and options"),
+        (("--limit", "3", "runs", "sessions"), "'--limit'", "Give options after the command."),
+        (("stream", "sessions", "--dry-run"), "'--dry-run'", "`tidegate stream --help` lists the commands and options"),
         (("late", "sum", "sessions"), "'sum'", "Did you mean 'summary'?"),
-        (("restore", "sessions", "17"), "'17'", "there is none before its first epoch"),
+        (("restore", "sessions", "17"), "'17'", "it has no snapshot before its first epoch"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else None,
 )
@@ -231,7 +231,7 @@ def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(
 ) -> None:
     monkeypatch.setattr("tidegate.pipelines.cli.screen.load_config", lambda file: 1 / 0)
     code, told = project.tidegate("runs", "sessions")
-    assert (code, told) == (1, "tidegate: ZeroDivisionError: division by zero. --debug shows more\n")
+    assert (code, told) == (1, "tidegate: ZeroDivisionError: division by zero. Give --debug for the traceback\n")
     code, told = project.tidegate("runs", "sessions", "--debug")
     assert (code, "Traceback" in told, told.splitlines()[-1]) == (
         1,
@@ -244,7 +244,7 @@ def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(
     ("error", "told"),
     [
         (OSError(28, "No space left on device"), "make room for the warehouse and the work folder"),
-        (PermissionError(13, "Permission denied"), "This user may not write there"),
+        (PermissionError(13, "Permission denied"), "This user has no permission to write there"),
     ],
 )
 def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
@@ -353,6 +353,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments:
     told = capsys.readouterr().out
     for command in ("backfill", "demo", "results", "snapshot", "stream"):
         assert f"  {command}  " in told
+    assert told.partition("Commands:")[2].count("...") == 0, "no sentence is cut off"
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
     assert told["operator"] == {
         "name": "columnar",
         "reason": "EventTimeSessionWindows and every aggregate have array forms; sessions that a late element may meet "
-        "go row by row",
+        "are computed row by row",
     }
     assert [step["where"] for step in told["steps"]][:2] == ["driver", "Python task"]
     assert any("columns value" in step["does"] for step in told["steps"])
@@ -42,7 +42,7 @@ def test_it_says_who_reads_the_source_as_it_is(project: Project, features: list[
     HandMade(project.folder / "warehouse" / "events", columns, ["user"], features)
     step = project.data("explain", "sessions")["steps"][1]
     assert (step["where"], told in step["does"]) == (where, True), step
-    assert "no such table" not in step["does"]
+    assert "does not exist" not in step["does"]
 
 
 @pytest.mark.parametrize(("where", "who"), [("", "tasks"), (", where='value > 0'", "Spark")], ids=["tasks", "Spark"])
@@ -99,6 +99,18 @@ def test_people_read_it_as_a_table(project: Project) -> None:
     assert "sessions runs through the columnar operator" in told
 
 
+def test_a_source_that_is_not_there_is_said_first(project: Project) -> None:
+    missing = str(project.folder / "warehouse" / "events")
+    assert project.data("explain", "sessions")["missing_tables"] == [missing]
+    told = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert told.startswith(f"source table {missing} does not exist yet, so no column is checked: create it")
+
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(missing, rows)
+    assert project.data("explain", "sessions")["missing_tables"] == []
+    assert "does not exist" not in project.tidegate("explain", "sessions")[1]
+
+
 def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
     pipeline = hourly_pipeline()
     counted = replace(pipeline, compute=replace(pipeline.compute, trigger=CountTrigger.of(3)))
@@ -109,22 +121,22 @@ def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
 
 
 def steps(pipeline: Pipeline, where: str) -> list[str]:
-    """What a pipeline's steps do in one place."""
+    """Return the texts of a pipeline's steps in one place."""
     return [step.does for step in explain(pipeline).steps if step.where == where]
 
 
 def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
     assert steps(hourly_pipeline(parallelism=4), "Python task") == [
         (
-            "read the files of events: key user, time at, columns value; there is no such table yet: "
-            "Spark reads it if it has a feature or a type of Delta that Arrow can't read"
+            "read the files of events: key user, time at, columns value; the table does not exist yet: "
+            "Spark will read it if it has a feature or a type of Delta that only Spark reads"
         ),
         (
-            "few rows are read by every shard, which keeps those of its key group, pmod(xxhash64(key), 128); many are "
-            "packed by it where they are read, and Spark moves the packs: 4 shards, more where over 2,500,000 rows or "
-            "768 MiB would meet in one"
+            "few rows: every shard reads all of them and keeps those of its key group, pmod(xxhash64(key), 128); many "
+            "rows: the reading task packs them by it, and Spark moves the packs: 4 shards, or more if a shard would "
+            "get over 2,500,000 rows or 768 MiB"
         ),
-        "of rows that are late: fetch all columns from their file",
+        "fetch all columns of late rows from their file",
         "read the state rows of the shard's key groups",
         "sort by key and window; one group for each pane: on time, or late by its commit",
         "reduce each group: events, total; merge the groups of a window in order",
@@ -138,13 +150,13 @@ def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
     pipeline = hourly_pipeline(where="value > 3", null_keys="keep", source=source)
     assert steps(pipeline, "Spark") == [
         "scan events: key user, time at, columns value, where value > 3 (the source says reader='spark')",
-        "take all columns along of rows that may be late",
+        "keep all columns of rows that may be late",
         "set aside rows with an unusable time (table rejects)",
     ]
     assert steps(pipeline, "Python task")[:2] == [
         (
-            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, more where "
-            "over 2,500,000 rows or 768 MiB would meet in one"
+            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, or more "
+            "if a shard would get over 2,500,000 rows or 768 MiB"
         ),
         "read the state rows of the shard's key groups",
     ]
@@ -155,17 +167,17 @@ def test_windows_that_fire_early_are_said_to_go_by_row_in_event_order() -> None:
     early = replace(pipeline, compute=replace(pipeline.compute, trigger=ContinuousEventTimeTrigger(60_000)))
     operator = explain(early).operator
     assert operator.name == "columnar"
-    assert "a backfill in event order goes row by row" in operator.reason
+    assert "a backfill in event order is computed row by row" in operator.reason
     assert steps(early, "Python task")[-4:-1] == [
         "sort by key and window; one group for each commit, on time or late",
         "reduce each group: events, total; merge the groups of a window in order, up to each firing",
-        "of a backfill in event order: each element through assigner, trigger and contents, then due timers",
+        "in a backfill in event order: each element through assigner, trigger and contents, then due timers",
     ]
 
 
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object) -> None:
-    assert explain(make()).order.startswith("the set of a window's elements decides")  # type: ignore[operator]
+    assert explain(make()).order.startswith("the result depends on the set of a window's elements")  # type: ignore[operator]
 
 
 def test_it_starts_no_jvm(project: Project) -> None:

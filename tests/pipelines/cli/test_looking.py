@@ -85,7 +85,7 @@ def test_late_rows_can_be_counted_only_by_columns_there_are(project: Project) ->
     by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:00"))
     by_hand.epoch(("bob", at("10:00"), 1), watermark=at("12:00"))
     code, told = project.tidegate("late", "summary", "sessions", "--by", "usr")
-    assert (code, "no column 'usr'; there are user, at, value" in told) == (2, True)
+    assert (code, "no column 'usr'; the columns are user, at, value" in told) == (2, True)
 
 
 def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(project: Project) -> None:
@@ -106,7 +106,7 @@ def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(pro
     assert "the watermark must reach 2024-03-01 11:29:59.999" in window["reason"]
     assert "source partition 'LGA' holds it back at 2024-03-01 10:00" in window["reason"]
     code, text = project.tidegate("why", "sessions")
-    assert (code, "idle: nobody waits for it" in text) == (0, True)
+    assert (code, "idle: the watermark does not wait for it" in text) == (0, True)
     assert "holds the watermark back by 2:00:00, until its next event; no idleness is declared" in text
 
 
@@ -133,7 +133,7 @@ def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project)
     by_hand.epoch(("ann", at("10:00"), 2), ("bob", at("10:00"), 2), watermark=at("12:00"))
     assert project.data("why", "sessions", "--key", "ann")["late_rows"] == 1
     _, text = project.tidegate("why", "sessions", "--key", "ann")
-    assert ": `tidegate late reopen sessions` takes them in" in text
+    assert ": `tidegate late reopen sessions` adds them to their windows" in text
 
 
 def test_why_does_not_offer_to_reopen_late_rows_that_can_not_be(project: Project) -> None:
@@ -146,7 +146,7 @@ def test_why_does_not_offer_to_reopen_late_rows_that_can_not_be(project: Project
         "__import__('windowing').Count(), 'total': __import__('windowing').Sum('value')}))"
     )
     _, text = project.tidegate("why", "sessions", "--key", "ann")
-    assert "1; they can't be reopened (`tidegate late reopen sessions` says why)" in text
+    assert "1; they can't be reopened (`tidegate late reopen sessions` gives the reason)" in text
     code, reason = project.tidegate("late", "reopen", "sessions")
     assert (code, "trigger CountTrigger" in reason) == (3, True), reason
 
@@ -168,7 +168,7 @@ def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> N
         ("ann", at("23:50"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
     )
     (window,) = project.data("why", "sessions")["windows"]
-    assert "the run of the interval from 2024-03-02 00:00" in window["reason"]
+    assert "the run of the next interval does that, from 2024-03-02 00:00" in window["reason"]
 
 
 def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
@@ -188,12 +188,12 @@ def test_why_tells_a_window_that_fired_and_waits_for_late_elements(project: Proj
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
     (window,) = project.data("why", "sessions")["windows"]
     assert (window["fired"], window["lateness_left"]) == (1, 90 * 60_000 - 1)
-    assert "it has fired, and takes late elements until the watermark is 2024-03-01 12:29:59.999" in window["reason"]
+    assert "it has fired, and accepts late elements until the watermark is 2024-03-01 12:29:59.999" in window["reason"]
 
 
 def test_stop_reaches_the_driver_and_says_so_when_there_is_none(project: Project) -> None:
     code, told = project.tidegate("stop", "sessions")
-    assert (code, "nobody drives pipeline 'sessions'" in told) == (3, True)
+    assert (code, "no driver is at work on pipeline 'sessions'" in told) == (3, True)
     with Lease(project.by_hand.tables, "stream", Clock()) as lease:
         code, told = project.tidegate("stop", "sessions", "--patience", "0")
         assert (code, "was asked to stop" in told) == (4, True)

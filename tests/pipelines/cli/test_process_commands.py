@@ -67,7 +67,9 @@ def test_explain_says_what_the_function_is_and_keeps(quiet: Project) -> None:
         "name": "row",
         "reason": "KeyedProcess sees elements one by one, with state and timers",
     }
-    assert told["order"].startswith("the order of arrival shows (a process function with time_sorted=False)")
+    assert told["order"].startswith(
+        "the result depends on the order of arrival (a process function with time_sorted=False)"
+    )
     steps = [step["does"] for step in told["steps"]]
     assert any("through Quiet, with due timers" in step for step in steps)
     assert any("state (total)" in step for step in steps)
@@ -88,7 +90,7 @@ def test_explain_says_how_two_sources_become_one() -> None:
     assert "commits of both sources by commit time (ties: left first), the watermark the smaller of both" in steps[0]
     assert [step.split(":")[0] for step in steps[1:3]] == ["scan orders", "scan payments"]
     assert "right - left from -5 min to 15 min" in " ".join(steps)
-    assert explanation.order.startswith("the set of elements decides")
+    assert explanation.order.startswith("the result depends on the set of elements")
 
 
 def test_explain_tells_of_a_generator_that_sees_every_event() -> None:

@@ -80,7 +80,7 @@ def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
     hours(project, 8, 9, 10)
     code, told = project.tidegate("restore", "sessions", "1")
     assert code == 0
-    assert "stands where epoch 1 left it, as epoch 4 on timeline 2; watermark 2024-03-01 08:00" in told
+    assert "is back at the snapshot of epoch 1, now epoch 4 on timeline 2; watermark 2024-03-01 08:00" in told
     assert [run["epoch"] for run in project.data("runs", "sessions")] == [4, 1]
 
 
@@ -188,7 +188,7 @@ def test_the_list_says_what_comes_back_in_part_and_a_restore_gives_the_rest_up_o
     code, told = project.tidegate("restore", "sessions", "6")
     assert (code, "`tidegate restore sessions 6 --give-up-results`" in told) == (3, True), told
     code, told = project.tidegate("restore", "sessions", "6", "--give-up-results")
-    assert (code, "given up: " in told, "stands where epoch 6 left it" in told) == (0, True, True), told
+    assert (code, "given up: " in told, "is back at the snapshot of epoch 6" in told) == (0, True, True), told
 
 
 def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(project: Project) -> None:
@@ -209,7 +209,7 @@ def test_a_lost_table_is_made_anew_with_the_columns_of_the_pipeline(project: Pro
     code, told = project.tidegate("vacuum", "sessions")
     assert (code, "results is gone" in told) == (3, True), told
     given_up = project.data("restore", "sessions", "latest", "--give-up-results")["given_up"]
-    assert "results is gone, with all that it held" in given_up[0]
+    assert "results is gone, with all its rows" in given_up[0]
     hours(project, 11)
     assert len(project.data("results", "sessions", "--view", "all")) == 1
 

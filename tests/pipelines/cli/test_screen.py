@@ -1,4 +1,4 @@
-"""What commands show is people's data, shown as it is; and how far a watermark lies behind, in words that fit."""
+"""Commands show people's data unchanged, and the lag of a watermark in a unit that fits."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def test_numbers_of_results_stand_at_the_right_and_texts_at_the_left(project: Pr
 def test_forgetting_a_key_that_no_row_held_asks_for_its_spelling(project: Project, key: str, is_asked: bool) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
     code, told = project.tidegate("forget", "sessions", key, "--yes")
-    assert (code, f"no row held the key {key}: is it spelt as in the data?" in told) == (0, is_asked), told
+    assert (code, f"no row has the key {key}: check that it is spelt as in the data" in told) == (0, is_asked), told

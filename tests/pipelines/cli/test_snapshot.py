@@ -65,7 +65,7 @@ def test_results_can_be_sorted_by_any_column_they_have(project: Project) -> None
     assert [row["total"] for row in project.data("results", "sessions", "--sort", "total")] == [3, 3]
     code, told = project.tidegate("results", "sessions", "--sort", "totl")
     assert code == 2
-    assert "no column 'totl'; there are user, window_id" in told
+    assert "no column 'totl'; the columns are user, window_id" in told
 
 
 def test_output_leaves_the_json_in_a_file_whole_or_not_at_all(project: Project, tmp_path: Path) -> None:

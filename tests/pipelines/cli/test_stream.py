@@ -53,7 +53,7 @@ def test_each_epoch_has_a_line_that_says_what_came_and_where_time_is(streaming: 
     assert first.endswith(" s")
     assert second.startswith("epoch 2: 1 in, 0 late, 0 fired, 2 open, watermark 2024-03-01 07:59:59.999, lag ")
     assert third.startswith("epoch 3: 1 in, 0 late, 1 fired, 2 open, watermark 2024-03-01 08:59:59.999, lag ")
-    assert last == "sessions: ended after its epoch; nothing is half done"
+    assert last == "sessions: ended after a whole epoch"
 
 
 def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streaming: Project) -> None:

@@ -44,7 +44,7 @@ def test_any_commit_of_somebody_else_since_the_plan_stops_the_epoch(by_hand: ByH
     by_hand.epoch(("ann", at("10:06"), 1), watermark=at("10:05"))
     planned = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
     before = versions(by_hand)
-    with pytest.raises(Refused, match=r"epoch 3 .* somebody else committed .* run it again"):
+    with pytest.raises(Refused, match=r"epoch 3 .* another driver committed .* run it again"):
         by_hand.committed(planned, step=lambda: interfere(by_hand.tables.open("state")) and None)  # type: ignore[operator]
     after = versions(by_hand)
     assert {**before, "state": 0} == {**after, "state": 0}, "something of the refused epoch was published"
@@ -56,7 +56,7 @@ def test_of_two_drivers_that_planned_from_one_snapshot_the_second_fails(by_hand:
     second = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
     outcomes = second.operate()
     by_hand.committed(first)
-    with pytest.raises(Refused, match="somebody else committed"):
+    with pytest.raises(Refused, match="another driver committed"):
         commit(second.plan, outcomes, {})
     assert by_hand.head().manifest.run_id == first.plan.run_id
 
@@ -65,7 +65,7 @@ def test_of_two_drivers_that_both_make_the_first_snapshot_the_second_fails(by_ha
     first = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
     second = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
     by_hand.committed(first)
-    with pytest.raises(Refused, match="somebody else committed"):
+    with pytest.raises(Refused, match="another driver committed"):
         by_hand.committed(second)
     assert by_hand.head().manifest.run_id == first.plan.run_id
 

@@ -81,7 +81,7 @@ def test_a_publish_that_never_gets_through_says_what_to_stop(by_hand: ByHand, mo
         raise CommitFailedError("met another")
 
     monkeypatch.setattr(step, "_commit", always)
-    with pytest.raises(Refused, match=r"epoch 2 can't be published to .*results.*Stop whatever writes"):
+    with pytest.raises(Refused, match=r"epoch 2 can't be published to .*results.*stop the other writer"):
         publish(by_hand.tables, manifest)
 
 

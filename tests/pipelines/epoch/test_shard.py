@@ -1,4 +1,4 @@
-"""What a task does with its shard: nothing where nothing is due, and what waits for the end of a commit goes out."""
+"""The work of a task on its shard: none if nothing is due; firings that wait for the end of a commit are put out."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def test_a_column_that_no_array_holds_is_refused_with_the_way_out(tmp_path: Path
             f"{VALUE_PREFIX}user": pa.chunked_array([text] * rows),
         }
     )
-    with pytest.raises(Refused, match=r"key groups 0 to 127: .* over 2 GiB.* larger parallelism"):
+    with pytest.raises(Refused, match=r"key groups 0 to 127: .* larger than 2 GiB.* larger parallelism"):
         run_shard(job_of(plan), markers_of(plan)[0], lambda: events)

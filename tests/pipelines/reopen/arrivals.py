@@ -122,7 +122,7 @@ class Arrivals:
         return compared(results.final(latest, self.by_hand.head().manifest.watermark).to_pylist())
 
     def in_event_order(self) -> Final:
-        """What a backfill of the same rows gives, up to the same watermark."""
+        """Return the results of a backfill of the same rows, up to the same watermark."""
         watermark = self.by_hand.head().manifest.watermark
         harness = PipelineHarness(self.by_hand.pipeline, EVENTS)
         rows = [dict(zip(EVENTS.names, row, strict=True)) for row in self.rows]

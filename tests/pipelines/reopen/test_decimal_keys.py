@@ -56,7 +56,7 @@ def arrive(lake: Lake, pipeline: Pipeline, kind: pa.DataType, *rows: tuple[Decim
 
 
 def shown(lake: Lake, pipeline: Pipeline) -> Counter[Decimal]:
-    """How many elements of each account the windows hold."""
+    """Return the number of elements of each account in the windows."""
     found: Counter[Decimal] = Counter()
     for row in lake.latest(pipeline).to_pylist():
         found[row["user"]] += row["events"]

@@ -128,19 +128,19 @@ class Drawn:
         return compared(self.lake.final(self.pipeline).to_pylist())
 
     def from_scratch(self) -> list[tuple[Any, ...]]:
-        """What a backfill of today's code gives."""
+        """Return the results of a backfill with today's code."""
         fresh = replace(self.pipeline, name="fresh")
         with standing_in(NoSpark()):
             self.lake.backfill(cast("Any", NoSpark()), fresh, DAY0 - 2 * DAY, END)
         return compared(self.lake.final(fresh).to_pylist())
 
     def counted(self) -> int:
-        """How many elements the windows hold that count, those of the end left out."""
+        """Return the number of elements in the newest results, without the windows at the end."""
         rows = results.latest(self.lake.rows(self.pipeline, "results"), ("user",)).to_pylist()
         return sum(row["events"] for row in rows if row["window_start"] < END)
 
     def late(self) -> int:
-        """How many late rows no window holds."""
+        """Return the number of late rows that no window holds."""
         rows = self.lake.rows(self.pipeline, "late").to_pylist()
         return sum(row["reopened"] is None for row in rows)
 

@@ -1,4 +1,4 @@
-"""What reopening does to the tables: corrections, marks, state, and nothing more."""
+"""Reopening changes the tables by corrections, marks and state, and nothing more."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hours(tmp_path) -> Arrivals:
 
 
 def marks(arrivals: Arrivals) -> dict[tuple[str, int], int | None]:
-    """Of each late row, by user and value, the epoch that reopened it."""
+    """Return the epoch that reopened each late row, by user and value."""
     return {(row["user"], row["value"]): row["reopened"] for row in arrivals.by_hand.rows("late").to_pylist()}
 
 
@@ -118,7 +118,7 @@ def test_who_plans_beside_another_driver_can_not_commit(hours: Arrivals) -> None
     plan = hours.planned()
     outcomes = hours.correct(plan)
     hours.commit(("ann", at("16:00"), 1), watermark=at("15:30"))
-    with pytest.raises(Refused, match="somebody else committed"):
+    with pytest.raises(Refused, match="another driver committed"):
         commit_reopened(plan, outcomes)
 
 
@@ -165,7 +165,7 @@ def test_a_late_row_between_two_sessions_makes_them_one(tmp_path) -> None:
 
 
 def test_a_late_row_that_joins_an_open_session_goes_into_the_state(tmp_path) -> None:
-    """The session that had passed is withdrawn, for it is a part of one that is still open."""
+    """The session that had passed is retracted, since it is a part of one that is still open."""
     arrivals = Arrivals(ByHand(tmp_path, session_pipeline(gap=HOUR)))
     arrivals.commit(("ann", at("10:00"), 1), ("bob", at("10:00"), 1), watermark=at("11:30"))
     arrivals.commit(("ann", at("11:40"), 2), ("ann", at("10:20"), 4), watermark=at("11:30"))

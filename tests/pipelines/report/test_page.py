@@ -1,4 +1,4 @@
-"""What a run report says, and how it is asked for."""
+"""The contents of a run report, and the ways to ask for it."""
 
 from __future__ import annotations
 

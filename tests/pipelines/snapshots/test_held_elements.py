@@ -89,7 +89,7 @@ def test_what_comes_when_the_watermark_has_reached_its_time_is_late(run: ByHand)
 
 
 def test_late_rows_of_a_function_are_not_reopened_and_the_way_out_is_a_larger_bound() -> None:
-    with pytest.raises(Refused, match="nothing takes its results back"):
+    with pytest.raises(Refused, match="its results can't be retracted"):
         check_reopenable(silent())
 
 

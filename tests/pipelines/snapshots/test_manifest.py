@@ -35,7 +35,10 @@ def test_a_manifest_is_the_same_after_its_way_through_the_table(by_hand: ByHand)
     [
         ({"format_version": 2, "future": 1}, "has format version 2, and this tidegate reads 1"),
         ({"epoch": "x"}, "can't be read: .* at epoch"),
-        ({"future": 1}, "has a field that this tidegate does not know, future: going on would lose it"),
+        (
+            {"future": 1},
+            "has a field that this tidegate does not know, future: an epoch of this tidegate would lose it",
+        ),
         ({"shards": [{"first": 0, "last": 1, "future": 1}]}, "does not know, shards.0.future"),
     ],
 )
@@ -56,7 +59,7 @@ def test_a_field_of_a_newer_version_has_a_default_for_older_manifests(by_hand: B
 
 
 def test_what_is_no_manifest_is_refused() -> None:
-    with pytest.raises(Refused, match="no JSON object"):
+    with pytest.raises(Refused, match="not a JSON object"):
         Manifest.parse("[]")
 
 
@@ -78,7 +81,7 @@ def test_an_older_version_of_the_table_has_its_own_manifest(by_hand: ByHand) -> 
 
 
 def test_the_manifest_outlives_the_clean_up_of_the_log(by_hand: ByHand) -> None:
-    """What stands in commits alone is lost then, and a pipeline that paused could not go on."""
+    """The clean-up removes commits of the log; a pipeline that paused must continue without them."""
     manifest = two_epochs(by_hand)
     handle = by_hand.tables.open("state")
     handle.create_checkpoint()

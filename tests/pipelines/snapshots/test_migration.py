@@ -72,7 +72,7 @@ def test_a_shard_without_events_is_migrated_too(tmp_path) -> None:
     assert (found["user0"], found["user7"]) == ((9, None), (7, None))
 
 
-def test_what_a_session_put_out_is_withdrawn_with_the_columns_that_results_have_now(tmp_path) -> None:
+def test_what_a_session_put_out_is_retracted_with_the_columns_that_results_have_now(tmp_path) -> None:
     by_hand = ByHand(tmp_path, session_pipeline(allowed_lateness=2 * HOUR))
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
     changes_to(by_hand, with_aggregates(session_pipeline(allowed_lateness=2 * HOUR), NEW))
@@ -101,10 +101,12 @@ def test_a_name_in_dropped_that_nothing_ever_had_is_refused_before_anything_is_w
     versions = {table: by_hand.tables.open(table).version() for table in ALL}
     without: dict[str, Aggregate] = {"events": Count()}
     misspelt = with_aggregates(hourly_pipeline(), {**without, "total": Sum("value")}, dropped=("totl",))
-    with pytest.raises(Refused, match=r"dropped of pipeline 'hours' names 'totl', which no .* nothing left to drop"):
+    with pytest.raises(Refused, match=r"dropped of pipeline 'hours' names 'totl', but neither .* nothing left to drop"):
         ready(by_hand.tables, bind(misspelt, EVENTS, EVENTS), by_hand.head())
     both = with_aggregates(hourly_pipeline(), without, dropped=("total", "totl"))
-    with pytest.raises(Refused, match=r"names 'totl'.*the snapshot has \['total'\] that the code has not. Take it out"):
+    with pytest.raises(
+        Refused, match=r"names 'totl'.*the snapshot has \['total'\], which the code no longer computes. Take it out"
+    ):
         ready(by_hand.tables, bind(both, EVENTS, EVENTS), by_hand.head())
     computed = with_aggregates(hourly_pipeline(), without, dropped=("total", "events"))
     with pytest.raises(Refused, match=r"names 'events', which the code still computes: take it out of dropped="):
@@ -158,5 +160,7 @@ def test_tables_are_widened_once(tmp_path) -> None:
     assert not by_hand.tables.widen(schemas)
     place = schemas["results"].get_field_index("timing")
     wrong = {"results": schemas["results"].set(place, pa.field("timing", pa.int64()))}
-    with pytest.raises(Refused, match=r"column 'timing' of table .*results is .*string.*, and the code has .*long"):
+    with pytest.raises(
+        Refused, match=r"column 'timing' of table .*results has type .*string.*, and in the code .*long"
+    ):
         by_hand.tables.widen(wrong)

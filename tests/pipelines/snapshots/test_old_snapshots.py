@@ -199,7 +199,7 @@ def test_a_clean_up_that_hangs_over_a_restore_removes_nothing_of_the_head(
     kept, given_up = Retention(2, timedelta(0)), find_snapshot(by_hand.tables, "3")
     with monkeypatch.context() as planted:
         _once(planted, where, lambda: restore(by_hand.tables, given_up, 0) and None)
-        with pytest.raises(Refused, match=r"somebody committed to table state .* while this clean-up hung"):
+        with pytest.raises(Refused, match=r"another process committed to table state .* during this clean-up"):
             clean(by_hand, kept)
     assert by_hand.head().manifest.kind == "restore"
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [1, 2]

@@ -58,7 +58,7 @@ def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, caps
     first = by_hand.committed(by_hand.planned([("ann", at("10:00"), 1)], at("12:00")))
     assert newest_published(by_hand.tables) is None
     assert status(project) == PipelineStatus("sessions")
-    with pytest.raises(Refused, match="epoch 1 of sessions is not published yet, and none is before it"):
+    with pytest.raises(Refused, match="epoch 1 of sessions is not published yet, and it is the first one"):
         require_published(by_hand.tables, by_hand.head())
     publish(by_hand.tables, first)
     assert status(project).epoch == 1

@@ -1,4 +1,4 @@
-"""Which snapshots stay, told of lists of them: epoch, kind, hour of its commit, and the epoch that it came from."""
+"""The rules that retain snapshots, over lists of them: epoch, kind, hour of the commit, and the parent epoch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_restore_stays_and_of_either_line_one_an_hour() -> None:
 
 
 def test_at_least_one_snapshot_stays_and_no_time_is_negative() -> None:
-    with pytest.raises(UsageError, match="snapshots to keep: 0; the newest one always stays"):
+    with pytest.raises(UsageError, match="snapshots to keep: 0; the newest snapshot is never removed"):
         Retention(0, timedelta(days=1))
     for faulty in ({"age": timedelta(-1)}, {"age": timedelta(1), "readers": timedelta(-1)}):
         with pytest.raises(IllegalArgument):

@@ -157,7 +157,7 @@ def test_a_driver_that_hung_just_before_its_commit_can_not_commit_any_more(
 
     with monkeypatch.context() as planted:
         planted.setattr(commit_of_snapshots, "check_written", checked_and_hung)
-        with pytest.raises(Refused, match="somebody else committed"):
+        with pytest.raises(Refused, match="another driver committed"):
             commit(hung.plan, outcomes, {})
     hours(by_hand, 9)
     assert by_hand.rows("results")["total"].to_pylist() == [8]
@@ -205,7 +205,7 @@ def test_other_engines_read_a_table_whose_log_was_shortened(by_hand: ByHand) -> 
 
 
 def test_at_least_the_newest_snapshot_stays(by_hand: ByHand) -> None:
-    with pytest.raises(UsageError, match="the newest one always stays"):
+    with pytest.raises(UsageError, match="the newest snapshot is never removed"):
         Retention(0, timedelta(days=1))
     with pytest.raises(Refused, match="no snapshot yet"):
         keep(by_hand, 1)

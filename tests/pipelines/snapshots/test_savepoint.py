@@ -82,7 +82,7 @@ def test_a_deleted_savepoint_leaves_nothing(by_hand: ByHand) -> None:
     entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
     delete_savepoint(by_hand.tables, "a")
     assert not Path(entry.path).exists()
-    with pytest.raises(UsageError, match="no savepoint 'a' of sessions: there are none"):
+    with pytest.raises(UsageError, match="no savepoint 'a' of sessions; its savepoints: none"):
         delete_savepoint(by_hand.tables, "a")
 
 
@@ -91,7 +91,7 @@ def test_a_savepoint_copied_from_another_pipeline_is_refused(by_hand: ByHand, tm
     entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
     other = ByHand(tmp_path, session_pipeline(name="others"))
     shutil.copytree(entry.path, f"{other.folder}/warehouse/others/savepoints/a")
-    with pytest.raises(Refused, match="one of pipeline 'sessions', not of 'others'"):
+    with pytest.raises(Refused, match="belongs to pipeline 'sessions', not to 'others'"):
         read_savepoint(other.tables, "a")
 
 

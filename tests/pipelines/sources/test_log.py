@@ -142,7 +142,7 @@ def test_a_table_that_was_made_anew_has_another_id(tmp_path: Path) -> None:
 
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is opened with all its files from here on."""
+    """Tables that are opened with all their files from now on."""
     paths: list[str] = []
     known = Warehouse.open
 

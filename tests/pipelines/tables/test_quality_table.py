@@ -29,7 +29,7 @@ def check(by_hand: ByHand, number: int, epoch: int | None = None, success: bool 
 
 
 def tidied(by_hand: ByHand, days: int) -> bool:
-    """Whether the checks of before so many days after the first one went."""
+    """Remove the checks older than so many days after the first one; return True if any were removed."""
     return quality.tidy(by_hand.tables, to_millis(FIRST + timedelta(days=days)))
 
 

@@ -50,20 +50,20 @@ def test_windows_of_other_keys_and_ids_hold_beside_it() -> None:
     assert newest({"events": 1}, {"user": "bob", "events": 2}, {"window_id": 2, "events": 3}) == [1, 2, 3]
 
 
-def test_a_withdrawn_window_holds_nothing() -> None:
+def test_a_retracted_window_holds_nothing() -> None:
     assert newest({"pane": 0, "events": 1}, {"pane": 0, "op": "-", "events": 1}) == []
 
 
-def test_a_withdrawal_takes_back_the_panes_before_it_too() -> None:
+def test_a_retraction_takes_back_the_panes_before_it_too() -> None:
     assert newest({"pane": 0, "events": 1}, {"pane": 1, "events": 2}, {"pane": 1, "op": "-", "events": 2}) == []
 
 
-def test_a_pane_after_a_withdrawal_holds() -> None:
+def test_a_pane_after_a_retraction_holds() -> None:
     """Retracting: each pane takes the one before back."""
     assert newest({"pane": 0, "events": 1}, {"pane": 0, "op": "-", "events": 1}, {"pane": 1, "events": 5}) == [5]
 
 
-def test_a_withdrawal_of_an_absorbed_session_leaves_the_one_that_absorbed_it() -> None:
+def test_a_retraction_of_an_absorbed_session_leaves_the_one_that_absorbed_it() -> None:
     absorbed = {"window_id": 2, "pane": 0, "events": 2}
     assert newest({"window_id": 1, "events": 1}, absorbed, {**absorbed, "op": "-"}, {"pane": 1, "events": 3}) == [3]
 

@@ -121,8 +121,8 @@ class First(AggregateFunction):
 
 @pytest.mark.parametrize("code", [{"process": Span()}, {"aggregate": First()}], ids=["process", "aggregate"])
 @pytest.mark.parametrize("restart", [True, False])
-def test_a_window_s_pane_and_its_withdrawal_hold_the_same_time(code: dict[str, Any], restart: bool) -> None:
-    """The withdrawn pane comes back from the snapshot where there was a restart."""
+def test_a_window_s_pane_and_its_retraction_hold_the_same_time(code: dict[str, Any], restart: bool) -> None:
+    """The retracted pane comes back from the snapshot where there was a restart."""
     windows = Windows(
         EventTimeSessionWindows.with_gap(10), allowed_lateness=1000, accumulation=Accumulation.RETRACTING, **code
     )
@@ -170,7 +170,7 @@ class Wrong(ProcessWindowFunction):
     ("result", "message"),
     [
         (7, "result = 7: give a mapping with ['n']"),
-        ({"m": 1}, "'m' is not declared; there are ['n']"),
+        ({"m": 1}, "'m' is not declared; declared are ['n']"),
         ({"n": 300}, "result column 'n' = 300: its declared type is int8"),
         ({"n": 1.5}, "result column 'n' = 1.5: its declared type is int8: give an int"),
     ],
@@ -219,7 +219,9 @@ def test_an_int_in_a_timestamp_of_state_is_refused_since_a_restart_would_make_it
 ) -> None:
     made = harness(KeyedProcess(Keeps(value, kind), time_sorted=False))
     made.commit([row(0)], at=NOON)
-    with pytest.raises(IllegalArgument, match=r"state 'since'.* keep one, or declare int64 for epoch milliseconds"):
+    with pytest.raises(
+        IllegalArgument, match=r"state 'since'.* give a datetime, or declare int64 for epoch milliseconds"
+    ):
         made.run()
 
 

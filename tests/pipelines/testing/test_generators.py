@@ -121,7 +121,7 @@ def test_the_cut_into_epochs_does_not_show(compute: Windows, seed: int) -> None:
 
 
 def shown(made: PipelineHarness) -> list[str]:
-    """What a user can read, without what tells of the run."""
+    """Return the rows that a user can read, without the columns of the run."""
     rows = [*made.results(), *made.late()]
     return sorted(str({name: row[name] for name in row if name not in ("epoch", "emitted_at")}) for row in rows)
 

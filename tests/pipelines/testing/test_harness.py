@@ -71,6 +71,21 @@ def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], fie
         harness.commit(**{"rows": [row("ann", 0)], "at": NOON, **given})
 
 
+def test_a_column_that_a_row_leaves_out_is_null() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    harness.commit([{"user": "ann", "at": NOON, "amount": 3}, {"user": "ann", "at": NOON}, {"at": NOON}], NOON)
+    harness.run()
+    (window,) = harness.state()
+    assert (window["acc_n"], window["acc_sum"]) == (2, 3)
+    assert harness.rejected == [{"user": None, "at": NOON, "amount": None, "shop": None, "reason": "null_key"}]
+
+    backfill = PipelineHarness(pipeline(), SOURCE)
+    backfill.backfill([{"user": "ann", "at": NOON}], NOON, NOON + minutes(20))
+    assert [(row["n"], row["sum"]) for row in backfill.final()] == [(1, None)]
+    with pytest.raises(IllegalArgument, match="no column 'usr'"):
+        backfill.backfill([{"usr": "ann"}], NOON + minutes(20), NOON + minutes(40))
+
+
 def random_commits(seed: int, count: int = 20) -> list[list[dict[str, Any]]]:
     draw = random.Random(seed)
     return [
@@ -209,7 +224,7 @@ def test_a_backfill_in_event_order_gives_the_final_windows_of_the_stream() -> No
 def test_an_interval_that_leaves_a_gap_is_refused() -> None:
     harness = PipelineHarness(pipeline(), SOURCE)
     harness.backfill([row("ann", 1)], NOON, NOON + minutes(10))
-    with pytest.raises(IllegalArgument, match="go on there"):
+    with pytest.raises(IllegalArgument, match="begin there"):
         harness.backfill([], NOON + minutes(11), NOON + minutes(20))
 
 

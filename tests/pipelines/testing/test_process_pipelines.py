@@ -102,7 +102,7 @@ def random_commits(seed: int, count: int = 20) -> list[list[dict[str, Any]]]:
 
 
 def shown(harness: PipelineHarness) -> list[str]:
-    """What a user can read of the results, without what tells of the run."""
+    """Return the results that a user can read, without the columns of the run."""
     rows = [
         {name: value for name, value in row.items() if name not in ("epoch", "emitted_at")} for row in harness.results()
     ]
@@ -238,10 +238,10 @@ class Broken(KeyedProcessFunction):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ({"m": 1}, "'m' is not declared; there are ['n']"),
+        ({"m": 1}, "'m' is not declared; declared are ['n']"),
         ((1, 2), "give a mapping with ['n']"),
         ({"n": "many"}, "result column 'n' = 'many': its declared type is int64"),
-        ("alarm", "tag = 'alarm': declare it in side_outputs; there are []"),
+        ("alarm", "tag = 'alarm': declare it in side_outputs; declared are []"),
     ],
 )
 def test_a_result_that_was_not_declared_is_refused(result: Any, message: str) -> None:

@@ -136,7 +136,9 @@ def test_a_sum_may_leave_its_type_on_the_way_to_a_result_that_fits(
 @pytest.mark.parametrize("operator", ["row", "columnar"])
 @pytest.mark.parametrize(("column", "value"), [("n", TOP), ("d", TOP_DECIMAL)])
 def test_a_result_that_leaves_its_type_is_an_error_that_names_a_way_out(operator: str, column: str, value: Any) -> None:
-    with pytest.raises(SumOutOfRange, match=rf"the sum of column '{column}' leaves .* and name the sum that") as error:
+    with pytest.raises(
+        SumOutOfRange, match=rf"the sum of column '{column}' is too large for .* and name the old sum"
+    ) as error:
         result(harness(operator, total=Sum(column)), column, [value, value], restores=False)
     again = pickle.loads(pickle.dumps(error.value))
     assert str(again) == str(error.value)

@@ -1,4 +1,4 @@
-"""What callers of the columnar operator rely on, beside being equal to the row operator."""
+"""Promises of the columnar operator to its callers, beside its equality with the row operator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.windowing.triggers import CountTrigger
 
 INPUT = pa.schema([("value", pa.int64()), ("name", pa.string())])
 KEY = KeySchema.of(key=pa.string())
-PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
+PANES = PanePolicy(retract_merged=True, coalesce_late=True)
 START = -(2**63)
 
 

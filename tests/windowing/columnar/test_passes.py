@@ -1,4 +1,4 @@
-"""What is in memory at once is bounded, whatever the windows and the keys."""
+"""The memory in use at once is bounded for all windows and keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.windowing.panes import PanePolicy
 
 INPUT = pa.schema([("value", pa.int64())])
 KEY = KeySchema.of(key=pa.int64())
-PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
+PANES = PanePolicy(retract_merged=True, coalesce_late=True)
 EVENTS = 200
 HOT_KEY = Elements(
     timestamps=np.arange(EVENTS),

@@ -1,4 +1,4 @@
-"""Which windows rest: no element has their key, and nothing of them becomes due."""
+"""Windows rest if no element has their key and nothing of them becomes due."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
 
 def operator_of(windows: Windows, key: KeySchema) -> tuple[ColumnarOperator, pa.Table]:
     """An operator, and its state before everything."""
-    panes = PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    panes = PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(windows, key, None, panes)
     return ColumnarOperator(windows, schema, panes, GROUPS), schema.to_table([], GROUPS)
 
@@ -53,7 +53,7 @@ def elements(key: KeySchema, *some: tuple[Any, ...], dictionary: bool = False) -
 
 @pytest.fixture
 def worked_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many state rows arrays were made of, by run."""
+    """Number of state rows that became arrays, by run."""
     seen: list[int] = []
     split = operator.resting_rows
 

@@ -26,7 +26,7 @@ TRIGGERS = {None, "event_time"}
 
 
 def is_built_in(operator: dict[str, Any]) -> bool:
-    """Whether everything about a case's windows has an array form."""
+    """Return True if every part of a case's windows has an array form."""
     trigger = operator["trigger"] or {"type": None}
     early = trigger["type"] == "continuous_event_time" and operator["assigner"]["type"] in {"tumbling", "sliding"}
     if trigger["type"] == "purging":

@@ -1,4 +1,4 @@
-"""What every assigner promises, in both time domains. In the manner of Flink's tests of window assigners."""
+"""Promises of every assigner, in both time domains. In the manner of Flink's tests of window assigners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every evictor promises, before and after the function, in both time domains."""
+"""Promises of every evictor, before and after the function, in both time domains."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DropOdd(Evictor):
 
 
 class Collect(ProcessWindowFunction):
-    """What the function gets to see, also of nothing."""
+    """The elements that the function gets, even if there are none."""
 
     def process(self, key: Any, ctx: Any, elements: Sequence[Any]) -> Iterable[Any]:
         return [list(elements)]

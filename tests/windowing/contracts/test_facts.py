@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache, partialmethod
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.windowing.columnar.longest import Longest
 from tests.windowing.contracts.scripted import CountThem, Given, GivenMerging, KeepAll, Scripted
 from tests.windowing.naming import named
 from tidegate.windowing import (
-    Accumulation,
     AfterAny,
     AfterCount,
     AfterEach,
@@ -21,9 +21,9 @@ from tidegate.windowing import (
     CalendarEventTimeWindows,
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
-    Count,
     CountEvictor,
     CountTrigger,
+    DeltaTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GapColumn,
@@ -38,16 +38,11 @@ from tidegate.windowing import (
     TimeEvictor,
     TumblingEventTimeWindows,
     VectorisedAggregate,
-    WatermarkStrategy,
-    Windows,
 )
-from tidegate.windowing.aggregates import Aggregate
 from tidegate.windowing.assigners import WindowAssigner
-from tidegate.windowing.columnar import choose_operator
-from tidegate.windowing.errors import UnboundedStateWarning
 from tidegate.windowing.evictors import Evictor
 from tidegate.windowing.facts import facts_of
-from tidegate.windowing.functions import AggregateElements, AggregateFunction
+from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.triggers import EndOfStreamTrigger, NeverTrigger, Term, Trigger
 from tidegate.windowing.watermarks import WatermarkGenerator
 from tidegate.windowing.watermarks.bounded import AscendingTimestampsWatermarks, NoWatermarks
@@ -56,6 +51,8 @@ from tidegate.windowing.watermarks.logical import BoundedOutOfOrdernessWithIdleA
 OF_TRIGGERS = {
     "may_lose_data": True,
     "sees_order": True,
+    "reads_elements": True,
+    "may_purge_unfired": True,
     "array_firing": None,
     "allows_split_commits": False,
     "bounds_state": False,
@@ -65,6 +62,7 @@ OF_TRIGGERS = {
 SAFE: dict[type, dict[str, Any]] = {
     WindowAssigner: {
         "sees_order": True,
+        "reads_elements": True,
         "needs_rows": "{name} has no array form",
         "array_assignment": None,
         "window_grid": None,
@@ -141,6 +139,7 @@ OWN: dict[type, list[Any]] = {
 }
 """Values of classes that a user writes on a base class alone."""
 
+TUMBLING, COUNT = TumblingEventTimeWindows.of(10), {"n": Count()}
 SUM = Sum("x").bind(pa.schema([("x", pa.int64())]))
 BUILT_IN: dict[type, list[tuple[Any, str]]] = {
     WindowAssigner: [
@@ -260,6 +259,82 @@ def test_a_subclass_that_answers_itself_is_believed(base: type, value: Any, meth
         assert getattr(changed, fact)() == "said"
 
 
+class Cached(TumblingEventTimeWindows):
+    """Overrides a method with an object that is no plain function."""
+
+    assign_windows = lru_cache(TumblingEventTimeWindows.assign_windows)
+
+
+class Partly(TumblingEventTimeWindows):
+    """Overrides a method with a partial one."""
+
+    assign_windows = partialmethod(TumblingEventTimeWindows.assign_windows)
+
+
+@pytest.mark.parametrize("changed", [Cached, Partly])
+def test_a_method_counts_whatever_it_is_overridden_with(changed: type[TumblingEventTimeWindows]) -> None:
+    value = changed.of(10)
+    assert answers(WindowAssigner, value) == safe(WindowAssigner, value)
+
+
+def test_a_subclass_of_a_complete_class_of_the_user_gets_the_safe_answers_too() -> None:
+    class Capped(Longest):
+        def add(self, value: Any, accumulator: int) -> int:
+            return min(super().add(value, accumulator), 10)
+
+    class Renamed(Longest):
+        """Overrides nothing."""
+
+    class Answering(Capped):
+        has_array_form = True
+
+    own, of_library = answers(AggregateFunction, Capped("x")), answers(AggregateFunction, Longest("x"))
+    assert own == safe(AggregateFunction, Capped("x")) != of_library
+    assert answers(AggregateFunction, Renamed("x")) == of_library
+    assert Answering("x").has_array_form
+
+
+class Doubled(GapColumn):
+    """Computes another gap from the column."""
+
+    def __call__(self, element: Any) -> int:
+        return 2 * super().__call__(element)
+
+
+class Patience(GapColumn):
+    """Overrides nothing."""
+
+
+def test_a_gap_that_is_computed_from_a_column_is_not_the_column() -> None:
+    doubled, same = (EventTimeSessionWindows.with_dynamic_gap(kind("gap")) for kind in (Doubled, Patience))
+    assert (doubled.column_of_gaps, same.column_of_gaps) == (None, "gap")
+    assert not choose_operator(Windows(doubled, aggregate={"n": Count()})).columnar
+    assert choose_operator(Windows(same, aggregate={"n": Count()})).columnar
+
+
+class Reading(AfterCount):
+    """A term of the user's that looks at elements as a trigger does."""
+
+    def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
+        return super().on_element(element["n"], timestamp, window, ctx)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "reads"),
+    [
+        (AfterWatermark(early=AfterCount(1)), False),
+        (Reading(1), True),
+        (PurgingTrigger.of(CountTrigger.of(2)), False),
+        (PurgingTrigger.of(Scripted()), True),
+        (ProcessingTimeoutTrigger.of(DeltaTrigger.of(1, max, pa.int64()), 5), True),
+    ],
+    ids=named,
+)
+def test_columns_are_read_by_triggers_that_get_the_element(trigger: Trigger, reads: bool) -> None:
+    assert trigger.reads_elements is reads
+    assert Windows(TUMBLING, trigger, aggregate=COUNT).reads_whole_elements is reads
+
+
 @dataclass(frozen=True, slots=True)
 class Relabelled(EventTimeTrigger):
     """A dataclass with slots, which Python makes twice, and which overrides a method."""
@@ -330,90 +405,3 @@ def test_an_aggregate_with_an_array_form_of_its_own_is_believed_to_have_one() ->
             return accumulators
 
     assert (Own().has_array_form, Own().sees_order) == (True, False)
-
-
-# --- what the answers lead to ------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Counted(Aggregate):
-    """An aggregate of one's own, which counts."""
-
-    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return CountThem()
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ()
-
-
-TUMBLING, COUNT = TumblingEventTimeWindows.of(10), {"n": Count()}
-WITH_OWN = {
-    "assigner": Windows(Given(True), aggregate=COUNT),
-    "merging assigner": Windows(GivenMerging(True), aggregate=COUNT),
-    "subclass of an assigner": Windows(subclassed(TUMBLING, "assign_windows"), aggregate=COUNT),
-    "default trigger": Windows(
-        subclassed(TUMBLING, get_default_trigger=lambda self: Scripted()),
-        aggregate=COUNT,
-    ),
-    "trigger": Windows(TUMBLING, Scripted(), aggregate=COUNT),
-    "subclass of a trigger": Windows(TUMBLING, subclassed(EventTimeTrigger(), "on_element"), aggregate=COUNT),
-    "purging subclass": Windows(
-        TUMBLING, PurgingTrigger.of(subclassed(EventTimeTrigger(), "on_element")), aggregate=COUNT
-    ),
-    "evictor": Windows(TUMBLING, evictor=KeepAll(), process=AggregateElements(CountThem())),
-    "aggregate function": Windows(TUMBLING, aggregate=CountThem()),
-    "aggregate": Windows(TUMBLING, aggregate={"n": Counted()}),
-    "process function": Windows(TUMBLING, process=AggregateElements(CountThem())),
-    "reduce": Windows(TUMBLING, reduce=lambda a, b: a),
-}
-
-
-@pytest.mark.parametrize("windows", WITH_OWN.values(), ids=WITH_OWN)
-def test_windows_with_code_of_one_s_own_go_by_row_show_the_order_and_keep_commits_whole(windows: Windows) -> None:
-    assert not choose_operator(windows).columnar
-    assert windows.order_shown_by is not None
-    assert not windows.may_split_commits
-
-
-def test_windows_of_the_library_alone_do_none_of_that() -> None:
-    windows = Windows(TUMBLING, aggregate=COUNT)
-    assert (choose_operator(windows).columnar, windows.order_shown_by, windows.may_split_commits) == (True, None, True)
-
-
-@pytest.mark.parametrize("part", ["assigner", "default trigger", "trigger", "subclass of a trigger"])
-def test_elements_may_be_lost_to_a_trigger_of_one_s_own(part: str) -> None:
-    assert WITH_OWN[part].may_lose_data
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"trigger": Scripted(), "aggregate": COUNT},
-        {"trigger": subclassed(PurgingTrigger.of(CountTrigger.of(2)), "on_element"), "aggregate": COUNT},
-        {"evictor": KeepAll(), "process": AggregateElements(CountThem())},
-    ],
-    ids=["trigger", "subclass of a purging trigger", "evictor"],
-)
-def test_nobody_believes_that_code_of_one_s_own_cleans_the_global_window(parts: dict[str, Any]) -> None:
-    with pytest.warns(UnboundedStateWarning):
-        Windows(GlobalWindows(), **parts)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Windows(GlobalWindows(), accumulation=Accumulation.DISCARDING, **parts)
-
-
-def test_an_evictor_that_says_it_bounds_the_state_is_believed() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        says = subclassed(KeepAll(), bounds_state=True)
-        Windows(GlobalWindows(), evictor=says, process=AggregateElements(CountThem()))
-
-
-def test_a_generator_of_one_s_own_sees_every_event_and_may_move_by_the_clock() -> None:
-    strategy = WatermarkStrategy.for_generator(OwnGenerator)
-    assert (strategy.reads_events, strategy.moves_by_clock) == (True, True)
-    built_in = WatermarkStrategy.for_bounded_out_of_orderness(5)
-    assert (built_in.reads_events, built_in.moves_by_clock) == (False, False)
-    advancing = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(5, 5)
-    assert (advancing.reads_events, advancing.moves_by_clock) == (False, True)

@@ -1,4 +1,4 @@
-"""What the window operator promises to its assigner, trigger, evictor and function, in both time domains.
+"""Promises of the window operator to its assigner, trigger, evictor and function, in both time domains.
 
 In the manner of Flink's WindowOperatorContractTest: a scripted trigger says what happens, and calls,
 state entries and timers are asserted beside the results.

@@ -1,4 +1,4 @@
-"""What every trigger promises, on fixed and on merging windows, in both time domains.
+"""Promises of every trigger, on fixed and on merging windows, in both time domains.
 
 In the manner of Flink's trigger tests: state entries and timers are asserted, not only results.
 """

@@ -37,7 +37,7 @@ from tidegate.windowing.state.rows import StateSchema
 
 KEY = KeySchema.of(user=pa.string())
 GROUPS = 16
-PANES = PanePolicy(withdraw_merged=True, coalesce_late=True)
+PANES = PanePolicy(retract_merged=True, coalesce_late=True)
 BEGIN = -(2**63)
 
 
@@ -171,7 +171,7 @@ class Aside(ProcessWindowFunction):
 def test_a_side_output_of_a_window_is_refused_with_its_tag() -> None:
     windows = Windows(TumblingEventTimeWindows.of(10), process=Aside())
     state = state_schema(windows, KEY, pa.struct([("n", pa.int64())]), PANES)
-    with pytest.raises(UnsupportedOperation, match="side output 'aside': the panes of windows have one type"):
+    with pytest.raises(UnsupportedOperation, match="side output 'aside': all panes of a pipeline have one type"):
         run(windows, state, elements((1, "ann", 1)), Timeline.of_commits(BEGIN, [(20, True)]))
 
 

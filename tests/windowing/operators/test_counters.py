@@ -1,4 +1,4 @@
-"""What operators count, and the warning for state that nothing cleans."""
+"""Counters of operators, and the warning for state that nothing cleans."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def joins(join: IntervalJoin, left: int, right: int) -> bool:
 
 
 def nested_loop(join: IntervalJoin, elements: list[tuple[str, str, int]]) -> Counter[Any]:
-    """What must come out: elements are numbered, so that duplicates count."""
+    """Return the expected pairs; elements are numbered, so that duplicates count."""
     numbered = list(enumerate(elements))
     return Counter(
         (key, ((i, left), (j, right)), max(left, right))

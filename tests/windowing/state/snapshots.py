@@ -131,7 +131,7 @@ SCENARIOS: dict[str, Callable[[], OperatorHarness]] = {
             accumulation=Accumulation.RETRACTING,
             aggregate=aggregated(n=Count(), sum=Sum("x")),
         ),
-        PanePolicy(Accumulation.RETRACTING, withdraw_merged=True, coalesce_late=True),
+        PanePolicy(Accumulation.RETRACTING, retract_merged=True, coalesce_late=True),
     ),
     "sessions_discarding": lambda: windows(
         STRING_KEY,
@@ -141,7 +141,7 @@ SCENARIOS: dict[str, Callable[[], OperatorHarness]] = {
             allowed_lateness=40,
             aggregate=aggregated(n=Count(), sum=Sum("x")),
         ),
-        PanePolicy(Accumulation.DISCARDING, withdraw_merged=True),
+        PanePolicy(Accumulation.DISCARDING, retract_merged=True),
     ),
     "global_elements_evicted": lambda: windows(
         STRING_KEY,
@@ -166,7 +166,7 @@ SCENARIOS: dict[str, Callable[[], OperatorHarness]] = {
 
 
 def before(name: str) -> OperatorHarness:
-    """What a scenario's snapshot is taken of."""
+    """Run a scenario up to the moment of its snapshot."""
     run = SCENARIOS[name]()
     for step in range(24):
         run.processing_time(step)
@@ -180,7 +180,7 @@ def before(name: str) -> OperatorHarness:
 
 
 def after(run: OperatorHarness, name: str) -> list[str]:
-    """What comes out after the snapshot, as text in an order of its own."""
+    """Return the output after the snapshot, as sorted text."""
     for step in range(25, 40):
         run.processing_time(step * 3)
         feed(run, name, step, step * 7 % 61)

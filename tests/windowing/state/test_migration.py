@@ -1,4 +1,4 @@
-"""What a restore into other code takes over, and what it refuses, with the field named."""
+"""A restore into other code takes over some state, and refuses other state by the name of the field."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_it_stays_null_through_another_restore_and_through_merges() -> None:
     assert [result.value for result in newer.results()] == [{"n": 4, "sum": 4, "again": None}]
 
 
-def test_windows_whose_panes_may_be_withdrawn_take_an_added_aggregate_too() -> None:
-    panes = PanePolicy(withdraw_merged=True)
+def test_windows_whose_panes_may_be_retracted_take_an_added_aggregate_too() -> None:
+    panes = PanePolicy(retract_merged=True)
     older = fed(counting(EventTimeSessionWindows.with_gap(10), panes=panes), 1)
     newer = counting(EventTimeSessionWindows.with_gap(10), panes=panes, n=Count(), sum=Sum("x"), again=Count())
     newer.restore(older.snapshot())
@@ -86,14 +86,14 @@ def test_windows_whose_panes_may_be_withdrawn_take_an_added_aggregate_too() -> N
     assert [result.value for result in newer.results()] == [{"n": 1, "sum": 1, "again": None}]
 
 
-def test_the_withdrawal_of_an_older_pane_has_the_columns_of_now() -> None:
+def test_the_retraction_of_an_older_pane_has_the_columns_of_now() -> None:
     def harness(**functions: Any) -> OperatorHarness:
         windows = Windows(
             EventTimeSessionWindows.with_gap(10),
             allowed_lateness=100,
             aggregate=AggregateColumns.of(functions, VALUES),
         )
-        return window_harness(windows, key=TEXT, panes=PanePolicy(withdraw_merged=True))
+        return window_harness(windows, key=TEXT, panes=PanePolicy(retract_merged=True))
 
     older = fed(harness(n=Count(), sum=Sum("x")), 1)
     older.watermark(10)
@@ -111,7 +111,7 @@ def test_a_dropped_aggregate_is_dropped_only_when_that_is_asked_for() -> None:
     older = fed(counting(), 1, 2)
     error = refused(counting(n=Count()), older)
     assert (error.field, error.found, error.expected) == ("contents 'acc_sum'", "int64", None)
-    assert "may be dropped" in str(error)
+    assert "in dropped" in str(error)
     newer = counting(n=Count())
     newer.restore(older.snapshot(), drop=["acc_sum"])
     newer.watermark(100)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import event, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tidegate.windowing import (
@@ -58,6 +58,24 @@ def terms() -> st.SearchStrategy[Term]:
     )
 
 
+@dataclass(frozen=True)
+class Unknown(Trigger):
+    """A trigger that does not say what it loses."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """Nothing to drop."""
+
+
+class Emptying(Unknown):
+    """A trigger that empties its windows and shows nothing."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.PURGE
+
+
 def triggers() -> st.SearchStrategy[Trigger]:
     plain: list[Trigger] = [
         EventTimeTrigger(),
@@ -70,7 +88,8 @@ def triggers() -> st.SearchStrategy[Trigger]:
         NeverTrigger(),
     ]
     simple = st.sampled_from(plain) | terms()
-    return simple | st.builds(PurgingTrigger, simple)
+    nested = simple | st.builds(PurgingTrigger, simple) | st.just(Emptying())
+    return nested | st.builds(ProcessingTimeoutTrigger, nested, st.just(7), st.booleans(), st.booleans())
 
 
 ASSIGNERS = [
@@ -101,6 +120,7 @@ def counted(harness: OperatorHarness) -> int:
 def test_a_trigger_that_loses_nothing_leaves_no_element_unseen(
     trigger: Trigger, assigner: Any, lateness: int, steps: list[tuple[str, int]], clock_first: bool
 ) -> None:
+    assume(trigger.can_merge() or not assigner.merges)
     windows = Windows(assigner, trigger, allowed_lateness=lateness, aggregate={"n": Count()})
     harness = window_harness(windows)
     (operator,) = harness.subtasks
@@ -112,17 +132,6 @@ def test_a_trigger_that_loses_nothing_leaves_no_element_unseen(
         end(1_000 if end is harness.processing_time else MAX_TIMESTAMP)
     event(f"says it may lose elements: {windows.may_lose_data}, and did: {counted(harness) > 0}")
     assert windows.may_lose_data or counted(harness) == 0
-
-
-@dataclass(frozen=True)
-class Unknown(Trigger):
-    """A trigger that does not say what it loses."""
-
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
-        return TriggerResult.FIRE
-
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
-        """Nothing to drop."""
 
 
 @pytest.mark.parametrize(
@@ -142,6 +151,8 @@ class Unknown(Trigger):
         (AfterWatermark(late=AfterCount(2)), 5, True),
         (PurgingTrigger.of(CountTrigger.of(2)), 0, True),
         (Unknown(), 0, True),
+        (ProcessingTimeoutTrigger.of(Emptying(), 10), 0, True),
+        (ProcessingTimeoutTrigger.of(PurgingTrigger.of(NeverTrigger()), 10), 0, False),
     ],
     ids=str,
 )
@@ -178,6 +189,14 @@ def test_elements_that_no_pane_shows_are_counted_when_their_window_goes(
             harness.restore(harness.snapshot())
     harness.watermark(9)
     assert counted(harness) == lost
+
+
+def test_elements_that_code_within_a_timeout_purges_are_counted() -> None:
+    trigger = ProcessingTimeoutTrigger.of(Emptying(), 10)
+    harness = window_harness(Windows(TumblingEventTimeWindows.of(10), trigger, aggregate={"n": Count()}))
+    for time in (1, 2, 3):
+        harness.element("a", {}, time)
+    assert counted(harness) == 3
 
 
 def test_windows_that_merge_bring_their_unseen_elements_along() -> None:

@@ -49,5 +49,5 @@ def test_without_inputs_there_is_nothing_to_combine() -> None:
 def test_inputs_are_known_by_name() -> None:
     with pytest.raises(IllegalState, match="'a' is registered already"):
         combined(a=1).add("a")
-    with pytest.raises(IllegalArgument, match=r"input = 'b': register it first; there are"):
+    with pytest.raises(IllegalArgument, match=r"input = 'b': register it first; registered are"):
         combined(a=1)["b"]

@@ -15,7 +15,7 @@ CALL = None
 
 
 def run(generator: BoundedOutOfOrdernessWithIdleAdvance, *steps: int | None) -> list[object]:
-    """What periodic calls (None) between events (their timestamps) emit."""
+    """Return the output of periodic calls (None) between events (their timestamps)."""
     output = RecordingOutput()
     for step in steps:
         if step is CALL:

@@ -38,7 +38,7 @@ class Firing:
         "_output",
         "_plain",
         "_retract",
-        "_withdraw_merged",
+        "_retract_merged",
     )
 
     def __init__(
@@ -60,8 +60,8 @@ class Firing:
         self._event_time = windows.assigner.is_event_time
         self._accumulation = panes.accumulation
         self._retract = panes.accumulation is Accumulation.RETRACTING
-        self._withdraw_merged = panes.withdraw_merged and operator.merging
-        self._keeps_panes = self._retract or self._withdraw_merged
+        self._retract_merged = panes.retract_merged and operator.merging
+        self._keeps_panes = self._retract or self._retract_merged
         self._plain = windows.evictor is None and function is None
         self._output = operator.output
         self._counters = counters
@@ -74,7 +74,7 @@ class Firing:
         values = self._contents.values(cell.contents) if plain else self._results(slot, cell)
         identity = cell.identity or window
         if cell.emitted:
-            self._withdraw(key, cell, lambda pane: self._retract or _replaced(pane, window, identity))
+            self._retract_panes(key, cell, lambda pane: self._retract or _replaced(pane, window, identity))
         if not values:
             return
         cell.identity = identity
@@ -96,7 +96,7 @@ class Firing:
 
     def purge(self, cell: WindowCell) -> None:
         """Empty a cell; in discarding mode keep contents that a retraction may restore."""
-        if self._withdraw_merged and self._accumulation is Accumulation.DISCARDING:
+        if self._retract_merged and self._accumulation is Accumulation.DISCARDING:
             cell.discarded = self._both(cell.discarded, cell.contents)
         cell.contents = None
 
@@ -123,7 +123,7 @@ class Firing:
             target.discarded = None
             # A pane must not look final while its window goes on, so it is retracted at once.
             cleanup = self._operator.cleanup
-            self._withdraw(key, target, lambda pane: cleanup.time(pane.window) < window.max_timestamp)
+            self._retract_panes(key, target, lambda pane: cleanup.time(pane.window) < window.max_timestamp)
 
     def _results(self, slot: Slot, cell: WindowCell) -> Sequence[Any]:
         contents = cell.contents
@@ -150,7 +150,7 @@ class Firing:
         now = self._context.current_watermark if self._event_time else self._context.current_processing_time
         return Timing.EARLY if now < end else Timing.LATE
 
-    def _withdraw(self, key: Any, cell: WindowCell, which: Any) -> None:
+    def _retract_panes(self, key: Any, cell: WindowCell, which: Any) -> None:
         kept: list[EmittedPane] = []
         watermark = self._context.current_watermark
         for pane in cell.emitted or ():

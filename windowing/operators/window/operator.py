@@ -40,7 +40,7 @@ class WindowOperator:
     Args:
         windows: the computation, with a bound aggregate.
         panes: policies of panes beyond Flink's plain firing.
-        late_output: True puts late elements out; False only counts them as dropped.
+        late_output: True puts late elements out; False only counts them, as `late_dropped`.
         account_for_all: True also puts out, as late, the elements for which Flink raises an error or which it
             drops silently: those whose merge would end a window in the past, and those that are not late
             themselves though all their windows are.
@@ -119,9 +119,9 @@ class WindowOperator:
         self._counters.elements += 1
         if self._undrawn_stagger is not None:
             self._draw_stagger()
-        windows = self._assign(value, timestamp, context)
+        assigned = self._assign(value, timestamp, context)
         accepted, reason = False, LATE
-        for window in windows:
+        for window in assigned:
             if self.merging:
                 merged = self._merge(key, window)
                 if merged is None:
@@ -158,7 +158,7 @@ class WindowOperator:
             if cleanup != MAX_TIMESTAMP:
                 self.cleanup.timers.add(cleanup, slot)
         if not accepted:
-            self._skipped.take(key, value, timestamp, reason, windows[0] if windows else None)
+            self._skipped.take(key, value, timestamp, reason, assigned[0] if assigned else None)
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         """Move event time, never back: fire due timers, then forward the watermark."""
@@ -289,7 +289,7 @@ class WindowOperator:
                 clock = "watermark" if self._event_time else "processing time"
                 raise UnsupportedOperation(
                     f"merging windows {[tuple(w) for w in merge.sources]} gives {tuple(merge.result)}, whose end lies "
-                    f"before the current {clock} ({now}) already: a merge must not end a window earlier than now"
+                    f"before the current {clock} ({now}): a merge must not end a window in the past"
                 )
         return False
 

@@ -28,7 +28,7 @@ def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | Non
     """Return the schema of the state rows of windows."""
     of_trigger, of_windows, of_keys = declared_states(windows)
     result = None
-    if panes.accumulation is Accumulation.RETRACTING or (panes.withdraw_merged and windows.assigner.merges):
+    if panes.accumulation is Accumulation.RETRACTING or (panes.retract_merged and windows.assigner.merges):
         result = windows.result_type
     return StateSchema(
         key,

@@ -15,7 +15,7 @@ from tidegate.windowing.columnar.panes import TIMINGS, PaneRows
 from tidegate.windowing.columnar.state import InFlight
 
 
-def withdraw_earlier(
+def retract_earlier(
     rows: PaneRows, window_of: Int64s, states: Int64s, in_flight: InFlight, output: KernelOutput
 ) -> None:
     """Put out the retraction of the previous pane for each new pane that has one.
@@ -35,7 +35,7 @@ def withdraw_earlier(
             rows.take(earlier),
             identity_starts=rows.starts[earlier],
             identity_ends=rows.ends[earlier],
-            withdrawn=np.ones(len(again), np.int64),
+            is_retraction=np.ones(len(again), np.int64),
             watermarks=rows.watermarks[again],
         )
     ]
@@ -56,7 +56,7 @@ def withdraw_earlier(
                 identity_ends=ends,
                 panes=entries["pane"].to_numpy().astype(np.int64),
                 timings=pc.index_in(entries["timing"], timings).to_numpy().astype(np.int64),
-                withdrawn=np.ones(len(opening), np.int64),
+                is_retraction=np.ones(len(opening), np.int64),
                 watermarks=rows.watermarks[opening],
                 results=entries["value"].flatten(),
             )
