@@ -6,7 +6,8 @@ The functions raise plain errors for missing or damaged entries; each caller dec
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -22,7 +23,11 @@ Action: TypeAlias = dict[str, Any]
 """One line of an entry: `add`, `remove`, `commitInfo`, ... and what belongs to it."""
 
 _ENTRY, _CHECKPOINT = ".json", ".checkpoint"
+_SIDECARS = "_sidecars"
+"""Folder of the files that a checkpoint of version 2 refers to."""
 _DIGITS = 20
+_PART = re.compile(r"\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_WITH_ID = re.compile(r"\.checkpoint\.[0-9a-fA-F-]{36}\.(?:parquet|json)")
 
 
 def entry_name(version: int) -> str:
@@ -53,6 +58,21 @@ def entry_versions(names: Iterable[str]) -> list[int]:
 def checkpoint_versions(names: Iterable[str]) -> list[int]:
     """Return the versions with a checkpoint of any form, ascending."""
     return sorted({version for name in names if (version := version_of(name)) is not None and _CHECKPOINT in name})
+
+
+def checkpoint_files(names: Iterable[str], version: int) -> list[str]:
+    """Return the files of one complete checkpoint of a version, of any form; an empty list if there is none."""
+    of_version = sorted(name for name in names if version_of(name) == version and _CHECKPOINT in name)
+    if checkpoint_name(version) in of_version:
+        return [checkpoint_name(version)]
+    if with_id := [name for name in of_version if _WITH_ID.fullmatch(name[_DIGITS:])]:
+        return with_id[:1]
+    parts = [(name, match) for name in of_version if (match := _PART.fullmatch(name[_DIGITS:]))]
+    for count in {int(match[2]) for _, match in parts}:
+        of_count = [name for name, match in parts if int(match[2]) == count]
+        if len(of_count) == count:
+            return of_count
+    return []
 
 
 def actions_in(entry: bytes) -> list[Action]:
@@ -128,6 +148,44 @@ class DeltaLog:
 
         with self.filesystem.open_input_file(self.path(checkpoint_name(version))) as file:
             return pq.ParquetFile(file).read(columns)
+
+    def added(self, version: int, names: Sequence[str], fields: Sequence[str]) -> dict[str, Action]:
+        """Return the newest add action of each path up to a version, also of files that were removed since.
+
+        Args:
+            version: the version.
+            names: files of the log.
+            fields: fields of add actions that are read from a checkpoint, beside the path.
+
+        Raises:
+            FileNotFoundError: an entry is gone that is younger than the newest checkpoint.
+            ValueError: an entry or a checkpoint is damaged.
+        """
+        complete = (older for older in reversed(checkpoint_versions(names)) if older <= version)
+        newest = next((older for older in complete if checkpoint_files(names, older)), None)
+        adds: dict[str, Action] = {}
+        if newest is not None:
+            for file in checkpoint_files(names, newest):
+                adds |= {add["path"]: add for add in self._added_in(file, fields)}
+        for entry in range(0 if newest is None else newest + 1, version + 1):
+            adds |= {action["add"]["path"]: action["add"] for action in self.actions(entry) if "add" in action}
+        return adds
+
+    def _added_in(self, name: str, fields: Sequence[str]) -> Iterator[Action]:
+        """Yield the add actions of a file of a checkpoint, and of the sidecars that it refers to."""
+        import pyarrow.parquet as pq
+
+        if name.endswith(_ENTRY):
+            rows = actions_in(self.read(name))
+        else:
+            columns = ["sidecar.path", *(f"add.{field}" for field in ("path", *fields))]
+            with self.filesystem.open_input_file(self.path(name)) as file:
+                rows = pq.ParquetFile(file).read(columns).to_pylist(maps_as_pydicts="strict")
+        for row in rows:
+            if row.get("add"):
+                yield row["add"]
+            if row.get("sidecar"):
+                yield from self._added_in(f"{_SIDECARS}/{row['sidecar']['path'].rpartition('/')[2]}", fields)
 
     def path(self, name: str) -> str:
         """Return the path of a log file within the file system."""

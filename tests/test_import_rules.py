@@ -23,7 +23,7 @@ ALLOWED = {
     "windowing/aggregates": LIBRARY | {"datasketches"},
     "pipelines": LIBRARY
     | {"tidegate.windowing", "pyspark", "delta", "deltalake", "click", "dateutil", "pandas", "psutil", "pydantic"}
-    | {"rich"},
+    | {"rich", "pyroaring"},
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
     "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas"},

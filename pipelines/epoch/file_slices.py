@@ -19,23 +19,23 @@ from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.source import Source
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
+_DAY = 86_400_000
+
 
 def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
     """Return the slice of a stream's epoch."""
     return replace(
         files,
-        parts=tuple(
-            FilePart(file.path, file.rows, read.step, read.commit.time) for read in commits for file in read.files
-        ),
+        parts=tuple(FilePart.of(file, read.step, read.commit.time) for read in commits for file in read.files),
     )
 
 
 def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
     """Return the slice of a hand-over: the rows of the backfill's source version from the frontier on."""
     assert position.frontier is not None
-    active = source.log.active(files.columns.timestamp, position.version)
+    active = source.log.active(files.columns.timestamp, position.version, with_adds=True)
     return replace(
-        files, parts=_parts(_of_interval(active, position.frontier, LAST_TIME), position.frontier, LAST_TIME)
+        files, parts=_parts(_of_interval(files, active, position.frontier, LAST_TIME), position.frontier, LAST_TIME)
     )
 
 
@@ -50,9 +50,9 @@ def of_interval(
         interval: the span of event time.
         recent: versions since the parent; None for a first run, which reads all versions.
     """
-    active = source.log.active(files.columns.timestamp)
+    active = source.log.active(files.columns.timestamp, with_adds=True)
     inside = replace(
-        files, parts=_parts(_of_interval(active, interval.start, interval.end), interval.start, interval.end)
+        files, parts=_parts(_of_interval(files, active, interval.start, interval.end), interval.start, interval.end)
     )
     within = measure_files(inside, with_rejects=False)
     if recent is None:
@@ -97,14 +97,20 @@ def may_be_late(
     return {index: bounds[index] for index, smallest in measures.smallest.items() if smallest <= bounds[index]}
 
 
-def _of_interval(files: Sequence[SourceFile], since: Millis, until: Millis) -> list[SourceFile]:
-    """Return the files that may have rows of an interval. The log truncates the largest time to milliseconds."""
+def _of_interval(slice_: FileSlice, files: Sequence[SourceFile], since: Millis, until: Millis) -> list[SourceFile]:
+    """Return the files that may have rows of an interval. The log truncates the largest time to milliseconds.
+
+    Bounds of wall-clock times are in their zone, at most a day from UTC.
+    """
+    margin = 1 if slice_.columns.zone is None else _DAY
+    bounded = [slice_.columns.bounded(file) for file in files]
     return [
         file
-        for file in files
-        if (file.newest is None or file.newest + 1 >= since) and (file.oldest is None or file.oldest < until)
+        for file in bounded
+        if (file.newest is None or file.newest + margin >= since)
+        and (file.oldest is None or file.oldest - margin < until)
     ]
 
 
 def _parts(files: Sequence[SourceFile], since: Millis, until: Millis) -> tuple[FilePart, ...]:
-    return tuple(FilePart(file.path, file.rows, 0, file.written, since, until) for file in files)
+    return tuple(FilePart.of(file, 0, file.written, since, until) for file in files)

@@ -115,8 +115,8 @@ def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
     through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
     if through_spark is None:
         unless = (
-            "; the table does not exist yet: Spark will read it if it is partitioned, or has column mapping, deletion "
-            "vectors or types that only Spark reads"
+            "; the table does not exist yet: Spark will read it if it has a feature or a type of Delta that only Spark "
+            "reads"
         )
         read = _scan(pipeline, pipeline.inputs[0], "read the files of")
         return [

@@ -1,7 +1,7 @@
 """Counts of the rows in a slice of files, before the tasks run: from the files' statistics, else from their rows.
 
 The statistics in a Parquet footer bound the values of a row group exactly. If they show that every row of the group is
-usable and lies in the interval, none of its rows are read.
+usable and lies in the interval, none of its rows are read. A group with deleted rows is always read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.file_slice import FilePart, FileSlice, JudgedRows
 from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.rules import ArrowRows, are_times_usable, rejected
+from tidegate.pipelines.sources.rules import are_times_usable
 from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
@@ -72,17 +72,18 @@ def _measure(
         share = counted.rows / max(1, file.rows_of(group))
         return replace(counted, size=round(share * file.size_of(group, columns.names)))
 
-    for _, group in file.groups(columns.timestamp, *interval):
+    for first, group in file.groups(columns.timestamp, *interval):
         nullable = [name for name in columns.rules.key if file.may_be_null(group, name)]
         limited = [name for name in columns.limited if not _is_within(file, group, name)]
-        if not nullable and not limited and partition_by is None:
+        # Statistics count deleted rows, and their times may be the smallest or largest.
+        if not nullable and not limited and partition_by is None and file.kept(first, group) is None:
             whole_group = _by_statistics(files, part, file, group)
             if whole_group is not None:
                 yield sized(whole_group, group)
                 continue
         names = [columns.timestamp, *nullable, *limited, *([partition_by] if partition_by else [])]
-        table = file.read(group, list(dict.fromkeys(names)))
-        for counted in _count(files, part, table, partition_by):
+        judged = files.judged(part, file, group, first, list(dict.fromkeys(names)))
+        for counted in _count(judged, part, partition_by):
             if counted.status == OK:
                 yield sized(counted, group)
             elif with_rejects:
@@ -109,21 +110,18 @@ def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group:
     return _Counted(OK, file.rows_of(group), smallest=smallest, largest=largest)
 
 
-def _count(files: FileSlice, part: FilePart, table: pa.Table, partition_by: str | None) -> Iterator[_Counted]:
-    columns = files.columns
-    times, valid = columns.millis(table[columns.timestamp])
-    wanted = (times >= part.since) & (times < part.until)
-    for reason, rows in rejected(columns.rules, ArrowRows(times, valid, table, part.committed)).items():
-        wanted &= ~rows
+def _count(judged: JudgedRows, part: FilePart, partition_by: str | None) -> Iterator[_Counted]:
+    for reason, rows in judged.rejected.items():
         yield _Counted(reason, int(np.count_nonzero(rows)))
+    wanted = judged.usable(part.since, part.until)
     if not wanted.any():
         return
     if partition_by is None:
-        kept = times[wanted]
+        kept = judged.times[wanted]
         yield _Counted(OK, len(kept), smallest=int(kept.min()), largest=int(kept.max()))
         return
-    partitions = plain(table[partition_by]).cast(pa.string()).fill_null("null")
-    kept = pa.table({"partition": partitions, "time": times}).filter(pa.array(wanted))
+    partitions = plain(judged.table[partition_by]).cast(pa.string()).fill_null("null")
+    kept = pa.table({"partition": partitions, "time": judged.times}).filter(pa.array(wanted))
     bounds = kept.group_by("partition").aggregate([("time", "count"), ("time", "min"), ("time", "max")])
     for row in bounds.to_pylist():
         yield _Counted(OK, row["time_count"], row["partition"], row["time_min"], row["time_max"])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -21,11 +22,22 @@ from tidegate.pipelines.delta_log import FOLDER, Action, commit_info, entry_vers
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
-from tidegate.pipelines.storage import Warehouse, active_files
-from tidegate.windowing.time import Millis, to_millis
+from tidegate.pipelines.sources.actions import (
+    changes_data,
+    commit_time,
+    number_of_rows,
+    number_stored,
+    recorded_millis,
+)
+from tidegate.pipelines.sources.stored_fields import stored_name
+from tidegate.pipelines.storage import Warehouse
+from tidegate.windowing.time import Millis
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """Start of an absolute path, or of a URI with a scheme."""
+
+_DELETION_VECTORS = "deletionVectors"
+_READ_OF_ADDS = ("partitionValues", "deletionVector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,8 @@ class SourceFile:
         newest: largest event time in the file, int64 epoch milliseconds; None if the log does not record it.
         oldest: smallest event time; None if the log does not record it.
         rows: number of rows without those that a deletion vector removes; None if the log does not record it.
+        stored: number of rows in the file, with those that a deletion vector removes; None if it is not recorded.
+        add: add action, with partition values and deletion vector; empty if it was not asked for.
     """
 
     path: str
@@ -47,6 +61,8 @@ class SourceFile:
     newest: Millis | None = None
     oldest: Millis | None = None
     rows: int | None = None
+    stored: int | None = None
+    add: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +159,10 @@ class SourceLog:
     def collations(self) -> dict[str, str]:
         """Collation of each column that is not compared byte by byte."""
         collations = {}
-        for field in json.loads(self.columns)["fields"]:
-            for place, collation in (field.get("metadata", {}).get("__COLLATIONS") or {}).items():
-                if place == field["name"] and not str(collation).endswith("UTF8_BINARY"):
-                    collations[field["name"]] = str(collation)
+        for column in json.loads(self.columns)["fields"]:
+            for place, collation in (column.get("metadata", {}).get("__COLLATIONS") or {}).items():
+                if place == column["name"] and not str(collation).endswith("UTF8_BINARY"):
+                    collations[column["name"]] = str(collation)
         return collations
 
     @property
@@ -155,13 +171,18 @@ class SourceLog:
         return list(self._metadata.partition_columns)
 
     @property
+    def mapping(self) -> str:
+        """Mode of column mapping: `none`, `name` or `id`."""
+        return str(self._metadata.configuration.get("delta.columnMapping.mode", "none"))
+
+    @property
     def reader_features(self) -> frozenset[str]:
         """Features of the table that a reader must support, by Delta's names, with column mapping only if it is on."""
         protocol, mapping = self._protocol, "columnMapping"
         features = set(protocol.reader_features or ())
         if protocol.min_reader_version >= 2:
             features.add(mapping)
-        if self._metadata.configuration.get("delta.columnMapping.mode", "none") == "none":
+        if self.mapping == "none":
             features.discard(mapping)
         return frozenset(features)
 
@@ -198,7 +219,9 @@ class SourceLog:
                     self._path_of(add["path"]),
                     add["modificationTime"],
                     json.dumps({"add": add}),
-                    rows=_number_of_rows(add),
+                    rows=number_of_rows(add),
+                    stored=number_stored(add),
+                    add=add,
                 )
                 for action in actions
                 if (add := action.get("add")) and add.get("dataChange", True)
@@ -211,7 +234,7 @@ class SourceLog:
                     "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
                     "pause",
                 )
-                commits.append(SourceCommit(version, _commit_time(actions), files))
+                commits.append(SourceCommit(version, commit_time(actions), files))
         return commits
 
     def settled(self, version: int) -> int:
@@ -221,7 +244,7 @@ class SourceLog:
         """
         for following in range(version + 1, self.head + 1):
             try:
-                if any(_changes_data(action) for action in self._actions(following)):
+                if any(changes_data(action) for action in self._actions(following)):
                     break
             except Refused:
                 break
@@ -244,36 +267,56 @@ class SourceLog:
         Raises:
             Refused: the log entry of the version is gone.
         """
-        return _commit_time(self._actions(version))
+        return commit_time(self._actions(version))
 
-    def active(self, timestamp: str, version: int | None = None) -> list[SourceFile]:
+    def active(self, timestamp: str, version: int | None = None, with_adds: bool = False) -> list[SourceFile]:
         """Return the files of a version (None: the newest), with the bounds of a timestamp column if they are recorded.
+
+        Args:
+            timestamp: name of the column.
+            version: the version.
+            with_adds: True adds partition values and deletion vectors, for a table that has them.
 
         Raises:
             Refused: an older version can't be read any more.
         """
-        if version is None or version == self.head:
-            table = self._at_head()
-        else:
-            table = self._at(version)
+        is_head = version is None or version == self.head
+        table = self._at_head() if is_head else self._at(version or 0)
+        listed = pa.table(table.get_add_actions(flatten=True))
+        paths = [self._path_of(path) for path in listed["path"].to_pylist()]
+        if not is_head:
             self._check_present(
-                version,
-                tuple(SourceFile(self._path_of(file["path"]), 0) for file in active_files(table)),
+                table.version(),
+                tuple(SourceFile(path, 0) for path in paths),
                 "they were compacted and vacuumed since it was read. Read on first, with `tidegate stream` or the "
                 "backfill of the next interval, and run this again",
             )
         # deltalake's list of files does not contain the number of rows that a deletion vector removes.
-        is_whole = "deletionVectors" not in self.reader_features
+        is_whole = _DELETION_VECTORS not in (table.protocol().reader_features or ())
+        adds = self._adds(table.version()) if with_adds and (self.partition_columns or not is_whole) else {}
+        columns = (
+            paths,
+            listed["modification_time"].cast(pa.int64()).to_pylist(),
+            recorded_millis(listed, f"max.{stored_name(self.columns, self.mapping, timestamp)}"),
+            recorded_millis(listed, f"min.{stored_name(self.columns, self.mapping, timestamp)}"),
+            listed["num_records"].to_pylist() if "num_records" in listed.column_names else [None] * len(listed),
+        )
         return [
-            SourceFile(
-                self._path_of(file["path"]),
-                to_millis(written) if hasattr(written := file["modification_time"], "year") else int(written),
-                newest=_known_millis(file.get(f"max.{timestamp}")),
-                oldest=_known_millis(file.get(f"min.{timestamp}")),
-                rows=file.get("num_records") if is_whole else None,
-            )
-            for file in active_files(table)
+            SourceFile(path, written, "", newest, oldest, rows if is_whole else None, rows, adds[path] if adds else {})
+            for path, written, newest, oldest, rows in zip(*columns, strict=True)
         ]
+
+    def _adds(self, version: int) -> dict[str, Action]:
+        """Return the newest add action of each file by path, up to a version."""
+        try:
+            adds = self._log.added(version, [*self.warehouse.names(f"{self.path}/{FOLDER}")], _READ_OF_ADDS)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise Refused(
+                f"source table {self.path}: partition values and deletion vectors of version {version} can't be read "
+                f"from its log: {in_words(error)}. If Spark can read the table, give the pipeline's DeltaSource "
+                "reader='spark'"
+            ) from error
+        return {unquote(path): add for path, add in adds.items()}
 
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
         """Return by path the version that added each file; None if the log does not record it any more.
@@ -351,26 +394,3 @@ class SourceLog:
                 "replaced), so what it added can't be told from other rows. Start a new pipeline with a backfill of "
                 "the table as it is now"
             ) from error
-
-
-def _changes_data(action: Action) -> bool:
-    return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
-
-
-def _commit_time(actions: list[Action]) -> Millis:
-    """Return the commit's own time. File times are the last resort, because copying a table changes them."""
-    for action in actions:
-        info = action.get("commitInfo", {})
-        if time := info.get("inCommitTimestamp") or info.get("timestamp"):
-            return int(time)
-    return max((action["add"]["modificationTime"] for action in actions if "add" in action), default=0)
-
-
-def _number_of_rows(add: dict[str, Any]) -> int | None:
-    """Return the number of rows by the statistics of an add action, without those that a deletion vector removes."""
-    rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
-    return None if rows is None else int(rows) - int((add.get("deletionVector") or {}).get("cardinality", 0))
-
-
-def _known_millis(value: Any) -> Millis | None:
-    return to_millis(value) if hasattr(value, "year") and hasattr(value, "hour") else None

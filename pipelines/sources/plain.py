@@ -1,7 +1,8 @@
-"""Check for plain sources, whose Parquet files hold exactly the rows that Spark would read, so Arrow may read them.
+"""Check who reads a source: Arrow in the tasks, or Spark.
 
-Spark reads every other source: it supports deletion vectors, column mapping, widened types and SQL expressions.
-`explain` shows the reason.
+Arrow reads partition columns, deletion vectors, mapped columns, widened types and wall-clock times. Spark reads what is
+left: SQL expressions, two sources, generators that see every event, and types and features that are not listed here.
+`explain` shows the reason. A table is never read in part: one unknown feature sends it to Spark.
 """
 
 from __future__ import annotations
@@ -14,9 +15,23 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.limits import gap_column
 from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.stored_fields import stored_fields
 
-_HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
-"""Reader features of Delta that don't change the content of data files."""
+_READ = frozenset(
+    {
+        "timestampNtz",
+        "vacuumProtocolCheck",
+        "v2Checkpoint",
+        "deletionVectors",
+        "columnMapping",
+        "typeWidening",
+        "typeWidening-preview",
+    }
+)
+"""Reader features of Delta that Arrow reads, or that don't change the content of data files."""
+
+_OF_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
+"""Types whose values Arrow and Spark write as the same text, which names a source partition."""
 
 
 def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
@@ -28,18 +43,17 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog) -> str | None:
     """
     if (reason := asks_for_spark(bound.pipeline)) is not None:
         return reason
-    pipeline, source = bound.pipeline, bound.pipeline.source
-    if features := sorted(log.reader_features - _HARMLESS):
+    pipeline = bound.pipeline
+    if features := sorted(log.reader_features - _READ):
         return f"the table has {', '.join(features)}"
-    if log.partition_columns:
-        return f"the table is partitioned by {', '.join(log.partition_columns)}"
-    kind = bound.source.field(source.timestamp).type
-    if pa.types.is_timestamp(kind) and kind.tz is None:
-        return f"{source.timestamp} is a wall-clock time of zone {source.zone}"
     if pipeline.watermark_by is not None:
         kind = bound.source.field(pipeline.watermark_by).type
-        if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+        if not any(is_kind(kind) for is_kind in _OF_ONE_TEXT):
             return f"watermark_by = {pipeline.watermark_by!r} is of type {kind}"
+    try:
+        stored_fields(log.columns, log.mapping)
+    except ValueError as error:
+        return str(error)
     unknown = [field.name for field in bound.source if not _is_known(field.type)]
     if unknown:
         return f"column {unknown[0]} is of type {bound.source.field(unknown[0]).type}"
@@ -73,6 +87,9 @@ def slice_of(bound: BoundPipeline, log: SourceLog) -> FileSlice:
         reject_null_keys=pipeline.null_keys == "reject",
         max_ahead=pipeline.max_ahead_millis,
         gap=gap_column(pipeline),
+        partitions=tuple(log.partition_columns),
+        fields=stored_fields(log.columns, log.mapping),
+        zone=pipeline.source.zone,
     )
     return FileSlice(log.warehouse, log.path, columns, ())
 

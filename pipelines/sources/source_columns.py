@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME, key_type
+from tidegate.pipelines.sources.log import SourceFile
+from tidegate.pipelines.sources.partition_values import scalar_of
 from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
+from tidegate.pipelines.sources.stored_fields import StoredField, fields_of
+from tidegate.pipelines.sources.wall_clock import instants
 from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
@@ -28,6 +32,9 @@ class SourceColumns:
         reject_null_keys: True if a null in a key makes a row unusable.
         max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
         gap: column of the gaps of sessions; None if there is none.
+        partitions: columns whose values are in the log.
+        fields: columns as data files store them; without it, under the names of the schema.
+        zone: time zone of a wall-clock event time; None for other event times.
     """
 
     schema: pa.Schema
@@ -38,6 +45,14 @@ class SourceColumns:
     reject_null_keys: bool
     max_ahead: Millis
     gap: str | None = None
+    partitions: tuple[str, ...] = ()
+    fields: tuple[StoredField, ...] = ()
+    zone: str | None = None
+
+    @cached_property
+    def stored(self) -> dict[str, StoredField]:
+        """Each column as data files store it, by its name."""
+        return {field.name: field for field in self.fields or fields_of(self.schema)}
 
     @cached_property
     def as_read(self) -> pa.Schema:
@@ -51,11 +66,26 @@ class SourceColumns:
         """Columns that an event consists of."""
         return list(dict.fromkeys((self.timestamp, *self.key, *self.used)))
 
+    def bounded(self, file: SourceFile) -> SourceFile:
+        """Return a file with the bounds of its event time if that is a partition column, else the file as it is."""
+        kind = self.schema.field(self.timestamp).type
+        if self.timestamp not in self.partitions or not pa.types.is_timestamp(kind):
+            return file
+        text = (file.add.get("partitionValues") or {}).get(self.stored[self.timestamp].stored)
+        try:
+            value = scalar_of(text, kind)
+        except ValueError:
+            # The file is refused when it is opened.
+            return file
+        time = value.value // 1000 if value.is_valid else None
+        return replace(file, oldest=time, newest=time)
+
     def millis(self, column: pa.ChunkedArray) -> tuple[Int64s, Bools | None]:
         """Return event times as int64 epoch milliseconds, and flags of those that are not null (None: none is null)."""
         valid = None if column.null_count == 0 else _flags(column.is_valid())
         if self.unit is None:
-            return floored_millis(column), valid
+            millis = floored_millis(column)
+            return millis if self.zone is None else instants(millis, self.zone), valid
         numbers = _numbers(column.cast(pa.int64()))
         if self.unit == "ms":
             return numbers, valid

@@ -1,14 +1,19 @@
-"""A Parquet file of a source: its row groups, their statistics, and its columns in the types of a schema."""
+"""A Parquet file of a source: its row groups, their statistics, and the columns of its rows as the table has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.sources.partition_values import constant
+from tidegate.pipelines.sources.rules import Bools, Int64s
+from tidegate.pipelines.sources.stored_fields import StoredField, converted, has_numbers, place_of
 from tidegate.pipelines.tables.far_times import holds_times, parts_of
 from tidegate.windowing.time import Millis
 
@@ -16,22 +21,59 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """The columns of one file in terms of the table.
+
+    Args:
+        schema: columns with the types in which they are read.
+        stored: each column as files store it.
+        constants: values of the partition columns, which the file lacks.
+        deleted: places of the rows that a deletion vector removes, ascending.
+    """
+
+    schema: pa.Schema
+    stored: Mapping[str, StoredField]
+    constants: Mapping[str, pa.Scalar]
+    deleted: Int64s
+
+    def dictionaries(self, in_file: pa.Schema) -> list[str]:
+        """Return the names in the file of the columns that are read as dictionaries."""
+        read = [field.name for field in self.schema if pa.types.is_dictionary(field.type)]
+        places = [place_of(self.stored[name], list(in_file)) for name in read if name not in self.constants]
+        return [in_file.names[place] for place in places if place is not None]
 
 
 class SourceParquet:
-    """A Parquet file of the source, read with the columns and types of a schema."""
+    """A Parquet file of the source. Row groups hold all rows, with those that a deletion vector removes.
 
-    def __init__(self, file: pq.ParquetFile, schema: pa.Schema) -> None:
+    Raises:
+        pa.ArrowInvalid: its times are in another calendar, or its columns can't be told.
+    """
+
+    def __init__(self, file: pq.ParquetFile, columns: FileColumns) -> None:
         self._file = file
-        self._schema = schema
+        self._columns = columns
         footer = file.metadata.metadata or {}
         if any(name in footer for name in _OLD_CALENDAR):
             raise pa.ArrowInvalid("its dates and times are in the calendar of Spark 2")
+        by_number = any(field.number is not None for field in columns.stored.values())
+        if by_number and not has_numbers(file.schema_arrow):
+            raise pa.ArrowInvalid("its columns have no ids, and the table is mapped by id")
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """Names of columns in the file, by folded name. Names in Delta may differ from them in case."""
-        return {name.casefold(): name for name in self._file.schema_arrow.names}
+        """Names in the file of the columns that it has."""
+        in_file = self._file.schema_arrow
+        places = {
+            name: place_of(field, list(in_file))
+            for name, field in self._columns.stored.items()
+            if name not in self._columns.constants
+        }
+        return {name: in_file.names[place] for name, place in places.items() if place is not None}
 
     def rows_of(self, group: int) -> int:
         """Return the number of rows in a row group."""
@@ -39,9 +81,13 @@ class SourceParquet:
 
     def size_of(self, group: int, names: Sequence[str]) -> int:
         """Return the uncompressed bytes of columns of a row group."""
-        in_file = {self._names[name.casefold()] for name in names if name.casefold() in self._names}
         metadata = self._file.metadata.row_group(group)
-        return sum(metadata.column(index).total_uncompressed_size for name in in_file for index in self._places[name])
+        in_file = {self._names[name] for name in names if name in self._names}
+        size: int = sum(
+            metadata.column(index).total_uncompressed_size for name in in_file for index in self._places[name]
+        )
+        constants = [self._columns.constants[name] for name in set(names) & self._columns.constants.keys()]
+        return size + sum(_width(value) for value in constants) * self.rows_of(group)
 
     def groups(
         self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
@@ -57,21 +103,44 @@ class SourceParquet:
         if since <= FIRST_TIME and until >= LAST_TIME:
             return True
         bounds = self.bounds(group, timestamp)
-        if bounds is None or not pa.types.is_timestamp(kind := self._schema.field(timestamp).type) or not kind.tz:
+        if bounds is None or not pa.types.is_timestamp(kind := self._columns.schema.field(timestamp).type):
             return True
-        return bounds[1] // 1000 >= since and bounds[0] // 1000 < until
+        return not kind.tz or (bounds[1] // 1000 >= since and bounds[0] // 1000 < until)
+
+    def kept(self, first: int, group: int) -> Bools | None:
+        """Return True for each row of a row group that no deletion vector removes; None if it removes none.
+
+        Args:
+            first: place of the group's first row in the file.
+            group: number of the row group.
+        """
+        rows = self.rows_of(group)
+        begin, end = np.searchsorted(self._columns.deleted, (first, first + rows))
+        if begin == end:
+            return None
+        kept = np.ones(rows, np.bool_)
+        kept[self._columns.deleted[begin:end] - first] = False
+        return kept
 
     def bounds(self, group: int, name: str) -> tuple[int, int] | None:
         """Return the smallest and largest value of a column of microseconds; None if statistics lack them."""
-        in_file = self._names.get(name.casefold())
-        if in_file is None or pa.types.is_nested(self._file.schema_arrow.field(in_file).type):
-            return None
+        if name not in self._columns.constants:
+            in_file = self._names.get(name)
+            if in_file is None or pa.types.is_nested(self._file.schema_arrow.field(in_file).type):
+                return None
         bounds = self.bounds_of_times(group, name)
         return bounds[0] if bounds else None
 
     def bounds_of_times(self, group: int, name: str) -> list[tuple[int, int]] | None:
-        """Return the smallest and largest microseconds of each time in a column's values; None if any are missing."""
-        in_file = self._names.get(name.casefold())
+        """Return the smallest and largest microseconds of each time in a column's values; None if any are missing.
+
+        Rows that a deletion vector removes may widen the bounds.
+        """
+        if name in self._columns.constants:
+            value = self._columns.constants[name]
+            micros = value.value if value.type == _INSTANT and value.is_valid else None
+            return None if micros is None else [(micros, micros)]
+        in_file = self._names.get(name)
         if in_file is None:
             return None
         bounds = []
@@ -81,14 +150,16 @@ class SourceParquet:
             column = metadata.column(place)
             if holds_times(kind):
                 has_bounds = column.physical_type == "INT64" and column.is_stats_set and column.statistics.has_min_max
-                if kind != pa.timestamp("us", tz="UTC") or not has_bounds:
+                if kind != _INSTANT or not has_bounds:
                     return None
                 bounds.append((int(column.statistics.min_raw), int(column.statistics.max_raw)))
         return bounds or None
 
     def may_be_null(self, group: int, name: str) -> bool:
         """Return False if statistics show that a column of a row group has no nulls."""
-        in_file = self._names.get(name.casefold())
+        if name in self._columns.constants:
+            return not self._columns.constants[name].is_valid
+        in_file = self._names.get(name)
         column = None if in_file is None else self._column(group, in_file)
         if column is None or not column.is_stats_set or not column.statistics.has_null_count:
             return True
@@ -110,16 +181,24 @@ class SourceParquet:
         return places
 
     def read(self, group: int, names: Sequence[str]) -> pa.Table:
-        """Return columns of a row group in the types of the schema. Columns that the file lacks are null."""
-        in_files = [self._names[name.casefold()] for name in names if name.casefold() in self._names]
+        """Return columns of all rows of a row group in the schema's types; a column that the file lacks is null."""
+        in_files = [self._names[name] for name in names if name in self._names]
         read = self._file.read_row_group(group, columns=in_files, use_threads=False)
-        columns = []
+        rows, columns = self.rows_of(group), []
         for name in names:
-            kind = self._schema.field(name).type
-            in_file = self._names.get(name.casefold())
-            if in_file is None:
-                columns.append(pa.chunked_array([pa.nulls(self.rows_of(group), kind)]))
-                continue
-            values = read[in_file]
-            columns.append(values if values.type == kind else values.cast(kind))
+            kind = self._columns.schema.field(name).type
+            if name in self._columns.constants:
+                as_key = pa.types.is_dictionary(kind)
+                columns.append(constant(self._columns.constants[name], rows, as_key))
+            elif name in self._names:
+                columns.append(converted(read[self._names[name]], kind, self._columns.stored[name]))
+            else:
+                columns.append(pa.chunked_array([pa.nulls(rows, kind)]))
         return pa.table(columns, names=list(names))
+
+
+def _width(value: pa.Scalar) -> int:
+    """Return the bytes of a constant in a row; a text may be written out in each row."""
+    if pa.types.is_string(value.type) or pa.types.is_binary(value.type):
+        return 4 + (value.as_buffer().size if value.is_valid else 0)
+    return max(1, int(value.type.bit_width) // 8)

@@ -204,7 +204,7 @@ def _ordinary(lake: Lake) -> None:
         (_ordinary, {}, True),
         (_ordinary, {"where": "value > 3"}, False),
         (_ordinary, {"columns": {"double": "value * 2"}}, False),
-        (_partitioned, {}, False),
+        (_partitioned, {}, True),
     ],
     ids=["plain", "where", "columns", "partitioned"],
 )

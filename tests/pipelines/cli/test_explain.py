@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.hand_made import HandMade, column
 from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
 from tests.pipelines.cli.project import Project
 from tidegate.pipelines import Pipeline
@@ -28,16 +29,20 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
 
 
 @pytest.mark.parametrize(
-    ("partitioned", "where", "told"),
-    [([], "Python task", "read the files of events"), (["user"], "Spark", "the table is partitioned by user")],
-    ids=["plain", "partitioned"],
+    ("features", "where", "told"),
+    [
+        ([], "Python task", "read the files of events"),
+        (["deletionVectors", "columnMapping"], "Python task", "read the files of events"),
+        (["deletionVectors", "variantType"], "Spark", "the table has variantType"),
+    ],
+    ids=["plain", "features that Arrow reads", "another feature"],
 )
-def test_it_says_who_reads_the_source_as_it_is(project: Project, partitioned: list[str], where: str, told: str) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows, partition_by=partitioned or None)
+def test_it_says_who_reads_the_source_as_it_is(project: Project, features: list[str], where: str, told: str) -> None:
+    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
+    HandMade(project.folder / "warehouse" / "events", columns, ["user"], features)
     step = project.data("explain", "sessions")["steps"][1]
     assert (step["where"], told in step["does"]) == (where, True), step
-    assert "if it is partitioned" not in step["does"]
+    assert "does not exist" not in step["does"]
 
 
 @pytest.mark.parametrize(("where", "who"), [("", "tasks"), (", where='value > 0'", "Spark")], ids=["tasks", "Spark"])
@@ -87,8 +92,7 @@ def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
     assert steps(hourly_pipeline(parallelism=4), "Python task") == [
         (
             "read the files of events: key user, time at, columns value; the table does not exist yet: "
-            "Spark will read it if it is partitioned, or has column mapping, deletion vectors or types that only Spark "
-            "reads"
+            "Spark will read it if it has a feature or a type of Delta that only Spark reads"
         ),
         (
             "few rows: every shard reads all of them and keeps those of its key group, pmod(xxhash64(key), 128); many "

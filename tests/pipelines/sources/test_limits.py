@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,8 @@ from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
 from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
+from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.far_times import DAYS, MICROS, as_text
@@ -161,7 +163,8 @@ def test_statistics_of_times_within_values_spare_their_reading(tmp_path: Path) -
     schema = pa.schema([("value.last", MOMENT), ("value", value.type)])
     pq.write_table(pa.table([moments(FAR), value], schema=schema), tmp_path / "a.parquet")
     with pq.ParquetFile(tmp_path / "a.parquet") as file:
-        source = SourceParquet(file, schema)
+        names = {field.name: field for field in fields_of(schema)}
+        source = SourceParquet(file, FileColumns(schema, names, {}, np.zeros(0, np.int64)))
         assert source.bounds_of_times(0, "value") == [(NEAR, NEAR), (MICROS[1] - 1, MICROS[1] - 1)]
         assert source.bounds(0, "value") is None
         assert source.bounds(0, "value.last") == (FAR, FAR), "a column whose name is that of the field's path"

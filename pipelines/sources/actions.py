@@ -1,0 +1,48 @@
+"""Facts of the actions in a source's log: changes of data, commit times, and numbers of rows."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from tidegate.pipelines.delta_log import Action
+from tidegate.windowing.time import Millis
+
+
+def changes_data(action: Action) -> bool:
+    """Return True if an action adds or removes rows, and does not only write them anew."""
+    return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
+
+
+def commit_time(actions: list[Action]) -> Millis:
+    """Return the commit's own time. File times are the last resort, because copying a table changes them."""
+    for action in actions:
+        info = action.get("commitInfo", {})
+        if time := info.get("inCommitTimestamp") or info.get("timestamp"):
+            return int(time)
+    return max((action["add"]["modificationTime"] for action in actions if "add" in action), default=0)
+
+
+def number_stored(add: Action) -> int | None:
+    """Return the number of rows by the statistics of an add action, with those that a deletion vector removes."""
+    rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
+    return None if rows is None else int(rows)
+
+
+def number_of_rows(add: Action) -> int | None:
+    """Return the number of rows by the statistics of an add action, without those that a deletion vector removes."""
+    rows = number_stored(add)
+    return None if rows is None else rows - int((add.get("deletionVector") or {}).get("cardinality", 0))
+
+
+def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
+    """Return a bound of times in the statistics of files, rounded down; None where it is not recorded.
+
+    Python's datetime can't hold every time of Delta, so these values never become one.
+    """
+    if name not in files.column_names or not pa.types.is_timestamp(files.schema.field(name).type):
+        return [None] * len(files)
+    zone = files.schema.field(name).type.tz
+    micros = files[name].cast(pa.timestamp("us", tz=zone)).cast(pa.int64()).to_pylist()
+    return [None if value is None else int(value) // 1000 for value in micros]

@@ -1,0 +1,164 @@
+"""Partition values: the log has them as text, and a file lacks them. Text is read as Spark reads it.
+
+A null is null in the log, or an empty text if the type is no text. Spark takes other text that it can't read for null;
+here such text is an error, since rows would go to another key without a word.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal, DecimalException
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition.event_columns import key_type
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DAY = re.compile(r"([+-]?)([0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})")
+_TIME = re.compile(r"[ T]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,9}))?")
+_ZONE = re.compile(r"(?:Z|UTC|([+-])([0-9]{1,2}):?([0-9]{2}))")
+_SPECIAL = {"nan": math.nan, "infinity": math.inf, "inf": math.inf}
+_TRUE, _FALSE = frozenset({"true", "t", "yes", "y", "1"}), frozenset({"false", "f", "no", "n", "0"})
+
+_DAY_MICROS = 86_400_000_000
+_DAYS_TO_1970 = 719_468
+"""Days from 1 March of the year 0 to 1 January 1970."""
+
+
+def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """Return a partition value in the type of its column.
+
+    Args:
+        text: the value in the log; None for null.
+        kind: type of the column in the table.
+
+    Raises:
+        ValueError: the text is no value of the type.
+    """
+    if text is None or (text == "" and not _is_text(kind)):
+        return pa.scalar(None, kind)
+    if (reader := _reader_of(kind)) is None:
+        raise ValueError(f"a partition column can't be of type {kind}")
+    try:
+        value = reader(text.strip() if not _is_text(kind) else text)
+        return value if isinstance(value, pa.Scalar) else pa.scalar(value, kind)
+    except (ValueError, OverflowError, DecimalException, pa.ArrowException) as error:
+        raise ValueError(f"{text!r} is no {kind}") from error
+
+
+def is_partition_type(kind: pa.DataType) -> bool:
+    """Return True if values of a type can be read from the log."""
+    return _reader_of(kind) is not None
+
+
+def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArray:
+    """Return a column that has a value in every row.
+
+    Args:
+        value: the value.
+        rows: number of rows.
+        as_key: True makes texts and bytes a dictionary of one value, as keys are.
+    """
+    kind = value.type
+    if not as_key or key_type(kind) == kind:
+        return pa.chunked_array([pa.nulls(rows, kind) if not value.is_valid else pa.repeat(value, rows)])
+    if not value.is_valid:
+        return pa.chunked_array([pa.nulls(rows, key_type(kind))])
+    places = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(places, pa.array([value.as_py()], kind))])
+
+
+def _reader_of(kind: pa.DataType) -> Callable[[str], Any] | None:
+    """Return the function that reads values of a type from text; None for a type that no partition column has."""
+    if pa.types.is_decimal(kind):
+        return lambda text: _decimal(text, kind)
+    if pa.types.is_timestamp(kind):
+        return lambda text: pa.scalar(_micros(text, kind.tz is not None), pa.int64()).cast(kind)
+    return next((reader for is_kind, reader in _READERS.items() if is_kind(kind)), None)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _double(text: str) -> float:
+    sign, name = (-1.0, text[1:]) if text[:1] == "-" else (1.0, text.removeprefix("+"))
+    if name.lower() in _SPECIAL:
+        return sign * _SPECIAL[name.lower()]
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return text.lower() in _TRUE
+
+
+def _decimal(text: str, kind: pa.DataType) -> Decimal:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    # Arrow refuses a value that loses digits at the scale of the type.
+    return Decimal(text)
+
+
+def _date(text: str) -> pa.Scalar:
+    if not (match := _DAY.fullmatch(text)):
+        raise ValueError(text)
+    return pa.scalar(_days(match), pa.int32()).cast(pa.date32())
+
+
+def _micros(text: str, is_instant: bool) -> int:
+    """Return microseconds since 1970. An instant without a zone is in UTC, the time zone of our Spark sessions."""
+    if not (day := _DAY.match(text)):
+        raise ValueError(text)
+    micros, rest = _days(day) * _DAY_MICROS, text[day.end() :]
+    if rest and (time := _TIME.match(rest)):
+        hours, minutes, seconds = (int(time[group]) for group in (1, 2, 3))
+        if hours > 23 or minutes > 59 or seconds > 59:
+            raise ValueError(text)
+        micros += (hours * 3_600 + minutes * 60 + seconds) * 1_000_000 + int((time[4] or "").ljust(6, "0")[:6])
+        rest = rest[time.end() :]
+    if not rest:
+        return micros
+    if not is_instant or not (zone := _ZONE.fullmatch(rest.strip())):
+        raise ValueError(text)
+    if zone[1] is None:
+        return micros
+    ahead = (int(zone[2]) * 60 + int(zone[3])) * 60_000_000
+    return micros - ahead if zone[1] == "+" else micros + ahead
+
+
+def _days(match: re.Match[str]) -> int:
+    """Return the days since 1970 of a date in the proleptic Gregorian calendar, which Python's own ends at 9999."""
+    year, month, day = int(match[2]) * (-1 if match[1] == "-" else 1), int(match[3]), int(match[4])
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    lengths = (31, 29 if is_leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    if not 1 <= month <= 12 or not 1 <= day <= lengths[month - 1]:
+        raise ValueError(match[0])
+    # Years begin in March here, so that a leap day is the last day of its year.
+    year -= month <= 2
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return year * 365 + year // 4 - year // 100 + year // 400 + of_year - _DAYS_TO_1970
+
+
+_READERS: Mapping[Callable[[pa.DataType], bool], Callable[[str], Any]] = {
+    pa.types.is_string: lambda text: text,
+    pa.types.is_binary: lambda text: text.encode(),
+    pa.types.is_boolean: _boolean,
+    pa.types.is_signed_integer: _integer,
+    pa.types.is_float32: _double,
+    pa.types.is_float64: _double,
+    pa.types.is_date32: _date,
+}

@@ -1,0 +1,210 @@
+"""Columns as data files store them: other names, narrower types, fields in another order or missing.
+
+With column mapping, a file has a column under its physical name or its id, so a table renames and drops columns without
+writing files anew. After a column got a wider type, older files still have the narrower type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FIELD_ID = b"PARQUET:field_id"
+_CHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Property of a column with the SQL type of its texts."""
+_NAME, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredField:
+    """A column or a field of a struct with the name that it has in data files.
+
+    Args:
+        name: name in the table.
+        stored: name in data files and in the log.
+        number: id of the field in data files if the table is mapped by id, else None.
+        parts: fields of a struct, the element of a list, or key and value of a map.
+        length: characters of a CHAR column, whose texts Spark fills up with spaces; None for other columns.
+    """
+
+    name: str
+    stored: str
+    number: int | None = None
+    parts: tuple[StoredField, ...] = ()
+    length: int | None = None
+
+    def part(self, place: int, name: str | None = None) -> StoredField:
+        """Return the field of a struct by its name, or a part of a list or map by its place."""
+        if name is None:
+            return self.parts[place]
+        return next(part for part in self.parts if part.name == name)
+
+
+def stored_fields(columns: str, mapping: str) -> tuple[StoredField, ...]:
+    """Return all columns of a table.
+
+    Args:
+        columns: the table's schema in the log, JSON.
+        mapping: mode of column mapping: `none`, `name` or `id`.
+
+    Raises:
+        ValueError: a column of a mapped table has no physical name or id, or texts within a column are CHAR.
+    """
+    return _fields(json.loads(columns)["fields"], mapping)
+
+
+def fields_of(schema: pa.Schema) -> tuple[StoredField, ...]:
+    """Return the columns of a schema, with the names that they have there."""
+    return tuple(_field_of(field.name, field.type) for field in schema)
+
+
+def _field_of(name: str, kind: pa.DataType) -> StoredField:
+    if pa.types.is_struct(kind):
+        parts = [(field.name, field.type) for field in kind]
+    elif pa.types.is_map(kind):
+        parts = [("key", kind.key_type), ("value", kind.item_type)]
+    elif pa.types.is_list(kind):
+        parts = [("element", kind.value_type)]
+    else:
+        parts = []
+    return StoredField(name, name, None, tuple(_field_of(*part) for part in parts))
+
+
+def _fields(fields: Sequence[Mapping[str, Any]], mapping: str) -> tuple[StoredField, ...]:
+    stored = []
+    for field in fields:
+        name, metadata = field["name"], field.get("metadata") or {}
+        parts, length = _parts(field["type"], mapping), _length(name, metadata)
+        if mapping == "none":
+            stored.append(StoredField(name, name, None, parts, length))
+        elif _NAME not in metadata or _ID not in metadata:
+            raise ValueError(f"column {name!r} has no physical name or no id, though the table has column mapping")
+        else:
+            number = int(metadata[_ID]) if mapping == "id" else None
+            stored.append(StoredField(name, str(metadata[_NAME]), number, parts, length))
+    return tuple(stored)
+
+
+def _length(name: str, metadata: Mapping[str, Any]) -> int | None:
+    kind = str(metadata.get(_CHAR, "")).lower()
+    if match := re.fullmatch(r"char\((\d+)\)", kind):
+        return int(match[1])
+    if re.search(r"\bchar\(", kind):
+        raise ValueError(f"column {name!r} holds CHAR in a nested type, {kind}")
+    return None
+
+
+def stored_name(columns: str, mapping: str, name: str) -> str:
+    """Return the name of a column in data files and statistics; a name that is no column stays as it is."""
+    if mapping == "none":
+        return name
+    fields = {field["name"]: field.get("metadata") or {} for field in json.loads(columns)["fields"]}
+    return str(fields.get(name, {}).get(_NAME, name))
+
+
+def _parts(kind: Any, mapping: str) -> tuple[StoredField, ...]:
+    if not isinstance(kind, dict):
+        return ()
+    if kind["type"] == "struct":
+        return _fields(kind["fields"], mapping)
+    names = {"array": ("element",), "map": ("key", "value")}.get(kind["type"], ())
+    return tuple(
+        StoredField(name, name, None, _parts(kind[f"{name}Type"], mapping)) for name in names if f"{name}Type" in kind
+    )
+
+
+def place_of(field: StoredField, in_file: Sequence[pa.Field]) -> int | None:
+    """Return the place of a column among the fields of a file or of a struct in it; None if it is missing there.
+
+    Names may differ in case, as Delta's names do.
+    """
+    if field.number is not None:
+        numbers = [(candidate.metadata or {}).get(_FIELD_ID) for candidate in in_file]
+        wanted = str(field.number).encode()
+        return numbers.index(wanted) if wanted in numbers else None
+    names = [candidate.name for candidate in in_file]
+    if field.stored in names:
+        return names.index(field.stored)
+    folded = [name.casefold() for name in names]
+    return folded.index(field.stored.casefold()) if field.stored.casefold() in folded else None
+
+
+def has_numbers(in_file: pa.Schema) -> bool:
+    """Return True if the columns of a file have ids."""
+    return any(_FIELD_ID in (field.metadata or {}) for field in in_file)
+
+
+def converted(column: pa.ChunkedArray, kind: pa.DataType, field: StoredField) -> pa.ChunkedArray:
+    """Return a column of a file in the type of the table. Fields that the file lacks are null.
+
+    Args:
+        column: the column as it was read.
+        kind: type of the column in the table.
+        field: the column as files store it.
+
+    Raises:
+        pa.ArrowException: the file's type can't become the table's without loss.
+    """
+    if not pa.types.is_nested(kind):
+        column = column if column.type == kind else column.cast(kind)
+        return (
+            column if field.length is None else pa.chunked_array([filled(c, field.length) for c in column.chunks], kind)
+        )
+    return pa.chunked_array([_converted(chunk, kind, field) for chunk in column.chunks], kind)
+
+
+def filled(texts: pa.Array, length: int) -> pa.Array:
+    """Return texts, or a dictionary of texts, filled up with spaces to a number of characters, as Spark reads CHAR."""
+    if pa.types.is_dictionary(texts.type):
+        return pa.DictionaryArray.from_arrays(texts.indices, filled(texts.dictionary, length))
+    return pc.utf8_rpad(texts, length)
+
+
+def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Array:
+    if not pa.types.is_nested(kind):
+        return values if values.type == kind else values.cast(kind)
+    if pa.types.is_struct(kind):
+        if not pa.types.is_struct(values.type):
+            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, and the table says {kind}")
+        return _struct(values, kind, field)
+    if pa.types.is_map(kind):
+        if not pa.types.is_map(values.type):
+            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, and the table says {kind}")
+        entries = _from_start(values)
+        keys = _converted(entries.keys, kind.key_type, field.part(0))
+        items = _converted(entries.items, kind.item_type, field.part(1))
+        return pa.MapArray.from_arrays(entries.offsets, keys, items, type=kind, mask=_mask(entries))
+    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(is_kind(values.type) for is_kind in is_list):
+        raise pa.ArrowInvalid(f"{field.stored} is {values.type}, and the table says {kind}")
+    if not pa.types.is_list(values.type):
+        values = values.cast(pa.list_(values.type.value_field))
+    lists = _from_start(values)
+    elements = _converted(lists.values, kind.value_type, field.part(0))
+    return pa.ListArray.from_arrays(lists.offsets, elements, type=kind, mask=_mask(lists))
+
+
+def _struct(values: pa.StructArray, kind: pa.StructType, field: StoredField) -> pa.StructArray:
+    in_file, columns = list(values.type), []
+    for wanted in kind:
+        part = field.part(0, wanted.name)
+        place = place_of(part, in_file)
+        columns.append(
+            pa.nulls(len(values), wanted.type) if place is None else _converted(values.field(place), wanted.type, part)
+        )
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=_mask(values))
+
+
+def _from_start(values: pa.Array) -> pa.Array:
+    """Return an array that begins at the start of its buffers: offsets of a slice can't have a mask."""
+    return values if values.offset == 0 else pa.concat_arrays([values])
+
+
+def _mask(values: pa.Array) -> pa.Array | None:
+    return values.is_null() if values.null_count else None
