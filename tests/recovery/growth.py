@@ -104,7 +104,7 @@ def run_epochs(
     with pytest.MonkeyPatch.context() as planted, standing_in(NoSpark()), meter.counting(planted):
         planted.setattr(without_spark.Batches, "_ends", ends)
         with lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
-            Stream(driver, lake.config.work_folder, lambda manifest: None, {}, upkeep).run_available()
+            Stream(driver, lambda manifest: None, upkeep=upkeep).run_available()
     return costs
 
 
