@@ -193,7 +193,7 @@ class Bench:
 
     @property
     def commit_by_commit(self) -> dict[str, str]:
-        """Return options of Spark's Delta source that make each commit a micro-batch, for both sides."""
+        """Return options of Spark's Delta source that make each commit a micro-batch."""
         return {"maxFilesPerTrigger": str(FILES_PER_COMMIT)}
 
 

@@ -86,8 +86,8 @@ class Drawn:
 
     def commit(self, table: str) -> None:
         files = [self._rows() for _ in range(self.draw.randrange(1, 5))]
-        columns = [field.name for field in DeltaTable(self.lake.path(table)).schema().fields] if self.happened else []
-        if "note" in columns:
+        path = self.lake.path(table)
+        if DeltaTable.is_deltatable(path) and "note" in DeltaTable(path).schema().to_json():
             self._write(table, [row for rows in files for row in rows])
         else:
             self.lake.append_in_files(*files, table=table)

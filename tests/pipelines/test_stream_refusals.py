@@ -29,14 +29,31 @@ def deleted_from(lake: Lake) -> None:
     DeltaTable(lake.path("events")).delete("value = 1")
 
 
-def cleaned_up(lake: Lake) -> None:
+def entry(lake: Lake, version: int) -> Path:
+    return Path(lake.path("events")) / "_delta_log" / f"{version:020d}.json"
+
+
+def with_checkpoint(lake: Lake) -> None:
+    """Two more commits and a checkpoint, so that the table can be opened without the entries before it."""
     lake.append(("ann", at("14:00"), 2))
-    (Path(lake.path("events")) / "_delta_log" / f"{1:020d}.json").unlink()
+    lake.append(("ann", at("15:00"), 3))
+    DeltaTable(lake.path("events")).create_checkpoint()
+
+
+def cleaned_up(lake: Lake) -> None:
+    with_checkpoint(lake)
+    for version in (0, 1):
+        entry(lake, version).unlink()
 
 
 def damaged(lake: Lake) -> None:
+    with_checkpoint(lake)
+    entry(lake, 1).write_text('{"add": {"pa')
+
+
+def damaged_at_the_head(lake: Lake) -> None:
     lake.append(("ann", at("14:00"), 2))
-    (Path(lake.path("events")) / "_delta_log" / f"{1:020d}.json").write_text('{"add": {"pa')
+    entry(lake, 1).write_text('{"add": {"pa')
 
 
 def replaced(lake: Lake) -> None:
@@ -60,8 +77,9 @@ HARMS = {
     "rows are deleted": (deleted_from, r"not append-only: version 1 \(DELETE\) removed or changed rows .*new pipeline"),
     "the log is cleaned up": (cleaned_up, r"the log of version 1 is gone .*Start a new pipeline with a backfill"),
     "an entry is damaged": (damaged, r"entry of version 1 is damaged .*Put it back"),
+    "the newest entry is damaged": (damaged_at_the_head, r"can't be opened: .*Put its log back as it was"),
     "it is another table": (replaced, r"was replaced: it has another id .*Put the old table back"),
-    "a key has another type": (of_another_type, r"key column 'user' is string in the snapshot and int64 in the code"),
+    "a key has another type": (of_another_type, r"key column 'user' of pipeline 'hours' is int64 in its source now"),
     "a column is gone": (without_a_column, r"'value'"),
 }
 
