@@ -69,7 +69,7 @@ PROGRAMS = {
     "latency": Program(
         "From a source commit to its visible result",
         "latency",
-        ("--seconds=60", "--rates", "20000"),
+        ("--seconds=40", "--rates=20000", "--alone"),
         ("--seconds=180",),
     ),
     "kernels": Program(

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tidegate.pipelines.epoch.plan import EpochPlan
     from tidegate.pipelines.manifest import Manifest
+    from tidegate.pipelines.snapshots.handles import Handles
 
 Tell = Callable[[str], None]
 
@@ -69,6 +70,7 @@ class Driver:
     clock: Callable[[], Millis] = system_clock
     tell: Tell = lambda step: None
     check_session: Callable[[], None] = lambda: None
+    _handles: Handles | None = field(default=None, init=False, repr=False)
 
     @property
     def shards(self) -> int:
@@ -115,15 +117,17 @@ class Driver:
         return manifest
 
     def _publish(self, manifest: Manifest) -> None:
+        from tidegate.pipelines.snapshots.handles import Handles
         from tidegate.pipelines.snapshots.publish import publish_table
 
+        self._handles = self._handles or Handles()
         for table in PUBLISHED:
             self.lease.check()
             with told_as(
                 f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
                 "Its snapshot is good; mend that and run again: publishing goes on where it stopped",
             ):
-                publish_table(self.tables, manifest, table)
+                publish_table(self.tables, manifest, table, self._handles)
             self.tell(f"published {table}")
 
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.run.upkeep import Upkeep
 from tidegate.pipelines.snapshots.compatibility import ready
-from tidegate.pipelines.snapshots.head import Snapshot, is_newest, read_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, following, is_newest, read_snapshot
 from tidegate.pipelines.sources.source import Source
 from tidegate.windowing.time import Millis
 
@@ -181,6 +181,8 @@ class Stream:
             self.plan_seconds = perf_counter() - self._begun
             self.driver.tell("planned")
             manifest = self.driver.run(plan)
+            # The commit allows no retry, so the entry after the head of the plan is this epoch's.
+            self._head = None if plan.head is None else following(plan.head, manifest)
             self.anew = False
             self.on_epoch(manifest)
             if self.upkeep is not None:

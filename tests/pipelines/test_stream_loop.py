@@ -51,8 +51,11 @@ def replayed(lake: Lake, pipeline: Pipeline, folder: Path) -> Lake:
 JOIN = hourly_pipeline(
     "pairs",
     compute=IntervalJoin.between(-20 * MINUTE, 20 * MINUTE),
-    right=Input(source=DeltaSource("others", timestamp="at")),
+    uses=("value",),
+    right=Input(source=DeltaSource("others", timestamp="at"), uses=("value",)),
 )
+"""A join keeps the rows that it has seen, so a source may get columns only if the join names those that it uses."""
+
 PIPELINES = {
     "hours, commits may be cut": hourly_pipeline(
         watermark_by="user",
