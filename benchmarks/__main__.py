@@ -41,6 +41,12 @@ PROGRAMS = {
     "spark": Program(
         "Beside Spark's own windows", "against_spark", ("--rounds=1", "--streamed=2500000"), ("--rounds=3",)
     ),
+    "tables": Program(
+        "Tables as users have them, beside Spark's own windows over the same tables",
+        "user_tables",
+        ("--events=500000", "--per-commit=100000", "--rounds=1", "--kind=session", "--windows=few"),
+        ("--rounds=3",),
+    ),
     "state_processor": Program(
         "Beside sessions by hand in Spark's state processor",
         "against_state_processor",

@@ -75,7 +75,10 @@ class Peer:
 
         minutes = f"{GAP.seconds // 60} minutes"
         window: Column = F.session_window("at", minutes) if kind == "session" else F.window("at", minutes)
-        return frame.groupBy("key", window).agg(F.count("*").alias("events"), F.sum("value").alias("total"))
+        bench = self.bench
+        frame = frame.withColumns({name: F.expr(text) for name, text in bench.columns.items()})
+        frame = frame if bench.where is None else frame.where(bench.where)
+        return frame.groupBy("key", window).agg(F.count("*").alias("events"), F.sum(bench.summed).alias("total"))
 
 
 def _into_nothing(frame: DataFrame) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-import time
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
-from deltalake.transaction import AddAction, RemoveAction
 
+from benchmarks.event_table import EventTable, Layout
 from benchmarks.events import DAY, START, EventSet
 from benchmarks.phases import Phases, Seconds, show, typical
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -50,7 +45,6 @@ ASSIGNERS: dict[str, WindowAssigner] = {
     "session": EventTimeSessionWindows.with_gap(GAP),
     "tumbling": TumblingEventTimeWindows.of(GAP),
 }
-FILES_PER_COMMIT = 2
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SPARK_SETTINGS: Mapping[str, str | int | bool] = {
@@ -94,6 +88,10 @@ class Bench:
         per_commit: number of events in a commit, which a stream takes as an epoch.
         name: name of the table in the folder.
         shards: number of shards of our state, each one key group; None for one for each core.
+        layout: layout of the table.
+        where: condition of the pipeline; None for all events. The peer has it too.
+        columns: derived columns of the pipeline, which the peer has too.
+        summed: column whose sum both sides compute.
     """
 
     folder: Path
@@ -101,11 +99,20 @@ class Bench:
     per_commit: int = 500_000
     name: str = "events"
     shards: int | None = None
+    layout: Layout = "plain"
+    where: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    summed: str = "value"
+
+    @cached_property
+    def table(self) -> EventTable:
+        """Return the table of the events."""
+        return EventTable(self.folder / self.name, self.layout)
 
     @property
     def events(self) -> str:
         """Return the path of the events."""
-        return str(self.folder / self.name)
+        return str(self.table.path)
 
     def write(self, events: EventSet) -> None:
         """Write the events in commits of `per_commit`."""
@@ -113,30 +120,9 @@ class Bench:
             self.append(piece)
 
     def append(self, table: pa.Table) -> None:
-        """Add events in one commit of two files."""
+        """Add events in one commit."""
         moments = table["ts"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-        table = table.set_column(table.schema.get_field_index("ts"), "at", moments)
-        if not DeltaTable.is_deltatable(self.events):
-            DeltaTable.create(self.events, Schema.from_arrow(table.schema))
-        handle = DeltaTable(self.events)
-        length = -(-len(table) // FILES_PER_COMMIT)
-        files: list[AddAction | RemoveAction] = [
-            self._file(table.slice(begin, length)) for begin in range(0, len(table), length)
-        ]
-        handle.create_write_transaction(files, "append", handle.schema())
-
-    def _file(self, rows: pa.Table) -> AddAction:
-        name = f"part-{uuid.uuid4().hex}.parquet"
-        pq.write_table(rows, f"{self.events}/{name}")
-        bounds = pc.min_max(rows["at"])
-        statistics = {
-            "numRecords": len(rows),
-            "minValues": {"at": bounds["min"].as_py().isoformat(timespec="milliseconds")},
-            "maxValues": {"at": bounds["max"].as_py().isoformat(timespec="milliseconds")},
-            "nullCount": {"at": 0},
-        }
-        size = Path(self.events, name).stat().st_size
-        return AddAction(name, size, {}, time.time_ns() // 1_000_000, True, json.dumps(statistics))
+        self.table.append(table.set_column(table.schema.get_field_index("ts"), "at", moments))
 
     @contextmanager
     def project(self) -> Iterator[Config]:
@@ -151,7 +137,9 @@ class Bench:
             source=DeltaSource(self.events, timestamp="at"),
             key=("key",),
             watermark=WatermarkStrategy.for_bounded_out_of_orderness(DELAY),
-            compute=Windows(ASSIGNERS[kind], aggregate={"events": Count(), "total": Sum("value")}),
+            compute=Windows(ASSIGNERS[kind], aggregate={"events": Count(), "total": Sum(self.summed)}),
+            where=self.where,
+            columns=dict(self.columns),
             **({} if self.shards is None else {"parallelism": self.shards, "max_parallelism": self.shards}),
         )
 
@@ -194,7 +182,7 @@ class Bench:
     @property
     def commit_by_commit(self) -> dict[str, str]:
         """Return options of Spark's Delta source that make each commit a micro-batch."""
-        return {"maxFilesPerTrigger": str(FILES_PER_COMMIT)}
+        return {"maxFilesPerTrigger": str(self.table.files_per_commit)}
 
 
 @contextmanager

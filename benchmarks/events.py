@@ -24,6 +24,7 @@ class EventSet:
         events: number of events.
         keys: number of keys; key k has events in proportion to the slope of the square root at k, so low ones are hot.
         hot: share of all events that one more key has.
+        is_steep: True if keys have events by a power law instead, so that most events lie in few windows.
         span: event time covered, milliseconds.
         jitter: largest delay of an event, milliseconds.
     """
@@ -33,6 +34,7 @@ class EventSet:
     hot: float = 0.0
     span: int = DAY
     jitter: int = 60_000
+    is_steep: bool = False
 
     def arrays(self) -> pa.Table:
         """Return columns key (string), ts (int64 epoch milliseconds) and value (int64), in order of arrival."""
@@ -45,7 +47,8 @@ class EventSet:
 
     def _piece(self, begin: int, length: int) -> pa.Table:
         rng = np.random.default_rng([7, begin])
-        numbers = (rng.random(length) ** 2 * self.keys).astype(np.int64)
+        drawn = rng.pareto(0.8, length) * 50 % self.keys if self.is_steep else rng.random(length) ** 2 * self.keys
+        numbers = drawn.astype(np.int64)
         numbers[rng.random(length) < self.hot] = self.keys
         steps = np.arange(begin, begin + length) * self.span // self.events
         return pa.table(

@@ -249,7 +249,7 @@ class EmbeddedAirflow:
         def create() -> bool:
             answer = self._authorised().post("/api/v2/backfills", json=request)
             if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-                self._cancel_backfills(dag)
+                self.cancel_backfills(dag)
                 return False
             if answer.is_error:
                 raise TidegateError(f"Airflow can't create a backfill of {dag}: {answer.text[:500]}")
@@ -259,7 +259,7 @@ class EmbeddedAirflow:
         self._wait_for(f"the backfill of {dag}", create)
         return created[0]
 
-    def _cancel_backfills(self, dag: str) -> None:
+    def cancel_backfills(self, dag: str) -> None:
         """Cancel the unfinished backfills that a collision left behind."""
         for left in self.call("GET", "backfills", params={"dag_id": dag})["backfills"]:
             if left["completed_at"] is None:

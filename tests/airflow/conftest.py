@@ -15,14 +15,15 @@ from tests.lake import DAY0, Lake, Row
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.run.lease import LeaseRow, read_lease
 
-DAYS = 10
-KILL_SCHEDULER_ON, KILL_WORKER_ON = 3, 6
+DAYS, MANY_DAYS = 5, 10
+"""Days of the backfill in `make test` and in `make test-long`."""
+KILL_SCHEDULER_ON, KILL_WORKER_ON = 2, 4
 PATIENCE_SECONDS = 1200.0
 
 
 @dataclass(frozen=True)
 class Backfilled:
-    """A backfill of ten days through a real scheduler, in which processes of Airflow were killed.
+    """A backfill of some days through a real scheduler, in which processes of Airflow were killed.
 
     Args:
         lake: its project.
@@ -33,6 +34,11 @@ class Backfilled:
     lake: Lake
     rows: list[Row]
     runs: list[dict[str, Any]]
+
+    @property
+    def days(self) -> int:
+        """Number of days."""
+        return len(self.runs)
 
 
 def day(number: int) -> datetime:
@@ -59,11 +65,12 @@ def lake(airflow: EmbeddedAirflow) -> Lake:
 
 
 @pytest.fixture(scope="session")
-def backfilled(airflow: EmbeddedAirflow, lake: Lake) -> Backfilled:
-    rows = visits(DAYS, seed=3)
+def backfilled(airflow: EmbeddedAirflow, lake: Lake, request: pytest.FixtureRequest) -> Backfilled:
+    days = DAYS if "not long" in request.config.getoption("markexpr") else MANY_DAYS
+    rows = visits(days, seed=3)
     lake.append(*rows, table="daily_events")
     dag = "daily__backfill"
-    create_backfill(airflow, dag, day(0), day(DAYS - 1), "failed")
+    create_backfill(airflow, dag, day(0), day(days - 1), "failed")
 
     def driver() -> LeaseRow | None:
         row = read_lease(lake.tables(daily))
@@ -88,6 +95,6 @@ def backfilled(airflow: EmbeddedAirflow, lake: Lake) -> Backfilled:
 
     def ended() -> list[dict[str, Any]] | None:
         runs = airflow.runs_of(dag)
-        return runs if len(runs) == DAYS and {run["state"] for run in runs} <= {"success", "failed"} else None
+        return runs if len(runs) == days and {run["state"] for run in runs} <= {"success", "failed"} else None
 
     return Backfilled(lake, rows, wait_until(ended, "the end of the backfill", PATIENCE_SECONDS))

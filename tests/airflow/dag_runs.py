@@ -27,15 +27,17 @@ def wait_until(found: Callable[[], Any], what: str, patience: float = PATIENCE_S
     return value
 
 
-def airflow_command(airflow: EmbeddedAirflow, *arguments: str) -> str:
-    """Run `airflow` as a person would; what it prints."""
+def airflow_command(airflow: EmbeddedAirflow, *arguments: str, before_again: Callable[[], None] = lambda: None) -> str:
+    """Run `airflow` as a person would, and again where its writes collide with others; what it prints."""
     done: list[subprocess.CompletedProcess[str]] = []
 
     def run() -> bool:
         command = [sys.executable, "-m", "airflow", *arguments]
         done.append(subprocess.run(command, env=airflow.environment(), capture_output=True, text=True, check=False))
         # It writes into the database itself, and SQLite has one writer at a time.
-        return done[-1].returncode == 0 or "database is locked" not in done[-1].stderr
+        if collided := "database is locked" in done[-1].stderr and done[-1].returncode != 0:
+            before_again()
+        return not collided
 
     wait_until(run, f"the end of airflow {' '.join(arguments)}")
     assert done[-1].returncode == 0, done[-1].stderr
@@ -45,11 +47,14 @@ def airflow_command(airflow: EmbeddedAirflow, *arguments: str) -> str:
 def create_backfill(airflow: EmbeddedAirflow, dag: str, first: datetime, last: datetime, reprocess: str) -> None:
     """`airflow backfill create` for every day from the first to the last."""
     unpause(airflow, dag)
-    # Half a backfill would be left where its writes meet the scheduler's: SQLite has one writer at a time.
-    airflow.kill_component("scheduler")
     days = ("--from-date", first.isoformat(), "--to-date", last.isoformat())
-    airflow_command(airflow, "backfill", "create", "--dag-id", dag, *days, "--reprocess-behavior", reprocess)
-    airflow.start_component("scheduler")
+    create = ("backfill", "create", "--dag-id", dag, *days, "--reprocess-behavior", reprocess)
+    # SQLite has one writer at a time, and half a backfill stays where its writes meet those of others.
+    airflow.kill_component("scheduler")
+    try:
+        airflow_command(airflow, *create, before_again=lambda: airflow.cancel_backfills(dag))
+    finally:
+        airflow.start_component("scheduler")
 
 
 def unpause(airflow: EmbeddedAirflow, dag: str) -> None:

@@ -1,4 +1,4 @@
-"""Ten days by `airflow backfill create` through a real scheduler, whose processes are killed on the way."""
+"""Days by `airflow backfill create` through a real scheduler, whose processes are killed on the way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.airflow.conftest import DAYS, Backfilled, day
+from tests.airflow.conftest import Backfilled, day
 from tests.airflow.dag_runs import events_of, heard_by, states, task_log, wait_until
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
@@ -20,16 +20,16 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 def test_every_day_is_a_run_that_ended_well_and_an_epoch_of_its_own(
     backfilled: Backfilled, airflow: EmbeddedAirflow
 ) -> None:
-    assert [run["state"] for run in backfilled.runs] == ["success"] * DAYS
+    assert [run["state"] for run in backfilled.runs] == ["success"] * backfilled.days
     epochs = backfilled.lake.rows(daily, "epochs").sort_by("epoch").to_pylist()
-    assert [row["epoch"] for row in epochs] == list(range(1, DAYS + 1))
+    assert [row["epoch"] for row in epochs] == list(range(1, backfilled.days + 1))
     assert conserved(epochs)
     assert sum(row["events_in"] for row in epochs) == len(backfilled.rows)
 
 
 def test_the_windows_are_those_of_plain_python(backfilled: Backfilled) -> None:
     expected = sessions(backfilled.rows, GAP)
-    expected = expected[expected["window_end"] < day(DAYS)]
+    expected = expected[expected["window_end"] < day(backfilled.days)]
     crossing = expected["window_start"].dt.date < expected["window_end"].dt.date
     assert crossing.sum() > 5, "the data must have visits over midnight"
     assert_equal(backfilled.lake.final(daily).to_pandas(), expected, ["user", "window_start"])
@@ -39,7 +39,7 @@ def test_after_kill_9_of_scheduler_and_worker_no_second_driver_was_started(
     backfilled: Backfilled, airflow: EmbeddedAirflow
 ) -> None:
     started = list((airflow.runs / "daily__backfill").glob("*/windows/*/log.txt"))
-    assert len(started) == DAYS, "ten processes for ten days"
+    assert len(started) == backfilled.days, "a process for each day"
     tries = [states(airflow, run)["windows"][1] for run in backfilled.runs]
     assert sum(number > 1 for number in tries) == 2, "the two tasks whose workers were killed were tried again"
 
@@ -50,7 +50,7 @@ def test_the_log_of_a_task_tells_what_its_day_counted(backfilled: Backfilled, ai
         for run in backfilled.runs
     ]
     counted = [tuple(map(int, found.groups())) for found in told if found is not None]
-    epochs = backfilled.lake.rows(daily, "epochs").sort_by("epoch").slice(0, DAYS).to_pylist()
+    epochs = backfilled.lake.rows(daily, "epochs").sort_by("epoch").slice(0, backfilled.days).to_pylist()
     assert counted == [(row["epoch"], row["events_in"], row["fired_on_time"]) for row in epochs]
     assert "Run report: " in task_log(airflow, backfilled.runs[0], "quality")
 
@@ -59,8 +59,8 @@ def test_a_day_whose_windows_are_final_and_valid_reaches_who_waits_for_it(
     backfilled: Backfilled, airflow: EmbeddedAirflow
 ) -> None:
     days = {event["extra"]["epoch"]: event for event in reversed(events_of(airflow, "daily__final_windows"))}
-    assert set(days) >= set(range(1, DAYS + 1))
+    assert set(days) >= set(range(1, backfilled.days + 1))
     assert all(event["extra"]["quality"] == "passed" for event in days.values())
     assert days[1]["extra"]["interval"] == {"start": day(0).timestamp() * 1000, "end": day(1).timestamp() * 1000}
-    wanted = {days[number]["id"] for number in range(1, DAYS + 1)}
+    wanted = {days[number]["id"] for number in range(1, backfilled.days + 1)}
     wait_until(lambda: heard_by(airflow, "billing") >= wanted, "the runs of whoever waits for the windows")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.conftest import DAYS, Backfilled, day
+from tests.airflow.conftest import Backfilled, day
 from tests.airflow.dag_runs import airflow_command, create_backfill, end_of, run_of, states, task_log, wait_until
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
@@ -19,13 +19,16 @@ from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 DAG = "daily__backfill"
-CORRECTED = DAYS - 2
-"""The day before the last one."""
+
+
+def corrected(backfilled: Backfilled) -> int:
+    """Number of the day before the last one, which is corrected."""
+    return backfilled.days - 2
 
 
 def correct(backfilled: Backfilled, minute: int) -> None:
     """Add an event to a day that was run."""
-    row = ("eve", day(CORRECTED) + timedelta(hours=12, minutes=minute), 1000)
+    row = ("eve", day(corrected(backfilled)) + timedelta(hours=12, minutes=minute), 1000)
     backfilled.rows.append(row)
     backfilled.lake.append(row, table="daily_events")
 
@@ -42,7 +45,7 @@ def stale_epochs(backfilled: Backfilled) -> set[int]:
 
 def assert_as_if_run_at_first(backfilled: Backfilled) -> None:
     expected = sessions(backfilled.rows, GAP)
-    expected = expected[expected["window_end"] < day(DAYS)]
+    expected = expected[expected["window_end"] < day(backfilled.days)]
     assert_equal(backfilled.lake.final(daily).to_pandas(), expected, ["user", "window_start"])
 
 
@@ -52,7 +55,7 @@ def test_what_follows_is_marked_stale_and_the_command_in_the_log_runs_it_again(
     last = backfilled.runs[-1]
     replaced = backfilled.lake.snapshot(daily).manifest.epoch
     correct(backfilled, minute=0)
-    run = run_again(airflow, day(CORRECTED))
+    run = run_again(airflow, day(corrected(backfilled)))
     assert run["state"] == "success"
     assert stale_epochs(backfilled) == {replaced}, "readable still, and marked"
 
@@ -66,14 +69,14 @@ def test_what_follows_is_marked_stale_and_the_command_in_the_log_runs_it_again(
     assert stale_epochs(backfilled) == set()
     assert_as_if_run_at_first(backfilled)
     others = [states(airflow, run)["windows"][0] for run in backfilled.runs[:-1]]
-    assert others == ["success"] * (DAYS - 1)
+    assert others == ["success"] * (backfilled.days - 1)
 
 
 def test_what_follows_is_run_again_in_the_same_run_where_it_is_asked_for(
     backfilled: Backfilled, airflow: EmbeddedAirflow
 ) -> None:
     correct(backfilled, minute=5)
-    run = run_again(airflow, day(CORRECTED), and_following=True)
+    run = run_again(airflow, day(corrected(backfilled)), and_following=True)
     assert run["state"] == "success"
     assert stale_epochs(backfilled) == set()
     assert "airflow tasks clear" not in task_log(airflow, run, "windows")
@@ -84,9 +87,9 @@ def test_days_that_were_completed_and_are_run_again_unchanged_publish_nothing(
     backfilled: Backfilled, airflow: EmbeddedAirflow
 ) -> None:
     before = backfilled.lake.versions(daily)
-    again = backfilled.runs[CORRECTED:]
+    again = backfilled.runs[corrected(backfilled) :]
     tries = [states(airflow, run)["windows"][1] for run in again]
-    create_backfill(airflow, DAG, day(CORRECTED), day(DAYS - 1), "completed")
+    create_backfill(airflow, DAG, day(corrected(backfilled)), day(backfilled.days - 1), "completed")
     for run, number in zip(again, tries, strict=True):
         wait_until(lambda: states(airflow, run)["windows"] == ("success", number + 1), "the run again")  # noqa: B023
     assert backfilled.lake.versions(daily) == before

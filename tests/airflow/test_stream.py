@@ -159,8 +159,14 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
     ("prepare", "restore", "code", "told"),
     [
         (lambda lake: None, "9999", 2, "'9999' is no snapshot of live"),
-        (lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live"),
-        (a_savepoint_of_another_pipeline, "savepoint:foreign", 3, "is one of pipeline 'sessions'"),
+        pytest.param(lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live", marks=pytest.mark.long),
+        pytest.param(
+            a_savepoint_of_another_pipeline,
+            "savepoint:foreign",
+            3,
+            "is one of pipeline 'sessions'",
+            marks=pytest.mark.long,
+        ),
         (code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot"),
     ],
     ids=["unknown snapshot", "unknown savepoint", "another pipeline's savepoint", "incompatible code"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from benchmarks.bench import ASSIGNERS, SPARK_SETTINGS, STATE_PROVIDER, Bench
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, figure_of
 from benchmarks.scaling import over_open_windows
+from benchmarks.user_tables import TABLES
+from benchmarks.user_tables import measure as measure_tables
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.storage import read_table, warehouse_of
@@ -39,6 +42,19 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_spark_computes_the_windows_that_we_do(bench: Bench, kind: str) -> None:
     bench.write(EventSet(2_000, 50))
+    assert_same_windows(bench, kind)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("table", [table for table in TABLES if table != "plain"])
+def test_it_does_so_over_every_kind_of_table(bench: Bench, table: str) -> None:
+    bench = replace(bench, **TABLES[table])
+    bench.write(EventSet(2_000, 50))
+    assert_same_windows(bench, "session")
+
+
+def assert_same_windows(bench: Bench, kind: str) -> None:
+    """Compare final windows of a stream with Spark's windows over the whole table."""
     with bench.project() as config:
         bench.epochs(kind, config)
         ours = final_windows(config, kind)
@@ -103,6 +119,20 @@ def test_a_comparison_gives_the_ratio_of_both_sides(bench: Bench) -> None:
     batch, stream = measure({"batch": bench, "stream": bench}, ("session",), rounds=1, title="", wanted=True)
     assert (batch.what, stream.what) == ("batch, session windows", "stream of 1,000, session windows")
     assert all(figure.value > 0 and figure.peer == "Spark" and figure.wanted for figure in (batch, stream))
+
+
+@pytest.mark.spark
+def test_a_table_is_held_against_spark_and_against_the_plain_one(bench: Bench) -> None:
+    benches = {table: replace(bench, name=table, **TABLES[table]) for table in ("plain", "partitioned")}
+    for each in benches.values():
+        each.write(EventSet(2_000, 50, is_steep=True))
+    figures = list(measure_tables(benches, ["batch"], ["session"], rounds=1, title="few windows", wanted=True))
+    assert [figure.what.rpartition(": ")[2] for figure in figures] == [
+        "plain",
+        "partitioned",
+        "partitioned beside plain",
+    ]
+    assert all(figure.value > 0 and figure.wanted for figure in figures)
 
 
 @pytest.mark.spark
