@@ -27,7 +27,7 @@ from tidegate.pipelines.run.upkeep import Upkeep
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, following, is_newest, read_snapshot
 from tidegate.pipelines.sources.source import Source
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import Millis, positive_millis
 
 OnEpoch = Callable[[Manifest], None]
 
@@ -100,14 +100,16 @@ class Stream:
             should_stop: called every second and before each epoch.
 
         Raises:
+            IllegalArgument: the interval is shorter than a millisecond.
             Refused: the source is not the table in which the position was taken, or an unread version of it can't be
                 read.
         """
+        seconds = positive_millis(interval, "interval") / 1000
         self._begin()
         while not self._is_asked(should_stop):
             looked = self.timer()
             self._drain(should_stop)
-            self._wait(looked + interval.total_seconds(), should_stop)
+            self._wait(looked + seconds, should_stop)
 
     def _drain(self, should_stop: Callable[[], bool]) -> None:
         """Run epochs over what is in the source now, and then advance the clock; end early if asked to stop."""

@@ -29,6 +29,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, IntervalJoin, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.errors import IllegalArgument
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -218,6 +219,12 @@ def test_an_interval_that_an_epoch_outlasts_makes_no_wait(lake: Lake) -> None:
 
     made = continuous(lake, hourly_pipeline(), waits, lambda: len(waits.waited) > 0, on_epoch=takes_long)
     assert [manifest.epoch for manifest in made] == [1, 2, 3]
+
+
+def test_an_interval_without_a_wait_is_refused(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    with pytest.raises(IllegalArgument, match="interval"):
+        continuous(lake, hourly_pipeline(), Waits(), lambda: False, timedelta(0))
 
 
 def test_time_passes_in_clock_epochs_at_most_once_a_second(lake: Lake) -> None:
