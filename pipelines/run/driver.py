@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -72,9 +73,9 @@ class Driver:
     check_session: Callable[[], None] = lambda: None
     _handles: Handles | None = field(default=None, init=False, repr=False)
 
-    @property
+    @cached_property
     def shards(self) -> int:
-        """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
+        """Number of shards of an epoch: the pipeline's parallelism, else one for each core. Spark is asked once."""
         wanted = self.pipeline.parallelism or self.spark.sparkContext.defaultParallelism
         return min(wanted, self.pipeline.max_parallelism)
 
