@@ -72,6 +72,12 @@ PROGRAMS = {
         "long_stream",
         full=("--seconds=1800",),
     ),
+    "latency": Program(
+        "From a source commit to its visible result",
+        "latency",
+        ("--seconds=40", "--rates=20000", "--alone"),
+        ("--seconds=180",),
+    ),
     "kernels": Program(
         "In one process: the columnar operator, the NumPy floor and the row operator",
         "kernels",

@@ -23,6 +23,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.spark.session import start_session
 from tidegate.windowing import (
@@ -175,12 +176,12 @@ class Bench:
                 began = now
 
             phases.take()
-            Stream(driver, config.work_folder, note, self.commit_by_commit).run_available()
+            Stream(driver, note, EpochLimits(commits=1)).run_available()
         return runs
 
     @property
     def commit_by_commit(self) -> dict[str, str]:
-        """Return options of Spark's Delta source that make each commit a micro-batch, for both sides."""
+        """Return options of Spark's Delta source that make each commit a micro-batch."""
         return {"maxFilesPerTrigger": str(self.table.files_per_commit)}
 
 

@@ -55,7 +55,7 @@ PIPELINE = Pipeline(
 )
 """A pipeline whose sessions close within the run, so that the state at the end is as large as after a minute."""
 
-_PROJECT = f"""
+PROJECT = f"""
 warehouse = "warehouse"
 work = "work"
 
@@ -161,7 +161,7 @@ def figures(looks: list[Look]) -> list[Figure]:
 
 def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look]:
     """Feed and stream for `seconds` seconds in a folder, and return the numbers of each second."""
-    (folder / "tidegate.toml").write_text(_PROJECT)
+    (folder / "tidegate.toml").write_text(PROJECT)
     tables = PipelineTables(Warehouse(str(folder / "warehouse")), NAME)
     events = tables.warehouse.path(PIPELINE.source.table)
     commit(events, count=1, seed=0)

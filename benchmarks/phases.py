@@ -7,7 +7,7 @@ from statistics import median
 from time import perf_counter
 
 PHASES = ("plan", "operate", "commit", "publish")
-"""The phases of an epoch. `plan` includes the wait for the next batch of a stream from Spark."""
+"""The phases of an epoch. `plan` includes the look into the log of the source."""
 
 _OF_STEP = {"planned": "plan", "operated": "operate", "committed": "commit"}
 

@@ -129,7 +129,7 @@ class Config(BaseModel):
     warehouse: str = "warehouse"
     """Folder or URI of all tables; a relative path is taken from the file's folder."""
     work: str = ".work"
-    """Folder for logs, checkpoints and reports; relative as above."""
+    """Folder for logs and reports; relative as above."""
     retain_work_days: int = Field(default=30, ge=0)
     """Days after which logs and reports in it are removed if nothing was written to them; 0 keeps all."""
     storage_options: dict[str, str] = Field(default={}, repr=False)

@@ -23,6 +23,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.replay import replay
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.head import Snapshot, read_snapshot
@@ -158,11 +159,11 @@ class Lake:
         with self.driver(spark, pipeline) as driver:
             return list(backfill(driver, cut(start, end, length), and_following))
 
-    def stream(self, spark: SparkSession, pipeline: Pipeline, **options: str) -> list[Manifest]:
-        """Run the stream over what is there now; the manifests of its epochs."""
+    def stream(self, spark: SparkSession, pipeline: Pipeline, **limits: int) -> list[Manifest]:
+        """Run the stream over what is there now, within limits on an epoch; the manifests of its epochs."""
         made: list[Manifest] = []
         with self.driver(spark, pipeline) as driver:
-            Stream(driver, self.config.work_folder, made.append, options).run_available()
+            Stream(driver, made.append, EpochLimits(**limits)).run_available()
         return made
 
     def replay(self, spark: SparkSession, pipeline: Pipeline, commits_per_epoch: int | None = None) -> list[Manifest]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,6 +51,7 @@ _ENDS_BY_ITSELF = "stream --available-now"
 @click.option("--parallelism", type=click.IntRange(min=1), help="Number of shards; default: the pipeline's, or cores.")
 @click.option("--max-files-per-epoch", type=click.IntRange(min=1), help="Most source files in one epoch.")
 @click.option("--max-bytes-per-epoch", help="Most bytes of source files in one epoch, about; such as 1g.")
+@click.option("--max-commits-per-epoch", type=click.IntRange(min=1), help="Most source commits in one epoch.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0),
@@ -69,6 +71,7 @@ def stream(
     parallelism: int | None,
     max_files_per_epoch: int | None,
     max_bytes_per_epoch: str | None,
+    max_commits_per_epoch: int | None,
     patience: float,
 ) -> None:
     """Run PIPELINE as a stream, from its newest snapshot or from the one that --restore names.
@@ -92,6 +95,7 @@ def stream(
     from tidegate.pipelines.manifest import Manifest
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.epoch_log import EpochLog
+    from tidegate.pipelines.run.next_commits import EpochLimits
     from tidegate.pipelines.run.stream import Stream
     from tidegate.pipelines.run.upkeep import Upkeep
     from tidegate.pipelines.snapshots.head import read_snapshot
@@ -117,10 +121,9 @@ def stream(
         status.update(f"{pipeline}: {step}")
 
     # Spark takes a while to start; a request to end that comes meanwhile must not be lost.
-    asked = threading.Event()
+    asked = StopRequest()
     _listen(asked)
-    options = {"maxFilesPerTrigger": max_files_per_epoch, "maxBytesPerTrigger": max_bytes}
-    given = {name: str(option) for name, option in options.items() if option is not None}
+    limits = EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch)
     command = _ENDS_BY_ITSELF if available_now else "stream"
     wait = _waiting(patience, asked, screen.tell)
     with (
@@ -130,7 +133,7 @@ def stream(
         # PySpark has its own handler of Ctrl-C by now.
         _listen(asked)
         driver.tell = on_step
-        if not asked.is_set():
+        if not asked.is_made():
             # The newest snapshot is read only for this option: a restore must work also if it can't be read.
             if restore_from_timeline is not None and has_left(read_snapshot(driver.tables), restore_from_timeline):
                 screen.tell(
@@ -139,7 +142,7 @@ def stream(
                 target = "latest"
             if target not in ("latest", "none"):
                 _restore(driver, target)
-            run = Stream(driver, config.work_folder, on_epoch, given, upkeep, anew=target == "none")
+            run = Stream(driver, on_epoch, limits, upkeep, anew=target == "none", pause=asked.wait)
             should_stop = _asked_to_stop(asked, driver.lease)
             if every is None:
                 run.run_available(should_stop)
@@ -162,7 +165,33 @@ def parse_size(text: str, field: str) -> int:
     return int(match[1]) << 10 * _POWERS.index(match[2].lower())
 
 
-def _waiting(patience: float, asked: threading.Event, tell: Callable[[str], None]) -> Callable[[LeaseRow], bool]:
+class StopRequest:
+    """A request to end, which a signal may bring at any moment, also while this thread waits for it.
+
+    `threading.Event` can't be used: its `set` waits for a lock that an interrupted `wait` of the same thread may hold.
+    """
+
+    def __init__(self) -> None:
+        self._is_made = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    def make(self) -> None:
+        """Make the request, and end a `wait`."""
+        self._is_made = True
+        self._wake.put(None)
+
+    def is_made(self) -> bool:
+        """Return True after the request."""
+        return self._is_made
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the request, at most so many seconds."""
+        if not self._is_made:
+            with suppress(Empty):
+                self._wake.get(timeout=seconds)
+
+
+def _waiting(patience: float, asked: StopRequest, tell: Callable[[str], None]) -> Callable[[LeaseRow], bool]:
     """Return the function that decides if the stream waits for the holder of the lease.
 
     It waits for a holder that ends by itself, for `patience` seconds at most, and not after a request to end.
@@ -171,7 +200,7 @@ def _waiting(patience: float, asked: threading.Event, tell: Callable[[str], None
     announced: set[str] = set()
 
     def wait(holder: LeaseRow) -> bool:
-        if holder.command != _ENDS_BY_ITSELF or time.monotonic() >= deadline or asked.is_set():
+        if holder.command != _ENDS_BY_ITSELF or time.monotonic() >= deadline or asked.is_made():
             return False
         if holder.run not in announced:
             announced.add(holder.run)
@@ -202,13 +231,13 @@ def _restore(driver: Driver, target: str) -> None:
     restore(driver.tables, snapshot, driver.clock())
 
 
-def _listen(asked: threading.Event) -> None:
-    """Let SIGTERM and Ctrl-C set an event instead of ending the process."""
+def _listen(asked: StopRequest) -> None:
+    """Let SIGTERM and Ctrl-C make a request instead of ending the process."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *ignored: asked.set())
+        signal.signal(number, lambda *ignored: asked.make())
 
 
-def _asked_to_stop(asked: threading.Event, lease: Lease) -> Callable[[], bool]:
+def _asked_to_stop(asked: StopRequest, lease: Lease) -> Callable[[], bool]:
     """Return the function that tells the stream to stop: after a signal, or after `tidegate stop` from any host.
 
     `tidegate stop` writes its request into the lease, which is read every two seconds.
@@ -216,7 +245,7 @@ def _asked_to_stop(asked: threading.Event, lease: Lease) -> Callable[[], bool]:
     looked = [time.monotonic()]
 
     def should_stop() -> bool:
-        if asked.is_set():
+        if asked.is_made():
             return True
         if time.monotonic() - looked[0] < _LOOK_AT_LEASE_SECONDS:
             return False

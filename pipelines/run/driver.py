@@ -10,7 +10,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -20,7 +21,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.lease import Lease, LeaseRow
-from tidegate.pipelines.run.work_folder import clean_work
+from tidegate.pipelines.run.work_folder import clean_work, remove_checkpoints
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.recovery import recover
 from tidegate.pipelines.storage import warehouse_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from tidegate.pipelines.epoch.plan import EpochPlan
     from tidegate.pipelines.manifest import Manifest
+    from tidegate.pipelines.snapshots.handles import Handles
 
 Tell = Callable[[str], None]
 
@@ -59,6 +61,7 @@ class Driver:
         lease: the lease, held by this process.
         clock: returns the present time, int64 epoch milliseconds.
         tell: called with the name of each step that is done.
+        check_session: raises an error if the session has ended by itself.
     """
 
     spark: SparkSession
@@ -67,10 +70,12 @@ class Driver:
     lease: Lease
     clock: Callable[[], Millis] = system_clock
     tell: Tell = lambda step: None
+    check_session: Callable[[], None] = lambda: None
+    _handles: Handles | None = field(default=None, init=False, repr=False)
 
-    @property
+    @cached_property
     def shards(self) -> int:
-        """Return the number of shards of an epoch: the pipeline's parallelism, else one for each core."""
+        """Number of shards of an epoch: the pipeline's parallelism, else one for each core. Spark is asked once."""
         wanted = self.pipeline.parallelism or self.spark.sparkContext.defaultParallelism
         return min(wanted, self.pipeline.max_parallelism)
 
@@ -118,15 +123,17 @@ class Driver:
         return manifest
 
     def _publish(self, manifest: Manifest) -> None:
+        from tidegate.pipelines.snapshots.handles import Handles
         from tidegate.pipelines.snapshots.publish import publish_table
 
+        self._handles = self._handles or Handles()
         for table in PUBLISHED:
             self.lease.check()
             with told_as(
                 f"epoch {manifest.epoch} of {self.pipeline.name} can't be published to {self.tables.path(table)}",
                 "The snapshot is good; correct the cause and run again: publishing continues where it stopped",
             ):
-                publish_table(self.tables, manifest, table)
+                publish_table(self.tables, manifest, table, self._handles)
             self.tell(f"published {table}")
 
 
@@ -159,17 +166,20 @@ def drive(
     clean_work(config.work_folder, config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     with Lease(tables, command, clock, wait) as lease:
+        # Only a driver of the same pipeline, of an older version, could be at work in one of them.
+        remove_checkpoints(config.work_folder, pipeline.name)
         session = spark
         if session is None:
             from tidegate.pipelines.spark.session import start_session, stop_session
 
             session = start_session(config, f"{command} {pipeline.name}")
         try:
-            yield Driver(session, tables, pipeline, lease, clock, tell)
+            check = (lambda: _check_session(session, config)) if spark is None else (lambda: None)
+            yield Driver(session, tables, pipeline, lease, clock, tell, check)
         except Exception as error:
             _check_lease(lease, error)
             if spark is None:
-                _check_session(session, config, error)
+                _check_session(session, config, error, _JVM_ENDS_WITHIN)
             raise
         finally:
             if spark is None:
@@ -189,11 +199,18 @@ def _check_lease(lease: Lease, error: Exception) -> None:
         raise lost from error
 
 
-def _check_session(session: SparkSession, config: Config, error: Exception) -> None:
-    """Raise an error about the end of Spark's process, if that is the cause of an error."""
+def _check_session(session: SparkSession, config: Config, error: Exception | None = None, within: float = 0.0) -> None:
+    """Raise an error if Spark's process has ended.
+
+    Args:
+        session: the session.
+        config: the project.
+        error: an error that the end of the process may have caused; one that names another cause stands.
+        within: seconds to wait for the end.
+    """
     from tidegate.pipelines.spark.session import ended_with
 
-    if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, _JVM_ENDS_WITHIN)) is None:
+    if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, within)) is None:
         return
     raise TidegateError(f"{_end_of_spark(code, config)}. The last snapshot is good: run again") from error
 

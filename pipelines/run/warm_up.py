@@ -38,7 +38,7 @@ def warm_up(archive: Path, folder: Path) -> None:
     )
     with drive(config, pipeline, "setup") as driver:
         list(backfill(driver, cut(begin, begin + timedelta(days=1), None)))
-        Stream(driver, config.work_folder, lambda manifest: None).run_available()
+        Stream(driver, lambda manifest: None).run_available()
         jvm = SparkContext._gateway
     assert jvm is not None
     jvm.shutdown()

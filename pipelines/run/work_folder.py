@@ -7,6 +7,7 @@ not cleaned here: each check removes old pages itself.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +47,22 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
                     # Fails for a folder with files, which stays.
                     Path(parent).rmdir()
     return gone
+
+
+def remove_checkpoints(folder: Path, pipeline: str) -> None:
+    """Remove the checkpoints of Spark that killed streams of older versions left. The caller holds the lease.
+
+    Args:
+        folder: the work folder.
+        pipeline: name of the pipeline; the checkpoints of others stay.
+    """
+    root = folder / "checkpoints"
+    for left in root.glob(f"{pipeline}-*"):
+        if left.name.rpartition("-")[0] == pipeline:
+            shutil.rmtree(left, ignore_errors=True)
+    with suppress(OSError):
+        # Fails if it does not exist, or if a checkpoint of another pipeline is in it.
+        root.rmdir()
 
 
 def _groups(folder: Path) -> Iterator[list[Path]]:

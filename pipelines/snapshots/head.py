@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.snapshots.handles import is_moved
 from tidegate.pipelines.storage import Warehouse, active_files, arrow_schema, path_of
 from tidegate.pipelines.tables import state
 from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
@@ -161,10 +162,33 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
     )
     if len(rows) != 1:
         raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {_CHANGED}")
+    return _snapshot(Manifest.parse(rows["manifest"][0].as_py()), handle, files, manifest_files)
+
+
+def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:
+    """Return the snapshot that an epoch of this process made right after another one; None if others committed since.
+
+    Only the entry of that commit is read, where `read_snapshot` opens the table.
+
+    Args:
+        parent: the snapshot that was the head; its handle moves on, so the caller gives it up.
+        manifest: manifest of the epoch.
+    """
+    handle = parent.handle
+    if handle.version() != parent.version or not is_moved(handle):
+        return None
+    files = active_files(handle)
+    ours = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
+    return _snapshot(manifest, handle, files, ours)
+
+
+def _snapshot(
+    manifest: Manifest, handle: DeltaTable, files: list[dict[str, Any]], manifest_files: list[dict[str, Any]]
+) -> Snapshot:
     # After a compaction by somebody else, a file may hold the manifest and state rows.
     shared = [file for file in manifest_files if file["max.key_group"] != state.MANIFEST_KEY_GROUP]
     return Snapshot(
-        Manifest.parse(rows["manifest"][0].as_py()),
+        manifest,
         handle.version(),
         handle,
         tuple(file for file in files if file not in manifest_files or file in shared),

@@ -17,6 +17,7 @@ from deltalake.exceptions import CommitFailedError
 
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish
+from tidegate.pipelines.snapshots.handles import Handles
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.storage import active_files, arrow_schema
 from tidegate.pipelines.tables import epochs, late, rejects, results
@@ -44,13 +45,14 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
         publish_table(tables, manifest, table)
 
 
-def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> bool:
+def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handles: Handles | None = None) -> bool:
     """Publish an epoch to one table; return False if the table has it already or gets nothing."""
     work = manifest.publish[table]
     if not manifest.goes_to(table):
         return False
+    handles = handles or Handles()
     for _ in range(_ATTEMPTS):
-        handle = tables.open(table)
+        handle = handles.open(tables, table)
         if is_published(handle, tables.application, manifest.epoch):
             return False
         # After another commit, nobody would notice the RESTORE any more.
@@ -61,6 +63,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str) -> boo
             _commit(tables, manifest, table, handle, work)
         except CommitFailedError:
             continue
+        handles.keep(table, handle)
         return True
     raise Refused(
         f"epoch {manifest.epoch} can't be published to {tables.path(table)}: other commits to that table come in "

@@ -11,7 +11,7 @@ So the order depends on the two logs alone, not on their cut into epochs.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from tidegate.windowing.time import Millis
@@ -28,17 +28,23 @@ class Timed(Protocol):
 Commit = TypeVar("Commit", bound=Timed)
 
 
-def interleaved(logs: Sequence[Sequence[Commit]]) -> list[tuple[int, Commit]]:
+def interleaved(logs: Sequence[Iterable[Commit]]) -> list[tuple[int, Commit]]:
     """Return commits with the numbers of their inputs, in the order in which the pipeline reads them.
 
     Args:
         logs: the commits of each input, ordered by version.
     """
+    return list(in_order(logs))
+
+
+def in_order(logs: Sequence[Iterable[Commit]]) -> Iterator[tuple[int, Commit]]:
+    """Yield what `interleaved` returns; of each input, at most one commit is taken ahead."""
     streams = [_placed(number, commits) for number, commits in enumerate(logs)]
-    return [(number, commit) for _, number, commit in heapq.merge(*streams, key=lambda placed: placed[:2])]
+    for _, number, commit in heapq.merge(*streams, key=lambda placed: placed[:2]):
+        yield number, commit
 
 
-def _placed(number: int, commits: Sequence[Commit]) -> Iterator[tuple[Millis, int, Commit]]:
+def _placed(number: int, commits: Iterable[Commit]) -> Iterator[tuple[Millis, int, Commit]]:
     newest = 0
     for commit in commits:
         newest = max(newest, commit.time)

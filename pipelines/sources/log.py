@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +53,7 @@ class SourceFile:
         rows: number of rows without those that a deletion vector removes; None if the log does not record it.
         stored: number of rows in the file, with those that a deletion vector removes; None if it is not recorded.
         add: add action, with partition values and deletion vector; empty if it was not asked for.
+        size: bytes of the file; None for files that are only listed by a snapshot.
     """
 
     path: str
@@ -63,6 +64,7 @@ class SourceFile:
     rows: int | None = None
     stored: int | None = None
     add: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,14 @@ class SourceLog:
         Raises:
             Refused: a version removed or changed data, or its log entry or one of its files is gone.
         """
-        commits = []
+        return list(self.unread(after, until))
+
+    def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
+        """Yield what `commits` returns, so that only the entries of the commits that are taken are read.
+
+        Raises:
+            Refused: as `commits` does, when the version is reached.
+        """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
             self._check_append_only(version, actions)
@@ -222,6 +231,7 @@ class SourceLog:
                     rows=number_of_rows(add),
                     stored=number_stored(add),
                     add=add,
+                    size=int(add["size"]),
                 )
                 for action in actions
                 if (add := action.get("add")) and add.get("dataChange", True)
@@ -234,8 +244,7 @@ class SourceLog:
                     "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
                     "pause",
                 )
-                commits.append(SourceCommit(version, commit_time(actions), files))
-        return commits
+                yield SourceCommit(version, commit_time(actions), files)
 
     def settled(self, version: int) -> int:
         """Return the newest version with the same rows, after which only maintenance (OPTIMIZE, VACUUM, ALTER) came.
@@ -393,4 +402,9 @@ class SourceLog:
                 f"source table {self.path}: the log of version {version} is gone (cleaned up, or the table was "
                 "replaced), so what it added can't be told from other rows. Start a new pipeline with a backfill of "
                 "the table as it is now"
+            ) from error
+        except ValueError as error:
+            raise Refused(
+                f"source table {self.path}: the log entry of version {version} is damaged ({error}). Put it back as "
+                "it was, from a copy, and run again; nothing of the pipeline has changed"
             ) from error

@@ -54,7 +54,7 @@ def test_a_state_column_that_came_after_the_restored_snapshot_is_no_difference(t
         for hour, code in ((10, pipeline), (11, replace(pipeline, compute=with_largest))):
             lake.append(("ann", at(f"{hour}:10"), hour), ("bob", at(f"{hour}:20"), hour))
             with lake.driver(NO_SPARK, code) as driver:
-                Stream(driver, lake.config.work_folder, lambda manifest: None, {}).run_available()
+                Stream(driver, lambda manifest: None).run_available()
     tables = lake.tables(pipeline)
     restore(tables, find_snapshot(tables, "1"), START_OF_DRIVER)
     checked = pin(tables, pipeline).restored

@@ -56,7 +56,7 @@ def ended(lake: Lake, pipeline: Pipeline = SESSIONS) -> Manifest | None:
 def stream_to_the_end(lake: Lake, pipeline: Pipeline = SESSIONS) -> list[Manifest]:
     made: list[Manifest] = []
     with lake.driver(NO_SPARK, pipeline) as driver:
-        stream = Stream(driver, lake.config.work_folder, made.append, {})
+        stream = Stream(driver, made.append)
         stream.run_available()
         stream.end_of_input()
     return made

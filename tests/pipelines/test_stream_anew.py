@@ -13,6 +13,7 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
 OWN = ("timeline", "epoch", "parent")
@@ -27,7 +28,7 @@ def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = No
             raise Crash
 
     with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline, tell) as driver:  # type: ignore[arg-type]
-        Stream(driver, lake.config.work_folder, made.append, {"maxFilesPerTrigger": "1"}, anew=True).run_available()
+        Stream(driver, made.append, EpochLimits(files=1), anew=True).run_available()
     return made
 
 

@@ -15,6 +15,7 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.run import upkeep
 from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.run.upkeep import Upkeep
 from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
@@ -132,7 +133,5 @@ def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(t
     run(NoSpark(), plain)
     with standing_in(NoSpark()), kept.driver(NoSpark(), PIPELINE) as driver:  # type: ignore[arg-type]
         always = Upkeep(Retention(1, timedelta(0)), epochs=1)
-        Stream(
-            driver, kept.config.work_folder, lambda manifest: None, {"maxFilesPerTrigger": "1"}, always
-        ).run_available()
+        Stream(driver, lambda manifest: None, EpochLimits(files=1), always).run_available()
     assert differences(outcome(kept), outcome(plain)) == {}

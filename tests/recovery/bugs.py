@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.recovery.arrivals import NOTE
 from tests.recovery.steps import STEPS
 from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import event_times
@@ -20,10 +21,10 @@ from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import DataFile, Manifest, Position
 from tidegate.pipelines.run.driver import Driver
-from tidegate.pipelines.run.spark_checkpoint import ends_of_batch
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots import publish as publish_step
 from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.tables import results
 from tidegate.windowing.time import MIN_TIMESTAMP
 
@@ -56,17 +57,14 @@ def _no_look_at_the_transaction(planted: pytest.MonkeyPatch) -> None:
     planted.setattr(publish_step, "is_published", lambda *ignored: False)
 
 
-def _checkpoint_is_trusted(planted: pytest.MonkeyPatch) -> None:
-    """Begin where the newest batch ended that Spark's checkpoint calls done."""
+def _a_note_is_trusted(planted: pytest.MonkeyPatch) -> None:
+    """Begin where a note beside the tables says that the newest epoch ended which was done, as a checkpoint would."""
+    checked = Stream._positions
 
-    def positions(self: Stream) -> tuple[Position, ...]:
-        folders = sorted((self.work / "checkpoints").glob("*"), key=lambda folder: folder.stat().st_mtime_ns)
-        done = [
-            (folder, max(int(batch.name) for batch in (folder / "commits").iterdir() if batch.name.isdigit()))
-            for folder in folders
-            if (folder / "commits").is_dir() and any(b.name.isdigit() for b in (folder / "commits").iterdir())
-        ]
-        return tuple(ends_of_batch(*done[-1])) if done else (Position(version=-1),)
+    def positions(self: Stream, source: Source) -> tuple[Position, ...]:
+        note = Path(self.driver.tables.warehouse.path("")).parent / NOTE
+        head = checked(self, source)
+        return (Position.model_validate_json(note.read_text()),) if note.exists() else head
 
     planted.setattr(Stream, "_positions", positions)
 
@@ -122,7 +120,7 @@ UNPUBLISHED = frozenset({COMMITTED, RESULTS, LATE, REJECTS})
 BUGS = (
     Bug("recovery rolls forward", _no_roll_forward, UNPUBLISHED),
     Bug("an epoch is published once", _no_look_at_the_transaction, BEFORE_THE_COMMIT | {EPOCHS}),
-    Bug("the checkpoint follows the manifest", _checkpoint_is_trusted, UNPUBLISHED | {EPOCHS}),
+    Bug("the position is the manifest's", _a_note_is_trusted, UNPUBLISHED | {EPOCHS}),
     Bug("files that were read are part of the position", _files_read_are_forgotten, BEFORE_THE_COMMIT),
     Bug("event time is part of the snapshot", _event_time_begins_anew, frozenset(STEPS)),
     Bug("half a commit's times are part of the snapshot", _half_a_commits_times_are_forgotten, BEFORE_THE_COMMIT),

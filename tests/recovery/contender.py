@@ -15,7 +15,6 @@ from tests.recovery.arrivals import run
 from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.run.lease import Lease
-from tidegate.pipelines.run.stream import Stream
 
 _PATIENCE = 60.0
 
@@ -49,8 +48,6 @@ def main(folder: Path, name: str, other: str, how: str, clock: int) -> int:
     if how != "leased":
         Lease._hold = lambda self: None  # type: ignore[method-assign]
         Lease.check = lambda self: None  # type: ignore[method-assign]
-        # As on two hosts: neither sees the other's checkpoint.
-        Stream._remove_checkpoints = lambda self: None  # type: ignore[method-assign]
     meet(folder, "start", name, other)
     try:
         run(NoSpark(), lake, tell)

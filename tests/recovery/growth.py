@@ -21,8 +21,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from tests.lake import DAY0, EVENTS, Lake, Row, _table, hourly_pipeline
-from tests.recovery import without_spark
-from tests.recovery.without_spark import Batches, NoSpark, standing_in
+from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.run.upkeep import Upkeep
@@ -91,20 +90,26 @@ def run_epochs(
     lake, costs = Lake(folder), list[Cost]()
     source = _Source(lake)
     meter = _Meter(PipelineTables(Warehouse(lake.config.warehouse_uri), pipeline.name))
+    timer = [0.0]
 
-    def ends(self: Batches) -> Iterator[tuple[int, int]]:
-        for _ in range(epochs):
-            version = source.commit()
-            meter.begin()
-            yield version + 1, -1
+    def pause(seconds: float) -> None:
+        """The epoch and its upkeep are done; the next commit comes."""
+        if timer[0]:
             costs.append(meter.end())
             on_epoch(costs[-1])
+        timer[0] += seconds
+        source.commit()
+        meter.begin()
 
     source.commit()
-    with pytest.MonkeyPatch.context() as planted, standing_in(NoSpark()), meter.counting(planted):
-        planted.setattr(without_spark.Batches, "_ends", ends)
-        with lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
-            Stream(driver, lake.config.work_folder, lambda manifest: None, {}, upkeep).run_available()
+    with (
+        standing_in(NoSpark()),
+        pytest.MonkeyPatch.context() as planted,
+        meter.counting(planted),
+        lake.driver(NoSpark(), pipeline) as driver,  # type: ignore[arg-type]
+    ):
+        stream = Stream(driver, lambda manifest: None, upkeep=upkeep, pause=pause, timer=lambda: timer[0])
+        stream.run_continuously(timedelta(seconds=1), lambda: len(costs) == epochs)
     return costs
 
 

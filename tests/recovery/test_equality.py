@@ -26,6 +26,7 @@ from tidegate.pipelines.examples.flights.duty import aircraft_duty
 from tidegate.pipelines.examples.flights.hours import airport_hours
 from tidegate.pipelines.examples.flights.source import load_flights
 from tidegate.pipelines.run.lease import Lease
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.replay import replay
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import list_snapshots
@@ -137,7 +138,7 @@ def commits_come_hourly(lake: Lake, table: str, apart: timedelta = HOUR) -> None
 
 
 def stream(lake: Lake, pipeline: Pipeline, files: int) -> None:
-    run(NoSpark(), lake, pipeline=pipeline, options={"maxFilesPerTrigger": str(files)})  # type: ignore[arg-type]
+    run(NoSpark(), lake, pipeline=pipeline, limits=EpochLimits(files=files))  # type: ignore[arg-type]
 
 
 def replayed(lake: Lake, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
@@ -149,8 +150,8 @@ def stopped_and_put_back(lake: Lake, pipeline: Pipeline, draw: random.Random) ->
     """Drawn epochs, steps to crash after, snapshots to go back to, files an epoch and parallelism; then to the end."""
     for _ in range(3):
         here = replace(pipeline, parallelism=draw.choice((1, 2, 3, 5)))
-        options = {"maxFilesPerTrigger": str(draw.choice((1, 2)))}
-        crash_after(NoSpark(), lake, draw.choice(STEPS), draw.choice((1, 2)), pipeline=here, options=options)
+        limits = EpochLimits(files=draw.choice((1, 2)))
+        crash_after(NoSpark(), lake, draw.choice(STEPS), draw.choice((1, 2)), pipeline=here, limits=limits)
         put_back(lake, pipeline, draw)
     stream(lake, replace(pipeline, parallelism=draw.choice((1, 2, 3, 5))), draw.choice((1, 2, 3)))
 

@@ -18,10 +18,9 @@ import pytest
 from tests.lake import Lake
 from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, Runs, copy_of, differences, outcome, rows_of, run
 from tests.recovery.steps import STEPS
-from tests.recovery.without_spark import Batches, NoSpark, standing_in
+from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import cli
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
-from tidegate.pipelines.run import stream
 from tidegate.pipelines.run.lease import LeaseRow
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.find import find_snapshot
@@ -146,21 +145,7 @@ def test_files_that_can_not_grow_stop_the_job_and_harm_nothing(
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
-class FailsWhenStopped(Batches):
-    """Spark's query as who stops it sees it: the batch at work fails after the last look, and nothing tells."""
-
-    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
-        with suppress(TidegateError):
-            super().awaitTermination(timeout)
-        return False
-
-    def stop(self) -> None:
-        """Spark raises nothing here."""
-
-
-def test_a_stop_tells_of_the_epoch_that_failed_while_it_was_waited_for(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_tells_of_the_epoch_that_failed_while_it_was_waited_for(runs: Runs, tmp_path: Path) -> None:
     lake = copy_of(runs.begun, tmp_path / "lake")
     broken: list[Callable[[], None]] = []
 
@@ -169,10 +154,9 @@ def test_a_stop_tells_of_the_epoch_that_failed_while_it_was_waited_for(
             broken.append(file_for_folder(lake, "results")())
 
     with standing_in(NoSpark()), lake.driver(NoSpark(), PIPELINE, tell) as driver:  # type: ignore[arg-type]
-        monkeypatch.setattr(stream, "_Running", FailsWhenStopped)
-        stopped = Stream(driver, lake.config.work_folder, lambda manifest: None, FILE_BY_FILE)
+        stopped = Stream(driver, lambda manifest: None, FILE_BY_FILE)
         with pytest.raises(TidegateError, match="results can't be opened"):
-            stopped.run_available(lambda: True)
+            stopped.run_available(lambda: bool(broken))
     for mend in broken:
         mend()
     run(NoSpark(), lake)

@@ -1,4 +1,4 @@
-"""A stream goes on: from any snapshot of it, after a month, from a savepoint, and whatever Spark's checkpoint says.
+"""A stream goes on: from any snapshot of it, after a month, and from a savepoint.
 
 What it can't go on from is refused by name, and the tables stay as they were.
 """
@@ -23,7 +23,6 @@ from tests.recovery.arrivals import (
     Runs,
     commit_to,
     copy_of,
-    crash_after,
     differences,
     outcome,
     rows_of,
@@ -113,47 +112,21 @@ def test_a_savepoint_goes_on_after_everything_else_was_cleaned_up(runs: Runs, tm
     assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
-def _gone(checkpoint: Path) -> None:
-    shutil.rmtree(checkpoint)
-
-
-def _older(checkpoint: Path) -> None:
-    for batch in (checkpoint / "offsets").iterdir():
-        batch.write_text('v1\n{}\n{"reservoirVersion": 1, "index": -1, "isStartingVersion": false}')
-
-
-def _newer(checkpoint: Path) -> None:
-    (checkpoint / "offsets" / "9").write_text(
-        'v1\n{}\n{"reservoirVersion": 900, "index": -1, "isStartingVersion": false}'
-    )
-    (checkpoint / "commits" / "9").write_text("v1\n{}")
-
-
-def _scribble(checkpoint: Path) -> None:
-    for batch in (checkpoint / "offsets").iterdir():
-        batch.write_text("no JSON")
-
-
-@pytest.mark.parametrize("change", [_gone, _older, _newer, _scribble], ids=lambda change: change.__name__.strip("_"))
-def test_a_checkpoint_that_a_crash_left_is_never_trusted(
-    runs: Runs, tmp_path: Path, change: Callable[[Path], None]
-) -> None:
-    lake = copy_of(runs.begun, tmp_path / "lake")
-    crash_after(NoSpark(), lake, "committed")
-    (left, *_) = sorted((lake.config.work_folder / "checkpoints").iterdir())
-    change(left)
-    run(NoSpark(), lake)
-    assert differences(outcome(lake), outcome(runs.ended)) == {}
-
-
-def test_checkpoints_of_killed_runs_do_not_gather(runs: Runs, tmp_path: Path) -> None:
+def test_checkpoints_that_an_older_version_left_are_removed_and_never_trusted(runs: Runs, tmp_path: Path) -> None:
     lake = copy_of(runs.begun, tmp_path / "lake")
     checkpoints = lake.config.work_folder / "checkpoints"
-    assert list(checkpoints.iterdir())
-    others = checkpoints / f"{PIPELINE.name}-of-others-0123"
-    others.mkdir()
+    left, others = checkpoints / f"{PIPELINE.name}-0123abcd", checkpoints / f"{PIPELINE.name}-of-others-0123"
+    for folder in (left, others):
+        for name in ("offsets/9", "commits/9"):
+            (folder / name).parent.mkdir(parents=True)
+            (folder / name).write_text('v1\n{}\n{"reservoirVersion": 900, "index": -1, "isStartingVersion": false}')
     run(NoSpark(), lake)
+    assert differences(outcome(lake), outcome(runs.ended)) == {}
     assert list(checkpoints.iterdir()) == [others]
+
+
+def test_a_work_folder_without_checkpoints_gets_none(runs: Runs) -> None:
+    assert not (runs.ended.config.work_folder / "checkpoints").exists()
 
 
 def compacted_away(lake: Lake) -> None:

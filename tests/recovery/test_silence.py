@@ -48,7 +48,7 @@ def stream(
         on_epoch(manifest)
 
     with standing_in(NoSpark()), lake.driver(NoSpark(), pipeline) as driver:  # type: ignore[arg-type]
-        Stream(driver, lake.config.work_folder, keep).run_available()
+        Stream(driver, keep).run_available()
     return made
 
 

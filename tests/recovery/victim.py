@@ -39,7 +39,7 @@ def main(folder: str, run: str, step: str, epoch: int, delay: int, clock: int) -
         if run == "backfill":
             list(backfill(driver, days.arriving(lake)))
         else:
-            Stream(driver, config.work_folder, lambda manifest: None, arrivals.FILE_BY_FILE).run_available()
+            Stream(driver, lambda manifest: None, arrivals.FILE_BY_FILE).run_available()
 
 
 if __name__ == "__main__":

@@ -1,30 +1,24 @@
 """Streams without a JVM: what Spark does for one is done here in Python, and all else is the product.
 
-Stood in for are the reading of files, the aggregate of a slice, the job that runs the shards, and the
-query that cuts the source's log into batches. The driver, its steps, the position, event time, the
-operators, commit, publish and recovery are the product's own.
+Stood in for are the reading of files, the aggregate of a slice, and the job that runs the shards. The
+driver, its steps, the loop over the source's log, its limits, the position, event time, the operators,
+commit, publish and recovery are the product's own.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.definition.binding import BoundPipeline, bind
 from tidegate.pipelines.definition.event_columns import DROPPED, OK, ONLY_PARTITION, ROW, STATUS
-from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.epoch import operate as operate_step
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
@@ -32,17 +26,14 @@ from tidegate.pipelines.epoch.plan_commits import _position
 from tidegate.pipelines.epoch.read_commits import ReadCommit, in_steps, steps_of
 from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
 from tidegate.pipelines.epoch.shards import cut_shards
-from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.run import replay, stream
-from tidegate.pipelines.run.spark_checkpoint import seed_checkpoint
-from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.frames import SourceFrames
 from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source import Source
 from tidegate.pipelines.storage import Warehouse, arrow_schema
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.testing.rows import event_millis, events_table, status
+from tidegate.pipelines.testing.rows import event_millis, events_table, joint, status
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
@@ -74,23 +65,26 @@ def standing_in(session: object) -> Iterator[None]:
             planted.setattr(Source, "open", _open)
             for module in (stream, replay):
                 planted.setattr(module, "plan_commits", plan_commits)
-            planted.setattr(stream, "_Running", Batches)
             planted.setattr(operate_step, "operate", operate)
         yield
 
 
 @dataclass(frozen=True)
 class Files:
-    """Reads files of the source where Spark would."""
+    """Reads one source table where Spark would; its expressions have no columns of their own."""
 
     warehouse: Warehouse
     path: str
-    bound: BoundPipeline
 
-    def rows(self, commit: ReadCommit) -> list[dict[str, Any]]:
+    def schemas(self, version: int) -> tuple[pa.Schema, pa.Schema]:
+        """The columns of a version, and the same as the columns after `columns=`."""
+        columns = arrow_schema(self.warehouse.open(self.path, version))
+        return columns, columns
+
+    def rows(self, commit: ReadCommit, columns: pa.Schema) -> list[dict[str, Any]]:
         """The rows of a commit, or of the part of it that is read."""
         names = [file.path for file in commit.files]
-        rows: list[dict[str, Any]] = self.warehouse.read_files(self.path, names, self.bound.source).to_pylist()
+        rows: list[dict[str, Any]] = self.warehouse.read_files(self.path, names, columns).to_pylist()
         return rows
 
 
@@ -105,10 +99,9 @@ class Slice:
 
 
 def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> Source:
-    path = tables.warehouse.path(pipeline.source.table)
-    columns = arrow_schema(tables.warehouse.open(path))
-    bound = with_renamed(bind(pipeline, columns, columns), tables)
-    return Source(SourceLog(tables.warehouse, path), cast("SourceFrames", Files(tables.warehouse, path, bound)), bound)
+    paths = [tables.warehouse.path(part.source.table) for part in pipeline.inputs]
+    logs = [SourceLog(tables.warehouse, path) for path in paths]
+    return Source._bound(pipeline, logs, [cast("SourceFrames", Files(tables.warehouse, path)) for path in paths])
 
 
 def plan_commits(
@@ -123,23 +116,27 @@ def plan_commits(
     bound, pipeline = source.bound, source.bound.pipeline
     manifest = None if head is None else head.manifest
     if manifest is not None:
-        source.position_of(manifest)
+        for input_ in source.inputs:
+            input_.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
     times = EventTimes.of(pipeline, manifest)
     commits = in_steps(commits, times)
     found, largest = Slice([], []), defaultdict[int, dict[str, Millis]](dict)
     for read in commits:
-        for row in cast("Files", source.frames).rows(read):
-            time = event_millis(pipeline.source, row[pipeline.source.timestamp])
-            judged = status(bound, row if is_kept(pipeline.where, row) else None, time, read.commit.time)
+        input_, part = bound.inputs[read.number], source.inputs[read.number]
+        for row in cast("Files", part.frames).rows(read, input_.source):
+            time = event_millis(input_.input.source, row[input_.input.source.timestamp])
+            kept = row if is_kept(input_.input.where, row) else None
+            judged = status(bound, kept, time, read.commit.time, input_)
             if judged == DROPPED:
                 found.dropped.append(row)
                 continue
+            whole, derived = joint(bound, input_, row, row)
             if judged != OK or time is None:
-                found.rejected.append((row, judged))
+                found.rejected.append((dict(whole), judged))
                 continue
-            found.usable.append((read.step, time, row, row))
-            by = ONLY_PARTITION if pipeline.watermark_by is None else str(row[pipeline.watermark_by])
+            found.usable.append((read.step, time, dict(whole), dict(derived)))
+            by = ONLY_PARTITION if input_.input.watermark_by is None else str(row[input_.input.watermark_by])
             largest[read.step][by] = max(largest[read.step].get(by, time), time)
     rejected = {reason: sum(found == reason for _, found in found.rejected) for _, reason in found.rejected}
     return EpochPlan(
@@ -148,11 +145,16 @@ def plan_commits(
         parent=head,
         head=head,
         kind="stream",
-        positions=_position(source, commits, manifest),
+        positions={
+            table: position
+            for input_ in source.inputs
+            for table, position in _position(input_, commits, manifest).items()
+        },
         frames=cast("SliceFrames", found),
         counts=SliceCounts(usable=len(found.usable), dropped=len(found.dropped), rejected=rejected),
         steps=steps_of(commits, times, largest, lambda read: ()),
         partitions=times.partitions,
+        input_watermarks=times.watermarks,
         watermark_before=before,
         shards=cut_shards(shards, pipeline.max_parallelism),
         stale=() if manifest is None else manifest.stale,
@@ -191,49 +193,3 @@ def _events(plan: EpochPlan, found: Slice, shard: int) -> pa.Table | None:
         <= groups.last
     ]
     return events_table(plan.bound, own) if own else None
-
-
-@dataclass
-class Batches:
-    """The query: batches of a given number of files, each with its end in the checkpoint before it is handed out."""
-
-    stream: Stream
-    source: Source
-    positions: tuple[Position, ...]
-    interval: object
-
-    def __enter__(self) -> Batches:
-        name = f"{self.stream.driver.pipeline.name}-{uuid.uuid4().hex}"
-        self.checkpoint: Path = self.stream.work / "checkpoints" / name
-        (position,) = self.positions
-        if position.version >= 0:
-            seed_checkpoint(self.checkpoint, [(self.source.log.table_id, position)])
-        return self
-
-    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
-        """Hand out everything that the log holds now."""
-        for name in ("offsets", "commits"):
-            (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
-        for number, (version, index) in enumerate(self._ends(), start=1):
-            offset = {"reservoirId": self.source.log.table_id, "reservoirVersion": version, "index": index}
-            (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
-            self.stream._take(self.checkpoint, number)
-            (self.checkpoint / "commits" / str(number)).write_text("v1\n{}")
-        return True
-
-    def _ends(self) -> Iterator[tuple[int, int]]:
-        """The last file of each batch as Delta names it; after a version's last file, the next version."""
-        (begin,), limit = self.positions, int(self.stream.options.get("maxFilesPerTrigger", "1000"))
-        files = [
-            (commit.version, index) if index + 1 < len(commit.files) else (commit.version + 1, -1)
-            for commit in self.source.log.commits(begin.version)
-            for index in range(begin.files if commit.version == begin.version + 1 else 0, len(commit.files))
-        ]
-        yield from files[limit - 1 :: limit]
-        if len(files) % limit:
-            yield files[-1]
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        stream.shutil.rmtree(self.checkpoint, ignore_errors=True)

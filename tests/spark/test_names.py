@@ -203,7 +203,7 @@ def test_a_window_that_is_reopened_leaves_a_row_that_was_rejected_for_lying_ahea
         lake.append(("ann", at(time), 1))
     lake.append(("ann", at("06:30"), 1), ("ann", at("14:00"), 1))
     commits_come_hourly(lake, "events", timedelta(hours=5))
-    lake.stream(spark, pipeline, maxFilesPerTrigger="1")
+    lake.stream(spark, pipeline, files=1)
     assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_ahead_of_commit"]
     assert lake.rows(pipeline, "late").num_rows == 1
     DeltaTable(lake.path("events")).optimize.compact()

@@ -78,7 +78,7 @@ def test_a_process_function_gives_the_same_as_a_backfill_a_stream_and_after_a_re
         lake.append(*rows)
     batch, stream = (pipeline(name, KeyedProcess(Quiet())) for name in ("batch", "stream"))
     lake.backfill(spark, replace(batch, parallelism=3), DAY0, END + timedelta(days=1))
-    assert len(lake.stream(spark, stream, maxFilesPerTrigger="2")) == 2
+    assert len(lake.stream(spark, stream, files=2)) == 2
     expected = results(lake, batch)
     assert len(expected) > 100
     assert results(lake, stream) == expected
@@ -130,7 +130,7 @@ def test_a_function_that_sees_the_order_gives_in_a_stream_what_it_gives_in_a_bac
         lake.append(*rows)
     batch, stream = (pipeline(name, KeyedProcess(Spree())) for name in ("batch", "stream"))
     lake.backfill(spark, batch, DAY0, END + timedelta(days=1))
-    assert len(lake.stream(spark, replace(stream, parallelism=3), maxFilesPerTrigger="1")) == 2
+    assert len(lake.stream(spark, replace(stream, parallelism=3), files=1)) == 2
     expected = results(lake, batch)
     assert any(len(row["values"]) > 1 for row in lake.latest(batch).to_pylist())
     assert results(lake, stream) == expected
@@ -183,7 +183,7 @@ def test_two_sources_give_the_same_in_a_backfill_a_replay_a_stream_and_after_a_r
     batch, replay, stream = (of_two(name, compute) for name in ("batch", "replay", "stream"))
     lake.backfill(spark, batch, DAY0, END + timedelta(days=1))
     assert len(lake.replay(spark, replace(replay, parallelism=3), commits_per_epoch=5)) == 2
-    assert len(lake.stream(spark, stream, maxFilesPerTrigger="2")) > 1
+    assert len(lake.stream(spark, stream, files=2)) > 1
     expected = results(lake, batch)
     assert len(expected) > 50
     assert results(lake, replay) == expected

@@ -117,7 +117,7 @@ def test_windows_of_a_users_own_trigger_evictor_function_and_generator(spark: Sp
     own = WatermarkStrategy.for_generator(UntilTheEnd)
     replay, stream = (pipeline(name, windows, watermark=own) for name in ("replay", "stream"))
     lake.replay(spark, replay)
-    assert len(lake.stream(spark, stream, maxFilesPerTrigger="2")) > 1
+    assert len(lake.stream(spark, stream, files=2)) > 1
     manifest = lake.snapshot(stream).manifest
     assert manifest.watermark == MAX_TIMESTAMP
     assert [known.generator for known in manifest.partitions.values()] == [{"largest": to_millis(END) + 10_800_000}]

@@ -88,7 +88,7 @@ def test_a_month_of_flights_streamed_and_reopened_is_the_backfill(
     load_flights(lake.path("flights"), 31)
     stream = replace(pipeline, name="stream", watermark=STRATEGY)
     batch = replace(pipeline, name="batch")
-    lake.stream(spark, stream, maxFilesPerTrigger="20")
+    lake.stream(spark, stream, files=20)
     assert len(lake.rows(stream, "late")) > 100
     made = reopen_all(spark, lake, stream)
     assert made is not None

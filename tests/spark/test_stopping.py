@@ -6,14 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
 from tests.pipelines.cli.project import CODE, TOML
@@ -22,6 +19,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.lease import read_lease, request_stop
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
 if TYPE_CHECKING:
@@ -29,53 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-DEADLINE_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
-
-
-class StopsUnderTheLock(Stream):
-    """The bug: it waits for Spark with the lock that the batch which Spark waits for needs."""
-
-    def _await(self, query: StreamingQuery, should_stop: Callable[[], bool]) -> None:
-        while not query.awaitTermination(1):
-            if should_stop():
-                with self._at_work:
-                    query.stop()
-                return
-
-
-@pytest.mark.parametrize("kind", [Stream, StopsUnderTheLock])
-def test_a_batch_that_begins_while_the_stream_is_stopped_does_not_hold_the_stop_up(
-    kind: type[Stream], spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.append(("a", at("10:30"), 1))
-    stopping, waiting = Event(), Event()
-    found_locked: list[bool] = []
-    stop = StreamingQuery.stop
-
-    def stop_with_a_batch_in_the_door(query: StreamingQuery) -> None:
-        stopping.set()
-        stop(query)
-
-    class InTheDoor(kind):  # type: ignore[misc, valid-type]
-        def _take(self, checkpoint: Path, number: int) -> None:
-            if not made:
-                return super()._take(checkpoint, number)
-            waiting.set()
-            assert stopping.wait(DEADLINE_SECONDS)
-            found_locked.append(not self._at_work.acquire(timeout=5))
-            if not found_locked[-1]:
-                self._at_work.release()
-                super()._take(checkpoint, number)
-            return None
-
-    monkeypatch.setattr(StreamingQuery, "stop", stop_with_a_batch_in_the_door)
-    made: list[Manifest] = []
-    with lake.driver(spark, hourly_pipeline()) as driver:
-        stream = InTheDoor(driver, lake.config.work_folder, made.append)
-        stream.run_continuously(timedelta(milliseconds=200), waiting.is_set)
-    assert found_locked == [kind is StopsUnderTheLock]
-    assert len(made) == 1, "what begins after the request is left to the next run"
 
 
 def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_lease_back(tmp_path: Path) -> None:
@@ -107,7 +59,6 @@ def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_l
     lease = read_lease(source.tables(pipeline))
     assert lease is not None
     assert not lease.is_alive(source.clock())
-    assert not list((project / "work").glob("checkpoints/*"))
 
 
 def test_a_run_over_what_is_there_now_ends_after_its_epoch_when_asked_to(spark: SparkSession, lake: Lake) -> None:
@@ -116,13 +67,7 @@ def test_a_run_over_what_is_there_now_ends_after_its_epoch_when_asked_to(spark: 
         lake.append(("a", at(f"{10 + hour}:30"), 1), ("b", at(f"{10 + hour}:40"), 2))
     made: list[Manifest] = []
     with lake.driver(spark, stopped) as driver:
-
-        def on_epoch(manifest: Manifest) -> None:
-            made.append(manifest)
-            assert stream._stopping.wait(DEADLINE_SECONDS)
-
-        stream = Stream(driver, lake.config.work_folder, on_epoch, {"maxFilesPerTrigger": "1"})
-        stream.run_available(lambda: bool(made))
+        Stream(driver, made.append, EpochLimits(files=1)).run_available(lambda: bool(made))
     assert len(made) == 1
     assert made[0].position_in("events").version < 4
     lake.stream(spark, whole)

@@ -1,4 +1,4 @@
-"""The stream in its thin form: the same epoch, driven from foreachBatch, gives the backfill's windows."""
+"""The stream in Spark: the same epoch, over the commits that the loop finds, gives the backfill's windows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_stream_gives_the_backfills_final_windows(spark: SparkSession, lake:
         lake.append(*rows)
     batch, stream = make(name="batch"), make(name="stream")
     lake.backfill(spark, batch, DAY0, END + timedelta(days=1))
-    made = lake.stream(spark, stream, maxFilesPerTrigger="3")
+    made = lake.stream(spark, stream, files=3)
     assert len(made) > 1
     assert conserved(lake.rows(stream, "epochs").to_pylist())
     assert len(lake.rows(stream, "late")) == 0
@@ -86,7 +86,7 @@ def test_the_cut_into_epochs_changes_neither_panes_nor_late_rows_nor_state(
         minutes = [commit * 60 + draw.randrange(-240, 60) for _ in range(80)]
         rows = [(f"user{draw.randrange(40)}", DAY0 + timedelta(minutes=minute), minute) for minute in minutes]
         lake.append_in_files(rows[:40], rows[40:])
-    cuts = {"whole": {}, "commits": {"maxFilesPerTrigger": "2"}, "halves": {"maxFilesPerTrigger": "1"}}
+    cuts = {"whole": {}, "commits": {"files": 2}, "halves": {"files": 1}}
     made = {}
     for name, options in cuts.items():
         pipeline = make(name=name, allowed_lateness=timedelta(minutes=90))
@@ -241,19 +241,15 @@ def test_a_continuous_stream_takes_data_as_it_comes_and_beats_while_none_does(sp
         return bool(made) and made[-1].kind == "clock"
 
     with lake.driver(spark, pipeline) as driver:
-        Stream(driver, lake.config.work_folder, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
+        Stream(driver, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
     assert [manifest.kind for manifest in made] == ["stream", "stream", "clock"]
     assert [row["events"] for row in lake.rows(pipeline, "results").to_pylist()] == [2]
-    assert not list(lake.config.work_folder.glob("checkpoints/*"))
+    assert not (lake.config.work_folder / "checkpoints").exists()
 
 
-def test_a_column_that_is_added_to_the_source_ends_no_stream(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark ends its query there, so it begins anew; rows that are kept whole have the column from then on."""
+def test_a_column_that_is_added_to_the_source_ends_no_stream(spark: SparkSession, lake: Lake) -> None:
+    """Rows that are kept whole have the column from then on."""
     pipeline = hourly_pipeline()
-    query, begun = Stream._query, []
-    monkeypatch.setattr(Stream, "_query", lambda *given: begun.append(given) or query(*given))
     made: list[Manifest] = []
     deadline = time.monotonic() + 120
 
@@ -273,12 +269,11 @@ def test_a_column_that_is_added_to_the_source_ends_no_stream(
 
     lake.append(("a", at("10:30"), 1), ("a", at("14:30"), 1))
     with lake.driver(spark, pipeline) as driver:
-        Stream(driver, lake.config.work_folder, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
-    assert len(begun) == 2
+        Stream(driver, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
     assert lake.rows(pipeline, "late")["note"].to_pylist() == ["late"]
     add("note", ("c", at("14:50")))
     add("more", ("c", at("18:00")), ("later", at("09:00")))
-    lake.stream(spark, pipeline, maxFilesPerTrigger="1")
+    lake.stream(spark, pipeline, files=1)
     assert sorted(str(row["more"]) for row in lake.rows(pipeline, "late").to_pylist()) == ["None", "later"]
     assert len(lake.latest(pipeline)) == 4
 

@@ -47,7 +47,7 @@ class LakeRows:
         found = []
         for commit in self.source.log.commits(-1, position.version):
             read = ReadCommit(commit, commit.files, len(commit.files), True)
-            for row in cast("Files", self.source.frames).rows(read):
+            for row in cast("Files", self.source.frames).rows(read, bound.source):
                 time = event_millis(bound.pipeline.source, row[bound.pipeline.source.timestamp])
                 kept = row if is_kept(bound.pipeline.where, row) else None
                 if status(bound, kept, time, commit.time) == OK and time is not None:

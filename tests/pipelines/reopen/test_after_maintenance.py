@@ -46,7 +46,7 @@ def streamed(lake: Lake, pipeline: Pipeline) -> None:
     for time in ("10:10", "15:10", "10:20", "16:00"):
         lake.append(("ann", at(time), 1))
     with standing_in(NoSpark()):
-        lake.stream(cast("Any", NoSpark()), pipeline, maxFilesPerTrigger="1")
+        lake.stream(cast("Any", NoSpark()), pipeline, files=1)
     assert lake.rows(pipeline, "late").num_rows == 1
     handle = DeltaTable(lake.path("events"))
     handle.optimize.compact()

@@ -103,7 +103,7 @@ class Drawn:
     def stream(self) -> None:
         """Read what is there, in epochs of one to three files."""
         with standing_in(NoSpark()):
-            self.lake.stream(cast("Any", NoSpark()), self.pipeline, maxFilesPerTrigger=self.draw.choice("123"))
+            self.lake.stream(cast("Any", NoSpark()), self.pipeline, files=self.draw.choice((1, 2, 3)))
 
     def arrive(self, commits: int) -> None:
         for _ in range(commits):

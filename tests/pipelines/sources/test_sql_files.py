@@ -1,4 +1,4 @@
-"""`where` and `columns` over files that the tasks read: events, counts of dropped rows, and errors."""
+"""Programs of `where` and `columns` over files that the tasks read: events, counts of dropped rows, and errors."""
 
 from __future__ import annotations
 

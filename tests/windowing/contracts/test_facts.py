@@ -23,7 +23,6 @@ from tidegate.windowing import (
     ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
-    DeltaTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GapColumn,
@@ -139,7 +138,6 @@ OWN: dict[type, list[Any]] = {
 }
 """Values of classes that a user writes on a base class alone."""
 
-TUMBLING, COUNT = TumblingEventTimeWindows.of(10), {"n": Count()}
 SUM = Sum("x").bind(pa.schema([("x", pa.int64())]))
 BUILT_IN: dict[type, list[tuple[Any, str]]] = {
     WindowAssigner: [
@@ -292,47 +290,6 @@ def test_a_subclass_of_a_complete_class_of_the_user_gets_the_safe_answers_too() 
     assert own == safe(AggregateFunction, Capped("x")) != of_library
     assert answers(AggregateFunction, Renamed("x")) == of_library
     assert Answering("x").has_array_form
-
-
-class Doubled(GapColumn):
-    """Computes another gap from the column."""
-
-    def __call__(self, element: Any) -> int:
-        return 2 * super().__call__(element)
-
-
-class Patience(GapColumn):
-    """Overrides nothing."""
-
-
-def test_a_gap_that_is_computed_from_a_column_is_not_the_column() -> None:
-    doubled, same = (EventTimeSessionWindows.with_dynamic_gap(kind("gap")) for kind in (Doubled, Patience))
-    assert (doubled.column_of_gaps, same.column_of_gaps) == (None, "gap")
-    assert not choose_operator(Windows(doubled, aggregate={"n": Count()})).columnar
-    assert choose_operator(Windows(same, aggregate={"n": Count()})).columnar
-
-
-class Reading(AfterCount):
-    """A term of the user's that looks at elements as a trigger does."""
-
-    def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
-        return super().on_element(element["n"], timestamp, window, ctx)
-
-
-@pytest.mark.parametrize(
-    ("trigger", "reads"),
-    [
-        (AfterWatermark(early=AfterCount(1)), False),
-        (Reading(1), True),
-        (PurgingTrigger.of(CountTrigger.of(2)), False),
-        (PurgingTrigger.of(Scripted()), True),
-        (ProcessingTimeoutTrigger.of(DeltaTrigger.of(1, max, pa.int64()), 5), True),
-    ],
-    ids=named,
-)
-def test_columns_are_read_by_triggers_that_get_the_element(trigger: Trigger, reads: bool) -> None:
-    assert trigger.reads_elements is reads
-    assert Windows(TUMBLING, trigger, aggregate=COUNT).reads_whole_elements is reads
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,19 @@ import pytest
 
 from tests.windowing.contracts.scripted import CountThem, Given, GivenMerging, KeepAll, Scripted
 from tests.windowing.contracts.test_facts import OwnGenerator, subclassed
+from tests.windowing.naming import named
 from tidegate.windowing import (
     Accumulation,
+    AfterCount,
+    AfterWatermark,
     Count,
     CountTrigger,
+    DeltaTrigger,
+    EventTimeSessionWindows,
     EventTimeTrigger,
+    GapColumn,
     GlobalWindows,
+    ProcessingTimeoutTrigger,
     PurgingTrigger,
     TumblingEventTimeWindows,
     WatermarkStrategy,
@@ -26,6 +33,7 @@ from tidegate.windowing.aggregates import Aggregate
 from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.errors import UnboundedStateWarning
 from tidegate.windowing.functions import AggregateElements, AggregateFunction
+from tidegate.windowing.triggers import Trigger
 
 
 @dataclass(frozen=True)
@@ -110,3 +118,44 @@ def test_a_generator_of_one_s_own_sees_every_event_and_may_move_by_the_clock() -
     assert (built_in.reads_events, built_in.moves_by_clock) == (False, False)
     advancing = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(5, 5)
     assert (advancing.reads_events, advancing.moves_by_clock) == (False, True)
+
+
+class Doubled(GapColumn):
+    """Computes another gap from the column."""
+
+    def __call__(self, element: Any) -> int:
+        return 2 * super().__call__(element)
+
+
+class Patience(GapColumn):
+    """Overrides nothing."""
+
+
+def test_a_gap_that_is_computed_from_a_column_is_not_the_column() -> None:
+    doubled, same = (EventTimeSessionWindows.with_dynamic_gap(kind("gap")) for kind in (Doubled, Patience))
+    assert (doubled.column_of_gaps, same.column_of_gaps) == (None, "gap")
+    assert not choose_operator(Windows(doubled, aggregate={"n": Count()})).columnar
+    assert choose_operator(Windows(same, aggregate={"n": Count()})).columnar
+
+
+class Reading(AfterCount):
+    """A term of the user's that looks at elements as a trigger does."""
+
+    def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
+        return super().on_element(element["n"], timestamp, window, ctx)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "reads"),
+    [
+        (AfterWatermark(early=AfterCount(1)), False),
+        (Reading(1), True),
+        (PurgingTrigger.of(CountTrigger.of(2)), False),
+        (PurgingTrigger.of(Scripted()), True),
+        (ProcessingTimeoutTrigger.of(DeltaTrigger.of(1, max, pa.int64()), 5), True),
+    ],
+    ids=named,
+)
+def test_columns_are_read_by_triggers_that_get_the_element(trigger: Trigger, reads: bool) -> None:
+    assert trigger.reads_elements is reads
+    assert Windows(TUMBLING, trigger, aggregate=COUNT).reads_whole_elements is reads

@@ -1,0 +1,142 @@
+"""The commits that a stream's next epoch reads: a prefix of what is unread, cut by limits.
+
+An epoch ends inside a commit only if the order of the commit's rows does not matter; decision 0002 says why. The
+commits of two inputs are read whole, in the order of their times. The limits change no result.
+
+    unread files (commit: files)   limit      epochs
+    1: a b   2: c d                3 files    a b c | d         windows that may split a commit
+    1: a b   2: c d                3 files    a b | c d         sessions
+    1: a b c                       2 files    a b c             sessions: the first commit always goes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.sources.interleave import in_order
+from tidegate.pipelines.sources.log import SourceFile
+from tidegate.pipelines.sources.source import Source
+from tidegate.windowing.errors import IllegalArgument
+
+UNREAD = Position(version=-1)
+"""Position of an unread source."""
+
+DEFAULT_FILES = 1000
+"""Limit on files if no limit on bytes is given."""
+
+Ends: TypeAlias = Sequence[tuple[str, int]]
+"""Id and version of the table of each input, after which a run reads nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochLimits:
+    """Limits on what one epoch of a stream reads; None is no limit.
+
+    An epoch that can't keep a limit reads one file, or one commit if it may not split commits.
+
+    Args:
+        files: number of source files. If neither files nor bytes are limited, it is 1,000.
+        bytes: bytes of source files.
+        commits: number of source commits. A part of a commit counts as one.
+
+    Raises:
+        IllegalArgument: a limit is not a whole number above zero.
+    """
+
+    files: int | None = None
+    bytes: int | None = None
+    commits: int | None = None
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value: object = getattr(self, limit.name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise IllegalArgument(
+                    f"limits.{limit.name}", value, "give a whole number above zero, or None for no limit"
+                )
+        if self.files is None and self.bytes is None:
+            object.__setattr__(self, "files", DEFAULT_FILES)
+
+
+def next_commits(
+    source: Source, positions: Sequence[Position], limits: EpochLimits, ends: Ends | None = None
+) -> list[ReadCommit]:
+    """Return the commits that the next epoch reads, in their order; nothing if all is read.
+
+    Args:
+        source: the source as it is now.
+        positions: the position in each input.
+        limits: the limits of an epoch.
+        ends: ids and versions of the tables at the start of a run that reads nothing after them.
+
+    Raises:
+        Refused: an unread version removed or changed data, or its log entry or one of its files is gone.
+    """
+    unread = [input_.log.unread(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
+    until = [
+        log.head if ends is None else _end_in(log.table_id, ends[number])
+        for number, log in enumerate(input_.log for input_ in source.inputs)
+    ]
+    whole = source.right is not None or not source.bound.may_split_commits
+    budget, taken = _Budget(limits), list[ReadCommit]()
+    for number, commit in in_order(unread):
+        # A later commit of the other input waits as well: the order is that of a run without an end.
+        if commit.version > until[number]:
+            break
+        begin = positions[number].files if commit.version == positions[number].version + 1 else 0
+        end = begin + budget.take(commit.files[begin:], whole)
+        complete = end == len(commit.files)
+        if end > begin:
+            taken.append(ReadCommit(commit, commit.files[begin:end], end, complete, number))
+        if not complete:
+            break
+    return taken
+
+
+def _end_in(table_id: str, end: tuple[str, int]) -> int:
+    """Return the version at which a run ends; a table that replaced the one of its start is left to the next run."""
+    return end[1] if end[0] == table_id else -1
+
+
+@dataclass
+class _Budget:
+    """The files, bytes and commits that an epoch has taken, and its limits."""
+
+    limits: EpochLimits
+    files: int = 0
+    bytes: int = 0
+    commits: int = 0
+
+    def take(self, files: Sequence[SourceFile], whole: bool) -> int:
+        """Take the first files of the next commit, and return their number.
+
+        Args:
+            files: the unread files of the commit.
+            whole: True takes all of them or none.
+        """
+        fitting, count, size = 0, self.files, self.bytes
+        for file in files:
+            count, size = count + 1, size + (file.size or 0)
+            if not self._has_room_for(count, size):
+                break
+            fitting += 1
+        if whole and fitting < len(files):
+            fitting = 0
+        if not fitting and not self.commits:
+            fitting = len(files) if whole else 1
+        self.files += fitting
+        self.bytes += sum(file.size or 0 for file in files[:fitting])
+        self.commits += fitting > 0
+        return fitting
+
+    def _has_room_for(self, files: int, size: int) -> bool:
+        limits = self.limits
+        return (
+            (limits.files is None or files <= limits.files)
+            and (limits.bytes is None or size <= limits.bytes)
+            and (limits.commits is None or self.commits < limits.commits)
+        )

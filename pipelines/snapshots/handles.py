@@ -1,0 +1,43 @@
+"""Handles of tables after a commit of this process, which save opening the tables for the next epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """The handles of published tables after this process committed to them.
+
+    Opening a table takes longer than reading the entry of that commit. A table to which others committed is opened.
+    """
+
+    _kept: dict[str, DeltaTable] = field(default_factory=dict)
+
+    def open(self, tables: PipelineTables, table: str) -> DeltaTable:
+        """Return a table at its newest version, as `PipelineTables.open` does."""
+        handle = self._kept.pop(table, None)
+        return handle if handle is not None and is_moved(handle) else tables.open(table)
+
+    def keep(self, table: str, handle: DeltaTable) -> None:
+        """Keep a handle whose next version is a commit of this process."""
+        self._kept[table] = handle
+
+
+def is_moved(handle: DeltaTable) -> bool:
+    """Move a handle by the entries since its version, and return True if there was one, which this process committed.
+
+    Our commits allow no retry, so the entry after the version of their handle is theirs. If there are more, others
+    committed, and the table has to be opened again: it may have a property with which our commits would be wrong.
+    """
+    ours = handle.version() + 1
+    try:
+        handle.update_incremental()
+    except DeltaError:
+        return False
+    return handle.version() == ours

@@ -1,0 +1,69 @@
+"""Streams over a log without a JVM, and the timer that their waits move: nobody sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, cast
+
+from tests.lake import Lake
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", NoSpark())
+
+
+@dataclass
+class Waits:
+    """The timer of a stream, moved by its waits.
+
+    Args:
+        happens: is called with the number of each wait when it is over.
+        now: seconds.
+    """
+
+    happens: Callable[[int], None] = lambda number: None
+    now: float = 0.0
+    waited: list[float] = field(default_factory=list)
+
+    def pause(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        self.now += seconds
+        self.happens(len(self.waited))
+
+    def timer(self) -> float:
+        return self.now
+
+
+def continuous(
+    lake: Lake,
+    pipeline: Pipeline,
+    waits: Waits,
+    should_stop: Callable[[], bool],
+    interval: timedelta = timedelta(seconds=5),
+    on_epoch: Callable[[Manifest], None] = lambda manifest: None,
+    **limits: int,
+) -> list[Manifest]:
+    """Stream until asked to stop; the manifests of the epochs."""
+    made: list[Manifest] = []
+
+    def keep(manifest: Manifest) -> None:
+        made.append(manifest)
+        on_epoch(manifest)
+
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+        stream = Stream(driver, keep, EpochLimits(**limits), pause=waits.pause, timer=waits.timer)
+        stream.run_continuously(interval, should_stop)
+    return made
+
+
+def available(lake: Lake, pipeline: Pipeline, **limits: int) -> list[Manifest]:
+    with standing_in(NoSpark()):
+        return lake.stream(NO_SPARK, pipeline, **limits)

@@ -1,0 +1,323 @@
+"""The stream's loop over the log of its source: what it waits for, when it ends, and what it refuses.
+
+Arrivals, limits, restarts, stops and new columns are drawn; whatever they are, the tables are those of one
+backfill over all commits in the order of their arrival. No JVM runs, and nobody sleeps: a wait moves the timer.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.lake import DAY0, EVENTS, Lake, Row, at, hourly_pipeline, session_pipeline
+from tests.pipelines.looping import NO_SPARK, Waits, available, continuous
+from tests.recovery.arrivals import copy_of, differences, rows_of
+from tests.recovery.test_equality import commits_come_hourly
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.stream import Stream
+from tidegate.windowing import Count, IntervalJoin, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
+from tidegate.windowing.errors import IllegalArgument
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def replayed(lake: Lake, pipeline: Pipeline, folder: Path) -> Lake:
+    """A copy of the source with one backfill in the order of arrival."""
+    beside = copy_of(lake, folder)
+    with standing_in(NoSpark()):
+        beside.replay(NO_SPARK, pipeline)
+    return beside
+
+
+# --- drawn ---------------------------------------------------------------------------------------
+
+JOIN = hourly_pipeline(
+    "pairs",
+    compute=IntervalJoin.between(-20 * MINUTE, 20 * MINUTE),
+    uses=("value",),
+    right=Input(source=DeltaSource("others", timestamp="at"), uses=("value",)),
+)
+"""A join keeps the rows that it has seen, so a source may get columns only if the join names those that it uses."""
+
+PIPELINES = {
+    "hours, commits may be cut": hourly_pipeline(
+        watermark_by="user",
+        watermark=WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE).with_idleness(90 * MINUTE),
+        allowed_lateness=30 * MINUTE,
+    ),
+    "sessions, commits are read whole": session_pipeline(
+        10 * MINUTE, watermark=WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE), allowed_lateness=HOUR
+    ),
+    "hours of processing time": hourly_pipeline(
+        compute=Windows(TumblingProcessingTimeWindows.of(50 * MINUTE), aggregate={"events": Count()})
+    ),
+    "two inputs": JOIN,
+}
+
+
+class Drawn:
+    """A source to which drawn things happen: commits of one to four files, compactions, a column that is added."""
+
+    def __init__(self, lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
+        self.lake, self.draw, self.happened = lake, draw, 0
+        self.tables = [part.source.table for part in pipeline.inputs]
+        for table in self.tables:
+            self.commit(table)
+
+    def happen(self) -> None:
+        """The next thing happens."""
+        table = self.draw.choice(self.tables)
+        act = self.draw.choice([self.commit, self.commit, self.commit, self.compact, self.widen])
+        act(table)
+
+    def commit(self, table: str) -> None:
+        files = [self._rows() for _ in range(self.draw.randrange(1, 5))]
+        path = self.lake.path(table)
+        if DeltaTable.is_deltatable(path) and "note" in DeltaTable(path).schema().to_json():
+            self._write(table, [row for rows in files for row in rows])
+        else:
+            self.lake.append_in_files(*files, table=table)
+        self._settle(table)
+
+    def compact(self, table: str) -> None:
+        DeltaTable(self.lake.path(table)).optimize.compact()
+        self._settle(table)
+
+    def widen(self, table: str) -> None:
+        self._write(table, self._rows())
+        self._settle(table)
+
+    def _write(self, table: str, rows: list[Row]) -> None:
+        columns = pa.Table.from_pylist([dict(zip(EVENTS.names, row, strict=True)) for row in rows], schema=EVENTS)
+        noted = columns.append_column("note", pa.array([str(value) for _, _, value in rows]))
+        write_deltalake(self.lake.path(table), noted, mode="append", schema_mode="merge")
+
+    def _rows(self) -> list[Row]:
+        end = DAY0 + (self.happened + 1) * HOUR
+        return [
+            (
+                self.draw.choice(["often", "often", "ann", "bob", None]),
+                end - timedelta(seconds=self.draw.randrange(9000)),
+                self.draw.randrange(9),
+            )
+            for _ in range(self.draw.randrange(1, 12))
+        ]
+
+    def _settle(self, table: str) -> None:
+        """Commit times are an hour apart, and the clock is at the newest."""
+        self.happened += 1
+        clock = 0
+        for other in self.tables:
+            if DeltaTable.is_deltatable(self.lake.path(other)):
+                commits_come_hourly(self.lake, other)
+                clock = max(clock, self.lake.clock.now)
+        self.lake.clock.now = clock
+
+
+def streamed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
+    """Drawn runs over a drawn source, each stopped at a drawn moment; then to the end."""
+    source = Drawn(lake, pipeline, draw)
+    while source.happened < 10:
+        limits = {name: draw.randrange(1, 5) for name in draw.sample(["files", "commits"], draw.randrange(3))}
+        if draw.random() < 0.3:
+            limits["bytes"] = draw.choice([1, 2000, 5000])
+        here = replace(pipeline, parallelism=draw.choice([1, 2, 3]))
+        left = draw.randrange(1, 5)
+        looks = iter(range(draw.randrange(2, 12)))
+
+        def at_times(number: int, left: int = left) -> None:
+            if number <= left and draw.random() < 0.7:
+                source.happen()
+
+        def while_at_work(manifest: Manifest) -> None:
+            if source.happened < 10 and draw.random() < 0.3:
+                source.happen()
+
+        def should_stop(looks: Any = looks) -> bool:
+            return next(looks, None) is None
+
+        continuous(lake, here, Waits(at_times), should_stop, on_epoch=while_at_work, **limits)
+        if draw.random() < 0.5:
+            available(lake, here, **limits)
+        source.happen()
+    available(lake, pipeline)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "seed"),
+    [
+        pytest.param(pipeline, seed, id=f"{name}, {seed}", marks=pytest.mark.long if seed > 1 else ())
+        for name, pipeline in PIPELINES.items()
+        for seed in range(12)
+    ],
+)
+def test_however_commits_arrive_and_runs_stop_the_tables_are_those_of_one_backfill(
+    lake: Lake, tmp_path: Path, pipeline: Pipeline, seed: int
+) -> None:
+    streamed(lake, pipeline, random.Random(seed))
+    beside = replayed(lake, pipeline, tmp_path / "beside")
+    assert rows_of(beside, pipeline)["results"]
+    # The replay ends at the newest commit; a clock epoch of the stream at the same time records nothing else.
+    assert differences(rows_of(lake, pipeline), rows_of(beside, pipeline)) == {}
+    epochs = sorted(lake.rows(pipeline, "epochs").to_pylist(), key=lambda row: row["epoch"])
+    assert sum(row["events_in"] for row in epochs) == sum(
+        DeltaTable(lake.path(part.source.table)).to_pyarrow_table().num_rows for part in pipeline.inputs
+    )
+
+
+# --- looks, waits and stops ------------------------------------------------------------------------
+
+
+def test_it_looks_after_each_interval_and_reads_what_a_look_finds_before_the_next(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    looked: list[tuple[float, int]] = []
+
+    def happens(number: int) -> None:
+        if number == 3:
+            for hour in (11, 12, 13):
+                lake.append(("ann", at(f"{hour}:00"), 1))
+
+    waits = Waits(happens)
+    continuous(
+        lake,
+        hourly_pipeline(),
+        waits,
+        lambda: waits.now >= 10,
+        on_epoch=lambda manifest: looked.append((waits.now, manifest.position_in("events").version)),
+        files=1,
+    )
+    assert looked == [(0, 0), (5, 1), (5, 2), (5, 3)], "limits cut epochs, and make none of them wait"
+    assert waits.waited == [1.0] * 10, "a request to stop is noticed within a second"
+
+
+def test_an_interval_that_an_epoch_outlasts_makes_no_wait(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    waits = Waits()
+
+    def takes_long(manifest: Manifest) -> None:
+        waits.now += 7
+        if manifest.epoch < 3:
+            lake.append(("ann", at("11:00"), 1))
+
+    made = continuous(lake, hourly_pipeline(), waits, lambda: len(waits.waited) > 0, on_epoch=takes_long)
+    assert [manifest.epoch for manifest in made] == [1, 2, 3]
+
+
+def test_an_interval_without_a_wait_is_refused(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    with pytest.raises(IllegalArgument, match="interval"):
+        continuous(lake, hourly_pipeline(), Waits(), lambda: False, timedelta(0))
+
+
+def test_time_passes_in_clock_epochs_at_most_once_a_second(lake: Lake) -> None:
+    windows = Windows(TumblingProcessingTimeWindows.of(timedelta(seconds=1)), aggregate={"events": Count()})
+    pipeline = hourly_pipeline(
+        compute=windows, watermark=WatermarkStrategy.no_watermarks(), checkpoint_interval=timedelta(milliseconds=1)
+    )
+    lake.append(("ann", at("10:00"), 1))
+    beats: list[float] = []
+
+    def happens(number: int) -> None:
+        lake.clock.now += 250
+
+    waits = Waits(happens)
+    continuous(
+        lake,
+        pipeline,
+        waits,
+        lambda: waits.now >= 4,
+        timedelta(milliseconds=250),
+        on_epoch=lambda manifest: beats.append(waits.now) if manifest.kind == "clock" else None,
+    )
+    assert len(beats) >= 3
+    assert all(later - earlier >= 1 for earlier, later in pairwise(beats))
+
+
+@pytest.mark.parametrize("run", ["available", "continuous"])
+def test_a_request_to_stop_lets_the_epoch_end_and_leaves_the_rest_to_the_next_run(lake: Lake, run: str) -> None:
+    for hour in (10, 11, 12, 13):
+        lake.append(("ann", at(f"{hour}:00"), 1))
+    asked: list[str] = []
+
+    def tell(step: str) -> None:
+        if step == "operated":
+            asked.append(step)
+
+    made: list[Manifest] = []
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, hourly_pipeline(), tell) as driver:
+        stream = Stream(driver, made.append, EpochLimits(files=1))
+        if run == "available":
+            stream.run_available(lambda: bool(asked))
+            stream.end_of_input()
+        else:
+            stream.run_continuously(HOUR, lambda: bool(asked))
+    assert [manifest.position_in("events").version for manifest in made] == [0]
+    assert len(lake.rows(hourly_pipeline(), "epochs")) == 1, "it is published"
+    assert available(lake, hourly_pipeline())[0].position_in("events").version == 3
+
+
+def test_nothing_is_begun_after_a_request_that_came_before(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    assert continuous(lake, hourly_pipeline(), Waits(), lambda: True) == []
+
+
+def test_what_comes_while_a_run_is_at_work_is_left_to_the_next(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    made: list[Manifest] = []
+
+    def one_more(manifest: Manifest) -> None:
+        made.append(manifest)
+        lake.append(("ann", at("11:00"), 1))
+
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, hourly_pipeline()) as driver:
+        Stream(driver, one_more).run_available()
+    assert [manifest.position_in("events").version for manifest in made] == [0]
+
+
+def test_an_error_in_an_epoch_ends_the_run_with_that_error(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    error = KeyError("of the user")
+
+    def fail(manifest: Manifest) -> None:
+        raise error
+
+    with pytest.raises(KeyError) as raised:
+        continuous(lake, hourly_pipeline(), Waits(), lambda: False, on_epoch=fail)
+    assert raised.value is error
+
+
+def test_a_session_that_ends_by_itself_ends_the_stream_though_nothing_is_to_do(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    looks: list[int] = []
+
+    def gone() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            raise TidegateError("Spark's process is gone")
+
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, hourly_pipeline()) as driver:
+        driver.check_session = gone
+        waits = Waits()
+        with pytest.raises(TidegateError, match="is gone"):
+            Stream(driver, lambda manifest: None, pause=waits.pause, timer=waits.timer).run_continuously(
+                HOUR, lambda: False
+            )
+    assert waits.now == 3, "within a second of the end"
