@@ -158,7 +158,7 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("prepare", "restore", "code", "told"),
     [
-        (lambda lake: None, "9999", 2, "'9999' is no snapshot of live"),
+        (lambda lake: None, "9999", 2, "'9999' is not a snapshot of live"),
         pytest.param(lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live", marks=pytest.mark.long),
         pytest.param(
             a_savepoint_of_another_pipeline,

@@ -35,7 +35,7 @@ PIPELINE = hourly_pipeline(
 FILE_BY_FILE = EpochLimits(files=1)
 
 NOTE = "position.json"
-"""Where `run` notes the position, in the lake's folder."""
+"""File in which `run` notes the position, in the lake's folder."""
 
 
 class Crash(Exception):

@@ -100,7 +100,7 @@ class SourceSql:
             raise Refused(
                 f"{field} of pipeline {self.pipeline!r}: {self.texts[field]!r} fails for a row: {error}. Nothing was "
                 "committed. Write it so that such a row gives null, for example with try_cast, try_to_timestamp, "
-                "nullif or CASE"
+                "nullif or CASE. If Spark can evaluate the row, give the source reader='spark'"
             ) from error
 
 

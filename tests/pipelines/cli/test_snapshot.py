@@ -47,7 +47,7 @@ def test_an_epoch_without_a_snapshot_is_a_usage_error_with_those_there_are(proje
     two_epochs(project)
     code, told = project.tidegate("snapshot", "show", "sessions", "9")
     assert code == 2
-    assert "'9' is no snapshot of sessions: give latest, savepoint:NAME, or one of the epochs 1, 2" in told
+    assert "'9' is not a snapshot of sessions: give latest, savepoint:NAME, or one of the epochs 1, 2" in told
 
 
 def test_results_show_final_windows_unless_asked_for_more(project: Project) -> None:
