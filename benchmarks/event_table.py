@@ -6,24 +6,19 @@ deletes from has other files in other commits. Spark and tidegate read the same 
 
 from __future__ import annotations
 
-import base64
 import json
-import string
-import struct
 import time
-import uuid
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import Schema
-from pyroaring import BitMap64
+
+from tests.hand_made import HandMade, mapped
 
 Layout = Literal["plain", "partitioned", "deleted", "mapped"]
 """Plain files; partitioned by country; a row of a hundred deleted by vectors; columns that were mapped and renamed."""
@@ -32,16 +27,15 @@ COUNTRIES = ("de", "fr", "jp", "us")
 DELETED = 0.01
 """Share of the rows that deletion vectors remove."""
 
-_PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
-_FEATURES: dict[Layout, str] = {"deleted": "deletionVectors", "mapped": "columnMapping"}
-_CONFIGURATION: dict[Layout, dict[str, str]] = {
-    "deleted": {"delta.enableDeletionVectors": "true"},
-    "mapped": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "4"},
+_TABLES: dict[Layout, dict[str, Any]] = {
+    "plain": {},
+    "partitioned": {"partition_by": ("country",)},
+    "deleted": {"features": ("deletionVectors",), "properties": {"delta.enableDeletionVectors": "true"}},
+    "mapped": {
+        "features": ("columnMapping",),
+        "properties": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "4"},
+    },
 }
-_MAGIC = 1_681_511_377
-"""First number of a deletion vector in the Delta protocol."""
-_B85 = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
-_Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 
 
 @dataclass
@@ -55,6 +49,7 @@ class EventTable:
 
     path: Path
     layout: Layout = "plain"
+    _table: HandMade | None = field(default=None, init=False)
 
     @property
     def files_per_commit(self) -> int:
@@ -65,42 +60,18 @@ class EventTable:
         """Add rows in one commit. Column `country` is added to them; for a layout that deletes rows, more rows too."""
         countries = pa.array(COUNTRIES).take(pc.bit_wise_and(rows["value"], len(COUNTRIES) - 1).combine_chunks())
         rows = rows.append_column("country", countries)
-        if not self._log.exists():
-            self._commit(list(self._create(rows.schema)))
-        self._commit([{"add": self._added(part, country)} for part, country in self._parts(rows)])
+        if self._table is None:
+            self._table = HandMade(self.path, self._columns(rows.schema), **_TABLES[self.layout])
+        files = [self._file(self._table, part, country) for part, country in self._parts(rows)]
+        self._table.commit(*files, time=time.time_ns() // 1_000_000)
 
-    def _create(self, schema: pa.Schema) -> Iterator[dict[str, Any]]:
-        feature = _FEATURES.get(self.layout)
-        listed = {"readerFeatures": [feature], "writerFeatures": [feature]}
-        yield {"protocol": _PLAIN if feature is None else {"minReaderVersion": 3, "minWriterVersion": 7, **listed}}
-        text = json.loads(Schema.from_arrow(schema).to_json())
-        if self.layout == "mapped":
-            for number, column in enumerate(text["fields"], 1):
-                column["metadata"] = {
-                    "delta.columnMapping.id": number,
-                    "delta.columnMapping.physicalName": _physical(column["name"]),
-                }
-        yield {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps(text),
-                "partitionColumns": ["country"] if self.layout == "partitioned" else [],
-                "configuration": _CONFIGURATION.get(self.layout, {}),
-                "createdTime": _now(),
-            }
-        }
-
-    def _commit(self, actions: list[dict[str, Any]]) -> None:
-        actions.append({"commitInfo": {"timestamp": _now(), "operation": "WRITE"}})
-        self._log.mkdir(parents=True, exist_ok=True)
-        version = len(list(self._log.iterdir()))
-        lines = "".join(json.dumps(action) + "\n" for action in actions)
-        (self._log / f"{version:020d}.json").write_text(lines)
-
-    @property
-    def _log(self) -> Path:
-        return self.path / "_delta_log"
+    def _columns(self, schema: pa.Schema) -> list[dict[str, Any]]:
+        columns: list[dict[str, Any]] = json.loads(Schema.from_arrow(schema).to_json())["fields"]
+        if self.layout != "mapped":
+            return columns
+        return [
+            mapped(each["name"], each["type"], number, _stored(each["name"])) for number, each in enumerate(columns, 1)
+        ]
 
     def _parts(self, rows: pa.Table) -> Iterator[tuple[pa.Table, str | None]]:
         """Yield the rows of each file, with its country if the table is partitioned."""
@@ -112,51 +83,26 @@ class EventTable:
         for begin in range(0, len(rows), length):
             yield rows.slice(begin, length), None
 
-    def _added(self, rows: pa.Table, country: str | None) -> dict[str, Any]:
-        """Write a file, and return its add action."""
+    def _file(self, table: HandMade, rows: pa.Table, country: str | None) -> dict[str, Any]:
+        """Write a file, and return its add action with the bounds of the event time."""
         bounds = pc.min_max(rows["at"])
-        folder = "" if country is None else f"country={country}/"
-        vector = None
-        if self.layout == "deleted":
-            rows, places = _with_deleted_rows(rows)
-            vector = self._vector(places)
-        name = _physical("at") if self.layout == "mapped" else "at"
+        rows, deleted = _with_deleted_rows(rows) if self.layout == "deleted" else (rows, ())
+        time_column = _stored("at") if self.layout == "mapped" else "at"
         if self.layout == "mapped":
-            rows = rows.rename_columns([_physical(column) for column in rows.column_names])
-        path = self.path / f"{folder}part-{uuid.uuid4().hex}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        pq.write_table(rows, path)
-        statistics = {
-            "numRecords": len(rows),
-            "minValues": {name: bounds["min"].as_py().isoformat(timespec="milliseconds")},
-            "maxValues": {name: bounds["max"].as_py().isoformat(timespec="milliseconds")},
-            "nullCount": {name: 0},
-            "tightBounds": vector is None,
-        }
-        return {
-            "path": f"{folder}{path.name}",
-            "partitionValues": {} if country is None else {"country": country},
-            "size": path.stat().st_size,
-            "modificationTime": _now(),
-            "dataChange": True,
-            "stats": json.dumps(statistics),
-            **({} if vector is None else {"deletionVector": vector}),
-        }
-
-    def _vector(self, places: np.ndarray) -> dict[str, Any]:
-        """Write the deletion vector of a file, and return its description."""
-        content = struct.pack("<i", _MAGIC) + BitMap64(places).serialize()
-        number = uuid.uuid4()
-        framed = struct.pack(">bi", 1, len(content)) + content + struct.pack(">I", zlib.crc32(content))
-        (self.path / f"deletion_vector_{number}.bin").write_bytes(framed)
-        encoded = base64.b85encode(number.bytes).decode().translate(str.maketrans(_B85, _Z85))
-        return {
-            "storageType": "u",
-            "pathOrInlineDv": encoded,
-            "offset": 1,
-            "sizeInBytes": len(content),
-            "cardinality": len(places),
-        }
+            rows = rows.rename_columns([_stored(name) for name in rows.column_names])
+        partition = {} if country is None else {"country": country}
+        action = table.file(rows, partition, deleted=deleted)
+        action["add"]["stats"] = json.dumps(
+            {
+                "numRecords": len(rows),
+                "minValues": {time_column: bounds["min"].as_py().isoformat(timespec="milliseconds")},
+                "maxValues": {time_column: bounds["max"].as_py().isoformat(timespec="milliseconds")},
+                "nullCount": {time_column: 0},
+                "tightBounds": not len(deleted),
+            }
+        )
+        action["add"]["modificationTime"] = time.time_ns() // 1_000_000
+        return action
 
 
 def _with_deleted_rows(rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
@@ -167,10 +113,6 @@ def _with_deleted_rows(rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
     return rows.take(order), after + np.arange(copies)
 
 
-def _physical(name: str) -> str:
+def _stored(name: str) -> str:
     """Return the name of a mapped column in the files."""
     return f"col-{name}-before-it-was-renamed"
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
