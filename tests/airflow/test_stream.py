@@ -18,6 +18,7 @@ from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.config import load_config
 from tidegate.pipelines.run.lease import LeaseRow, read_lease
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import stop_driver
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.savepoint import create_savepoint, list_savepoints
@@ -39,7 +40,7 @@ def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     """As the trigger form does it: the run is there first, and unpausing makes that of the schedule beside it."""
     for rows in (FIRST, FED):
         lake.append(*rows, table="resting_events")
-        stream_without_spark(NoSpark(), lake, pipeline=resting, options={})
+        stream_without_spark(NoSpark(), lake, pipeline=resting, limits=EpochLimits())
     assert lake.snapshot(resting).manifest.epoch == 2
     asked = trigger(airflow, RESTING, restore="1")
     unpause(airflow, RESTING)
