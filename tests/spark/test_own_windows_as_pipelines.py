@@ -126,7 +126,7 @@ def test_windows_of_a_users_own_trigger_evictor_function_and_generator(spark: Sp
     restored_in_the_middle(spark, lake, stream, parallelism=5)
     assert panes(lake, stream) == panes(lake, replay)
 
-    policy = PanePolicy(windows.accumulation, withdraw_merged=True, coalesce_late=True)
+    policy = PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
     operator = window_harness(windows, key=USER, panes=policy, account_for_all=True)
     largest = 0
     for rows in commits:
