@@ -39,9 +39,10 @@ def number_of_rows(add: Action) -> int | None:
 def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
     """Return a bound of times in the statistics of files, rounded down; None where it is not recorded.
 
-    Python's datetime can't hold every time of Delta, so these values never become one.
+    Python's datetime can't hold every time of Delta, so these values never become one. A column `a.b` and a field
+    `b` of a struct `a` have one name here, so the bounds of neither are taken.
     """
-    if name not in files.column_names or not pa.types.is_timestamp(files.schema.field(name).type):
+    if files.column_names.count(name) != 1 or not pa.types.is_timestamp(files.schema.field(name).type):
         return [None] * len(files)
     zone = files.schema.field(name).type.tz
     micros = files[name].cast(pa.timestamp("us", tz=zone)).cast(pa.int64()).to_pylist()

@@ -130,7 +130,7 @@ def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: Pipe
         clock.now += TIME_TO_LIVE
         taken = held_by(tables, clock, host="elsewhere")
         sleeper.renew()
-        with pytest.raises(LeaseHeld, match=r"went to process .* on elsewhere"):
+        with pytest.raises(LeaseHeld, match=r"lost the lease to process .* on elsewhere"):
             sleeper.check()
     row = read_lease(tables)
     assert row is not None
@@ -249,7 +249,7 @@ def test_an_unlocked_driver_that_lives_takes_its_lease_back_unless_another_has_i
     assert unlock(tables, clock.now) is not None
     with Lease(tables, "restore", clock):
         driver.renew()
-        with pytest.raises(LeaseHeld, match="went to process"):
+        with pytest.raises(LeaseHeld, match="lost the lease to process"):
             driver.check()
 
 

@@ -76,7 +76,7 @@ def test_the_list_has_the_newest_and_one_an_hour_and_each_can_be_read(thinned: B
 
 
 def test_what_lies_between_them_is_gone(thinned: ByHand) -> None:
-    with pytest.raises(UsageError, match=r"'7' is no snapshot .*one of the epochs 2, 5, 8, 11, 12"):
+    with pytest.raises(UsageError, match=r"'7' is not a snapshot .*one of the epochs 2, 5, 8, 11, 12"):
         find_snapshot(thinned.tables, "7")
     kept = {
         file["path"]

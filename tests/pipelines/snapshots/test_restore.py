@@ -221,7 +221,10 @@ def test_a_restore_at_another_parallelism_keeps_every_window(by_hand: ByHand) ->
 @pytest.mark.parametrize("target", ["9", "savepoint:none", "newest", "-1", "savepoint:../x"])
 def test_a_snapshot_that_is_not_there_is_a_usage_error(by_hand: ByHand, target: str) -> None:
     hour(by_hand, 8)
-    with pytest.raises(UsageError, match=r"no snapshot of sessions: give latest|there are none|savepoint name"):
+    said = (
+        "not a snapshot of sessions: give latest|no savepoint 'none' of sessions; its savepoints: none|savepoint name"
+    )
+    with pytest.raises(UsageError, match=said):
         find_snapshot(by_hand.tables, target)
 
 

@@ -109,7 +109,7 @@ def test_every_retained_snapshot_can_be_restored_with_its_results(by_hand: ByHan
     for epoch, fired in (("4", 3), ("3", 2), ("5", 4)):
         restore(by_hand.tables, find_snapshot(by_hand.tables, epoch), 0)
         assert len(by_hand.rows("results")) == fired
-    with pytest.raises(UsageError, match="'2' is no snapshot"):
+    with pytest.raises(UsageError, match="'2' is not a snapshot"):
         find_snapshot(by_hand.tables, "2")
 
 
