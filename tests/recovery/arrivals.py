@@ -92,7 +92,7 @@ def run(
     planned: list[str] = []
 
     def note(manifest: Manifest) -> None:
-        (lake.folder / NOTE).write_text(manifest.position_in("events").model_dump_json())
+        (lake.folder / NOTE).write_text(manifest.position_in(pipeline.source.table).model_dump_json())
 
     def hear(step: str) -> None:
         if step == "planned":
