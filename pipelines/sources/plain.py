@@ -1,8 +1,9 @@
 """Check who reads a source: Arrow in the tasks, or Spark.
 
 Arrow reads partition columns, deletion vectors, mapped columns, widened types and wall-clock times. Spark reads what is
-left: SQL expressions, two sources, generators that see every event, and types and features that are not listed here.
-`explain` shows the reason. A table is never read in part: one unknown feature sends it to Spark.
+left: SQL that is not proven to mean the same in Arrow, two sources, generators that see every event, and types and
+features that are not listed here. `explain` shows the reason. A table is never read in part: one unknown feature sends
+it to Spark.
 """
 
 from __future__ import annotations
