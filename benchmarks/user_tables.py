@@ -103,7 +103,7 @@ def main() -> None:
         for windows in options.windows:
             benches = {}
             for table in options.table:
-                benches[table] = replace(bench, name=f"{windows} {table}", **TABLES[table])
+                benches[table] = replace(bench, name=f"{windows}-{table}".replace(" ", "-"), **TABLES[table])
                 benches[table].write(replace(EVENTS[windows], events=options.events))
             wanted = options.events == parser.get_default("events")
             figures = measure(benches, modes, kinds, options.rounds, f"{windows} windows", wanted)
