@@ -76,7 +76,9 @@ class Driver:
     @cached_property
     def shards(self) -> int:
         """Number of shards of an epoch: the pipeline's parallelism, else one for each core. Spark is asked once."""
-        wanted = self.pipeline.parallelism or self.spark.sparkContext.defaultParallelism
+        from tidegate.pipelines.spark.connect import count_cores
+
+        wanted = self.pipeline.parallelism or count_cores(self.spark)
         return min(wanted, self.pipeline.max_parallelism)
 
     def recover(self) -> Snapshot | None:

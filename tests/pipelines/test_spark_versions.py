@@ -1,0 +1,99 @@
+"""Differences between versions of Spark and Delta: which jars fit, which versions are refused, how rows are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark import versions
+from tidegate.pipelines.spark.jars import resolve_jars
+from tidegate.pipelines.spark.session import start_session
+from tidegate.pipelines.spark.versions import (
+    check_spark,
+    delta_coordinates,
+    numbers_by_partition,
+    place_by_number,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.mark.parametrize(
+    ("spark", "delta", "jar"),
+    [
+        ("4.0.0", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
+        ("4.0.5", "4.1.0", "io.delta:delta-spark_4.0_2.13:4.1.0"),
+        ("4.1.4", "4.4.0", "io.delta:delta-spark_4.1_2.13:4.4.0"),
+        ("4.2.0", "4.4.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        ("4.3.0.dev1", "4.10.0rc1", "io.delta:delta-spark_4.3_2.13:4.10.0rc1"),
+    ],
+)
+def test_each_spark_has_a_jar_of_delta(spark: str, delta: str, jar: str) -> None:
+    assert delta_coordinates(spark, delta) == jar
+
+
+def test_the_jar_is_the_one_that_delta_itself_names() -> None:
+    from importlib.metadata import version
+
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    named = configure_spark_with_delta_pip(SparkSession.Builder())._options["spark.jars.packages"]
+    assert delta_coordinates(version("pyspark"), version("delta-spark")) == named
+
+
+@pytest.mark.parametrize("act", [lambda folder: resolve_jars(), lambda folder: start_session(Config(root=folder), "x")])
+def test_too_old_a_spark_is_refused_before_anything_starts(
+    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: {"pyspark": "3.5.9"}[package])
+    with pytest.raises(UsageError) as refused:
+        act(tmp_path)
+    assert str(refused.value) == (
+        "pyspark 3.5.9 is too old: Tidegate needs Spark 4.0 or newer. Install it with the Delta that fits, such as "
+        "`pip install 'pyspark>=4.0' 'delta-spark>=4.0'`"
+    )
+
+
+@pytest.mark.parametrize("spark", ["4.0.0", "4.0.0.dev2", "4.2.1", "5.0.0", "10.1"])
+def test_newer_versions_pass(spark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: spark)
+    assert check_spark() == spark
+
+
+class Frame40:
+    """A frame of Spark 4.0, which has no `repartitionById`: all else is the frame's own."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def __getattr__(self, name: str) -> object:
+        if name == "repartitionById":
+            raise AttributeError(name)
+        return getattr(self._frame, name)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("partitions", [1, 2, 7, 100])
+def test_each_row_lands_in_the_partition_that_its_column_names(spark: SparkSession, partitions: int) -> None:
+    rows = [(number % partitions, number) for number in range(3 * partitions)]
+    numbered = spark.createDataFrame(rows, "part int, number int")
+    for frame in (numbered, Frame40(numbered)):
+        placed = place_by_number(frame, "part", partitions)  # type: ignore[arg-type]
+        assert placed.columns == ["number"]
+        found = placed.select("number", F.spark_partition_id().alias("part")).collect()
+        assert sorted((row["part"], row["number"]) for row in found) == sorted(rows)
+
+
+def test_each_partition_has_a_number_of_its_own() -> None:
+    numbers = numbers_by_partition(50)
+    assert len(set(numbers)) == 50
+    assert numbers_by_partition(1) == [0]
