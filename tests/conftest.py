@@ -39,7 +39,9 @@ SLOW = {"benchmarks", "deployment", "expectations", "recovery"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A run has one Airflow, in one worker, and one Spark session, in another."""
+    """A run has one Airflow, in one worker, and one Spark session, in another. Who asks for the session is marked."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.spark)
     marks = {mark.name for mark in item.iter_markers()}
     if marks & AIRFLOW:
         item.add_marker(pytest.mark.xdist_group("airflow"))
