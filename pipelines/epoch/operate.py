@@ -36,8 +36,8 @@ from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, 
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
+from tidegate.pipelines.sources.delta.frames import map_in_arrow
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.frames import map_in_arrow
 from tidegate.pipelines.spark.connect import count_cores
 from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import rejects
