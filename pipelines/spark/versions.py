@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from importlib.metadata import version
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.errors import UsageError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _OLDEST_SPARK = (4, 0)
 _FIRST_DELTA_BY_SPARK = (4, 1)
@@ -56,6 +58,21 @@ def _numbers(text: str) -> tuple[int, int]:
     """Return the first two numbers of a version."""
     major, minor = re.findall(r"\d+", text)[:2]
     return int(major), int(minor)
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Return the columns of a frame as Arrow columns; a TIMESTAMP is in UTC."""
+    from pyspark.sql.pandas import types
+
+    zone: dict[str, Any] = {"timezone": "UTC"} if _numbers(version("pyspark")) >= (4, 2) else {"timestamp_utc": True}
+    return types.to_arrow_schema(schema, **zone)
+
+
+def from_arrow(schema: pa.Schema) -> StructType:
+    """Return Arrow columns as columns of a frame; a timestamp without a zone is a TIMESTAMP_NTZ."""
+    from pyspark.sql.pandas import types
+
+    return types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def place_by_number(frame: DataFrame, column: str, partitions: int) -> DataFrame:

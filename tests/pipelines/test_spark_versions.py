@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
@@ -16,8 +17,10 @@ from tidegate.pipelines.spark.session import start_session
 from tidegate.pipelines.spark.versions import (
     check_spark,
     delta_coordinates,
+    from_arrow,
     numbers_by_partition,
     place_by_number,
+    to_arrow,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("spark", "delta", "jar"),
+    ("pyspark", "delta", "jar"),
     [
         ("4.0.0", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
         ("4.0.5", "4.1.0", "io.delta:delta-spark_4.0_2.13:4.1.0"),
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
         ("4.3.0.dev1", "4.10.0rc1", "io.delta:delta-spark_4.3_2.13:4.10.0rc1"),
     ],
 )
-def test_each_spark_has_a_jar_of_delta(spark: str, delta: str, jar: str) -> None:
-    assert delta_coordinates(spark, delta) == jar
+def test_each_spark_has_a_jar_of_delta(pyspark: str, delta: str, jar: str) -> None:
+    assert delta_coordinates(pyspark, delta) == jar
 
 
 def test_the_jar_is_the_one_that_delta_itself_names() -> None:
@@ -63,10 +66,10 @@ def test_too_old_a_spark_is_refused_before_anything_starts(
     )
 
 
-@pytest.mark.parametrize("spark", ["4.0.0", "4.0.0.dev2", "4.2.1", "5.0.0", "10.1"])
-def test_newer_versions_pass(spark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "version", lambda package: spark)
-    assert check_spark() == spark
+@pytest.mark.parametrize("installed", ["4.0.0", "4.0.0.dev2", "4.2.1", "5.0.0", "10.1"])
+def test_newer_versions_pass(installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: installed)
+    assert check_spark() == installed
 
 
 class Frame40:
@@ -81,7 +84,6 @@ class Frame40:
         return getattr(self._frame, name)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("partitions", [1, 2, 7, 100])
 def test_each_row_lands_in_the_partition_that_its_column_names(spark: SparkSession, partitions: int) -> None:
     rows = [(number % partitions, number) for number in range(3 * partitions)]
@@ -97,3 +99,18 @@ def test_each_partition_has_a_number_of_its_own() -> None:
     numbers = numbers_by_partition(50)
     assert len(set(numbers)) == 50
     assert numbers_by_partition(1) == [0]
+
+
+def test_columns_are_the_same_in_spark_and_arrow() -> None:
+    """Versions have other defaults for the zone of timestamps."""
+    columns = pa.schema(
+        [
+            ("instant", pa.timestamp("us", tz="UTC")),
+            ("wall clock", pa.timestamp("us")),
+            ("nested", pa.struct([("at", pa.timestamp("us", tz="UTC")), ("names", pa.list_(pa.string()))])),
+        ]
+    )
+    types = from_arrow(columns)
+    assert [field.dataType.typeName() for field in types] == ["timestamp", "timestamp_ntz", "struct"]
+    assert [field.type for field in to_arrow(types)][:2] == [field.type for field in columns][:2]
+    assert to_arrow(types).field("nested").type.field("at").type == pa.timestamp("us", tz="UTC")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -102,11 +104,13 @@ class Project:
         (folder / "tidegate.toml").write_text("\n".join(["[spark]", *settings, PIPELINES]))
         return cls(Lake(folder))
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the project's folder."""
+    def run(
+        self, *arguments: str, python: Sequence[str] = ("-m", "tidegate.pipelines.cli"), **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the project's folder, with a script in Python that runs it."""
         inherited = {name: text for name, text in os.environ.items() if name != "SPARK_REMOTE"}
         return subprocess.run(
-            [sys.executable, "-m", "tidegate.pipelines.cli", *arguments, "--json"],
+            [sys.executable, *python, *arguments, "--json"],
             cwd=self.lake.folder,
             env={**inherited, "PYTHONPATH": str(ROOT), **environment},
             capture_output=True,
@@ -115,10 +119,16 @@ class Project:
             check=False,
         )
 
-    def do(self, *arguments: str, **environment: str) -> None:
+    def do(self, *arguments: str, **options: Any) -> None:
         """Run a command that must succeed."""
-        done = self.run(*arguments, **environment)
+        done = self.run(*arguments, **options)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def fail(self, code: int, *arguments: str, **environment: str) -> str:
+        """Run a command that must end with an exit code, and return its message."""
+        done = self.run(*arguments, **environment)
+        assert done.returncode == code, done.stdout + done.stderr
+        return str(json.loads(done.stdout)["message"])
 
     def rows(self, pipeline: str, table: str) -> pa.Table:
         """Return the rows of one of a pipeline's tables."""
@@ -188,12 +198,49 @@ def test_a_backfill_and_a_stream_give_the_rows_of_a_session_with_a_jvm(tmp_path:
     for project in (connect, classic):
         project.lake.append(*day[:200])
         project.do("backfill", "spreads", "--start", "2024-03-01", "--end", "2024-03-02", "--slice", "12h")
-        project.do("stream", "hours", "--available-now")
         project.lake.append(*day[200:], ("late", at("03:00"), 1))
         for pipeline in ("spreads", "hours"):
             project.do("stream", pipeline, "--available-now")
     for pipeline in ("spreads", "hours"):
-        results = connect.rows(pipeline, "results")
-        assert len(results) > 20
-        assert_same_windows(results, classic.rows(pipeline, "results"))
-        assert len(connect.rows(pipeline, "late")) == len(classic.rows(pipeline, "late")) == 1
+        for table in ("results", "late"):
+            rows = connect.rows(pipeline, table)
+            assert len(rows) > 0
+            assert_same_windows(rows, classic.rows(pipeline, table))
+
+
+def test_events_are_exchanged_between_tasks(tmp_path: Path, server: str) -> None:
+    in_place, exchanged = (Project.made(tmp_path / name, remote=server) for name in ("in_place", "exchanged"))
+    for project in (in_place, exchanged):
+        project.lake.append(*arrivals(2))
+    in_place.do("stream", "hours", "--available-now", "--parallelism", "8")
+    # The limit is for millions of rows.
+    script = "from tidegate.pipelines import cli\nfrom tidegate.pipelines.epoch import operate\n"
+    script += "operate._ROWS_READ_AGAIN = -1\ncli.main()"
+    exchanged.do("stream", "hours", "--available-now", "--parallelism", "8", python=("-c", script))
+    assert_same_windows(exchanged.rows("hours", "results"), in_place.rows("hours", "results"))
+
+
+def test_a_setting_that_only_the_start_of_the_server_decides_is_refused(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect", remote=f"{server}/;user_id=ann", driver_memory="8g")
+    project.lake.append(("ann", at("10:00"), 1))
+    message = project.fail(2, "stream", "hours", "--available-now")
+    assert f"spark.'spark.driver.memory' in {project.lake.folder}/tidegate.toml can't be set in a session" in message
+    assert f"start the server {server} with it" in message
+
+
+def test_the_server_is_named_by_the_environment_too_and_must_answer(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect")
+    project.lake.append(("ann", at("10:00"), 1))
+    project.do("stream", "hours", "--available-now", SPARK_REMOTE=server)
+    assert project.rows("hours", "epochs").num_rows == 1
+    nobody = f"sc://127.0.0.1:{free_port()}"
+    message = project.fail(1, "stream", "hours", "--available-now", SPARK_REMOTE=f"{nobody}/;token=hush")
+    assert f"no Spark Connect server answers at {nobody} within" in message
+    assert "hush" not in message
+
+
+def test_what_only_a_jvm_can_read_is_refused(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect", remote=server)
+    project.lake.append(("ann", at("10:00"), 1))
+    message = project.fail(3, "stream", "by_spark", "--available-now")
+    assert "by_spark" in message
