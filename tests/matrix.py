@@ -55,7 +55,7 @@ PAIRS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a pair: a text for the table, True if it is as expected, and the seconds that it took."""
+    """Outcome of a pair: a text for the table, True if it is as expected, and the seconds that it took."""
 
     text: str
     is_expected: bool
