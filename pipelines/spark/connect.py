@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,11 @@ _ANSWERS_WITHIN = 30.0
 _ROWS_TO_COUNT = 1 << 16
 """Rows of the job that counts cores: many more than cores, so that no task is without a row."""
 
+_TOUCHED_EVERY = 300.0
+"""Seconds between two calls that keep a session alive; a server closes a session that was not used for an hour."""
+
 _cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+_touched: WeakKeyDictionary[SparkSession, float] = WeakKeyDictionary()
 
 
 def remote_of(settings: Mapping[str, str | int | bool]) -> str | None:
@@ -125,3 +130,18 @@ def count_cores(session: SparkSession) -> int:
         parts = session.range(_ROWS_TO_COUNT).select(F.spark_partition_id().alias("part"))
         _cores[session] = int(parts.agg(F.max("part")).collect()[0][0]) + 1
     return _cores[session]
+
+
+def keep_alive(session: SparkSession, timer: Callable[[], float] = time.monotonic) -> None:
+    """Use a session of Connect if it was not used here for minutes, so that a stream may wait longer for data.
+
+    Args:
+        session: the session; one with a JVM of its own needs nothing.
+        timer: returns seconds that only grow.
+    """
+    if not is_connect(session):
+        return
+    now = timer()
+    if now - _touched.setdefault(session, now) >= _TOUCHED_EVERY:
+        _touched[session] = now
+        session.conf.get("spark.sql.session.timeZone")

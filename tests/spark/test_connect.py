@@ -67,6 +67,16 @@ hours = Pipeline(
     columns={"value": "value * 2"},
     **common,
 )
+class Fails(ProcessWindowFunction):
+    """Fails in the task."""
+
+    result_type = Spread.result_type
+
+    def process(self, key, context, elements):
+        raise ValueError(f"no good value for {key}")
+
+
+fails = Pipeline(name="fails", compute=Windows(sessions, process=Fails()), **common)
 by_spark = Pipeline(
     name="by_spark",
     compute=Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"events": Count()}),
@@ -81,6 +91,10 @@ start = 2024-03-01
 
 [pipelines.hours]
 object = "jobs:hours"
+start = 2024-03-01
+
+[pipelines.fails]
+object = "jobs:fails"
 start = 2024-03-01
 
 [pipelines.by_spark]
@@ -244,3 +258,10 @@ def test_what_only_a_jvm_can_read_is_refused(tmp_path: Path, server: str) -> Non
     project.lake.append(("ann", at("10:00"), 1))
     message = project.fail(3, "stream", "by_spark", "--available-now")
     assert "by_spark" in message
+
+
+def test_an_error_in_a_task_is_told_in_one_line(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect", remote=server)
+    project.lake.append(("ann", at("10:00"), 1), ("bob", at("23:00"), 1))
+    message = project.fail(1, "stream", "fails", "--available-now")
+    assert message.startswith("epoch 1 of fails can't be computed: ValueError: no good value for ann")
