@@ -37,8 +37,8 @@ def check_spark() -> str:
     if _numbers(spark) < _OLDEST_SPARK:
         oldest = ".".join(map(str, _OLDEST_SPARK))
         raise UsageError(
-            f"pyspark {spark} is too old: Tidegate needs Spark {oldest} or newer. Install it with the Delta that fits, "
-            f"such as `pip install 'pyspark>={oldest}' 'delta-spark>={oldest}'`"
+            f"pyspark {spark} is too old: Tidegate needs Spark {oldest} or newer. Install a pair of versions from "
+            "docs/operations/versions.md, such as `pip install pyspark==4.2.0 delta-spark==4.4.0`"
         )
     return spark
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from tests.matrix import PAIRS, ROOT, Pair, split, without
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark import versions
@@ -61,9 +62,10 @@ def test_too_old_a_spark_is_refused_before_anything_starts(
     with pytest.raises(UsageError) as refused:
         act(tmp_path)
     assert str(refused.value) == (
-        "pyspark 3.5.9 is too old: Tidegate needs Spark 4.0 or newer. Install it with the Delta that fits, such as "
-        "`pip install 'pyspark>=4.0' 'delta-spark>=4.0'`"
+        "pyspark 3.5.9 is too old: Tidegate needs Spark 4.0 or newer. Install a pair of versions from "
+        "docs/operations/versions.md, such as `pip install pyspark==4.2.0 delta-spark==4.4.0`"
     )
+    assert Pair("4.2.0", "4.4.0") in PAIRS, "the pair that the message names is tested"
 
 
 @pytest.mark.parametrize("installed", ["4.0.0", "4.0.0.dev2", "4.2.1", "5.0.0", "10.1"])
@@ -114,3 +116,25 @@ def test_columns_are_the_same_in_spark_and_arrow() -> None:
     assert [field.dataType.typeName() for field in types] == ["timestamp", "timestamp_ntz", "struct"]
     assert [field.type for field in to_arrow(types)][:2] == [field.type for field in columns][:2]
     assert to_arrow(types).field("nested").type.field("at").type == pa.timestamp("us", tz="UTC")
+
+
+def test_the_page_has_a_row_for_each_pair_of_the_matrix() -> None:
+    page = (ROOT / "docs" / "operations" / "versions.md").read_text()
+    assert [pair for pair in PAIRS if f"| {pair.spark} | {pair.delta} |" not in page] == []
+
+
+def test_a_lock_file_without_some_packages_has_all_others(tmp_path: Path) -> None:
+    lock = ["# by hand\n", "a==1 \\\n", "    --hash=x\n", "pyspark==4.2.0 \\\n", "    --hash=y\n", "z==3\n"]
+    assert list(without(lock, ("pyspark",))) == ["# by hand\n", "a==1 \\\n", "    --hash=x\n", "z==3\n"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "tests"),
+    [
+        ([], set(), []),
+        (["4.0.5", "4.2.0"], {"4.0.5", "4.2.0"}, []),
+        (["4.0.5", "--", "-k", "x"], {"4.0.5"}, ["-k", "x"]),
+    ],
+)
+def test_arguments_of_the_matrix(arguments: list[str], names: set[str], tests: list[str]) -> None:
+    assert split(arguments) == (names, tests)
