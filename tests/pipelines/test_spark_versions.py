@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from pyspark.sql import functions as F
 from tests.matrix import PAIRS, ROOT, Pair, split, without
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.pipelines.spark import versions
 from tidegate.pipelines.spark.jars import resolve_jars
 from tidegate.pipelines.spark.session import start_session
@@ -72,6 +75,16 @@ def test_too_old_a_spark_is_refused_before_anything_starts(
 def test_newer_versions_pass(installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "version", lambda package: installed)
     assert check_spark() == installed
+
+
+@pytest.mark.parametrize(("installed", "is_left"), [("4.0.5", True), ("4.1.0", False), ("4.2.0", False)])
+def test_a_function_that_this_spark_lacks_is_left_to_it_and_refused_there(
+    installed: str, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: installed)
+    refused = pytest.raises(Unproven, match="try_to_date is not proven") if is_left else nullcontext()
+    with refused:
+        compile_expression("try_to_date(day, 'yyyy-MM-dd')", pa.schema([("day", pa.string())]))
 
 
 class Frame40:

@@ -24,6 +24,7 @@ from tidegate.pipelines.sources.sql.types import (
     number_literal,
     together,
 )
+from tidegate.pipelines.spark.versions import lacks_function
 
 _LONGEST_LIST = 10
 """Literals in a list from which on Spark compares doubles by their bits."""
@@ -245,7 +246,7 @@ class _Compiler:
 
     def _call(self, node: exp.Expr) -> Node:
         name = str(node.this)
-        build = FUNCTIONS.get(name.lower())
+        build = None if lacks_function(name.lower()) else FUNCTIONS.get(name.lower())
         if build is None:
             raise Unproven(f"the function {name} is not proven")
         try:
