@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from tests.lake import Clock, at, session_pipeline
-from tests.pipelines.by_hand import HandPlan
+from tests.pipelines.by_hand import ByHand, HandPlan
 from tests.pipelines.cli.project import Project
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.manifest import PartitionWatermark
@@ -161,6 +163,19 @@ def test_why_of_one_key_tells_its_windows_and_what_fired_last(project: Project) 
     assert project.data("why", "sessions", "--key", "nobody")["windows"] == []
     code, text = project.tidegate("why", "sessions", "--key", "ann", "--key", "JFK")
     assert (code, "the key has 1 column(s), user" in text) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("why", "sessions"), ("late", "reopen", "sessions")], ids=" ".join)
+def test_a_key_that_is_no_value_of_its_column_is_a_usage_error(project: Project, command: tuple[str, ...]) -> None:
+    project.rewrite("session_pipeline(key=('value',))")
+    by_hand = ByHand(project.folder, session_pipeline(key=("value",)))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    code, told = project.tidegate(*command, "--key", "abc")
+    assert code == 2
+    assert told == (
+        "tidegate: 'abc' is not a value of key column 'value', which has type int64: give a whole number of 64 bits, "
+        "such as 42\n"
+    )
 
 
 def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> None:
