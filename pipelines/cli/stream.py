@@ -224,10 +224,10 @@ def _restore(driver: Driver, target: str) -> None:
     """Go back to a snapshot, after a check that this code and the present source can continue from there."""
     from tidegate.pipelines.snapshots.find import find_snapshot
     from tidegate.pipelines.snapshots.restore import restore
-    from tidegate.pipelines.sources.source import Source
+    from tidegate.pipelines.sources.open_input import OpenInput
 
     snapshot = find_snapshot(driver.tables, target)
-    for source in Source.open(driver.spark, driver.tables, driver.pipeline).inputs:
+    for source in OpenInput.open(driver.spark, driver.tables, driver.pipeline).inputs:
         source.position_of(snapshot.manifest)
     restore(driver.tables, snapshot, driver.clock())
 

@@ -12,11 +12,11 @@ from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAS
 from tidegate.pipelines.epoch.plan import SliceCounts, SliceFrames
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Interval, Position
+from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
-from tidegate.pipelines.sources.log import SourceCommit, SourceFile
 from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 _DAY = 86_400_000
@@ -30,7 +30,7 @@ def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
     )
 
 
-def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
+def of_rest(source: OpenInput, files: FileSlice, position: Position) -> FileSlice:
     """Return the slice of a hand-over: the rows of the backfill's source version from the frontier on."""
     assert position.frontier is not None
     active = source.log.active(files.columns.time_in_files or "", position.version, with_adds=True)
@@ -40,7 +40,7 @@ def of_rest(source: Source, files: FileSlice, position: Position) -> FileSlice:
 
 
 def of_interval(
-    source: Source, files: FileSlice, interval: Interval, recent: Sequence[SourceCommit] | None
+    source: OpenInput, files: FileSlice, interval: Interval, recent: Sequence[SourceCommit] | None
 ) -> tuple[SliceFrames, SliceCounts]:
     """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 

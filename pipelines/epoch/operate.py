@@ -36,8 +36,8 @@ from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, 
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
+from tidegate.pipelines.sources.delta.frames import map_in_arrow
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.frames import map_in_arrow
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.pipelines.tables.files import write_file

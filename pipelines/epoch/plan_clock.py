@@ -16,7 +16,7 @@ from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis, millis
 
@@ -24,7 +24,7 @@ _MAY_WAIT: Millis = 86_400_000
 """Longest time that a position may stay before versions without data: Delta keeps log entries for at least a day."""
 
 
-def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
+def plan_clock(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
     """Plan an epoch in which only the clock moves; None if nothing is due and no clock epoch need be recorded.
 
     The source must be read completely, because unread rows must not look like a time without data.
@@ -52,7 +52,7 @@ def plan_clock(source: Source, tables: PipelineTables, head: Snapshot, now: Mill
 
 
 def without_data(
-    source: Source,
+    source: OpenInput,
     tables: PipelineTables,
     head: Snapshot,
     now: Millis,
@@ -93,7 +93,7 @@ def without_data(
     )
 
 
-def _must_pass(source: Source, manifest: Manifest, positions: Mapping[str, Position], clock: Millis) -> bool:
+def _must_pass(source: OpenInput, manifest: Manifest, positions: Mapping[str, Position], clock: Millis) -> bool:
     """Return True if versions without data are so old that Delta may soon remove their log entries."""
     return any(
         position.version > (read := manifest.position_in(input_.table).version)

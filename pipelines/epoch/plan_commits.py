@@ -29,13 +29,13 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 def plan_commits(
-    source: Source,
+    source: OpenInput,
     tables: PipelineTables,
     commits: Sequence[ReadCommit],
     head: Snapshot | None,
@@ -99,7 +99,7 @@ def plan_commits(
     )
 
 
-def measure(frames: Sequence[tuple[Source, DataFrame]]) -> Measures:
+def measure(frames: Sequence[tuple[OpenInput, DataFrame]]) -> Measures:
     """Count the judged rows of inputs with one cheap aggregate; each commit index belongs to one input."""
     grouped = together(
         frame.groupBy(COMMIT, STATUS, partition_of(input_.input).alias("partition")).agg(
@@ -115,7 +115,7 @@ def measure(frames: Sequence[tuple[Source, DataFrame]]) -> Measures:
     return measures
 
 
-def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
+def _judged(source: OpenInput, commits: Sequence[ReadCommit]) -> DataFrame:
     """Return the judged rows of one input's commits."""
     reads = _commits_of(source, commits)
     return source.frames.judged(
@@ -126,7 +126,7 @@ def _judged(source: Source, commits: Sequence[ReadCommit]) -> DataFrame:
 
 
 def _slices(
-    bound: BoundPipeline, frames: Sequence[tuple[Source, DataFrame]], measures: Measures, late: Mapping[int, Millis]
+    bound: BoundPipeline, frames: Sequence[tuple[OpenInput, DataFrame]], measures: Measures, late: Mapping[int, Millis]
 ) -> SliceFrames:
     """Return the slice as frames. Rows that may be late have all columns; `late` has their latest time by commit."""
     frame = together(joint_frame(bound, input_.input, frame) for input_, frame in frames)
@@ -142,7 +142,7 @@ def _slices(
 
 
 def _of_files(
-    source: Source,
+    source: OpenInput,
     commits: Sequence[ReadCommit],
     files: FileSlice,
     measures: Measures,
@@ -157,7 +157,7 @@ def _of_files(
     )
 
 
-def _position(source: Source, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:
+def _position(source: OpenInput, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:
     reads = _commits_of(source, commits)
     if not reads:
         return source.position(-1) if manifest is None else settled_position(source, manifest)
@@ -167,12 +167,12 @@ def _position(source: Source, commits: Sequence[ReadCommit], manifest: Manifest 
     return source.position(source.log.settled(version))
 
 
-def _commits_of(source: Source, commits: Sequence[ReadCommit]) -> list[ReadCommit]:
+def _commits_of(source: OpenInput, commits: Sequence[ReadCommit]) -> list[ReadCommit]:
     """Return those commits that belong to an input."""
     return [read for read in commits if read.number == source.number]
 
 
-def settled_position(source: Source, manifest: Manifest) -> dict[str, Position]:
+def settled_position(source: OpenInput, manifest: Manifest) -> dict[str, Position]:
     """Return the position of an unread input, moved past the versions without data that follow it.
 
     A position before these versions would need their log entries, which the source removes after a while.

@@ -13,12 +13,12 @@ from tidegate.pipelines.epoch.plan_clock import without_data
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 
-def plan_end(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
+def plan_end(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan | None:
     """Plan an epoch that ends event time; None if event time has already ended.
 
     Args:

@@ -25,13 +25,13 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.head import Snapshot, lineage
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, show_millis
 from tidegate.windowing.watermarks import SeenEvent
 
 
-def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:
+def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:
     """Plan the epoch between a backfill and the stream that goes on from it.
 
     Args:
@@ -107,7 +107,7 @@ def plan_hand_over(source: Source, tables: PipelineTables, head: Snapshot, now: 
     )
 
 
-def _rest(source: Source, manifest: Manifest) -> DataFrame:
+def _rest(source: OpenInput, manifest: Manifest) -> DataFrame:
     """Return the rows that the backfill left in the version that it read: those from the frontier on."""
     position = source.settled(source.position_of(manifest))
     assert position.frontier is not None

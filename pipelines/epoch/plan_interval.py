@@ -20,8 +20,8 @@ from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.log import SourceCommit, SourceFile
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.columns import quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
@@ -31,7 +31,7 @@ _INSIDE, _BEFORE, _UNUSABLE = "inside", "before", "unusable"
 
 
 def plan_interval(
-    source: Source,
+    source: OpenInput,
     tables: PipelineTables,
     interval: Interval,
     head: Snapshot | None,
@@ -90,7 +90,7 @@ def plan_interval(
     )
 
 
-def changed_rows(source: Source, interval: Interval, since: int) -> int:
+def changed_rows(source: OpenInput, interval: Interval, since: int) -> int:
     """Return the number of rows with an event time in an interval that were committed after a version."""
     recent = source.log.commits(since)
     if not recent:
@@ -99,7 +99,7 @@ def changed_rows(source: Source, interval: Interval, since: int) -> int:
 
 
 def _slice(
-    source: Source, interval: Interval, recent: Sequence[SourceCommit] | None, after: Manifest | None
+    source: OpenInput, interval: Interval, recent: Sequence[SourceCommit] | None, after: Manifest | None
 ) -> tuple[SliceFrames, SliceCounts]:
     """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 
@@ -141,7 +141,7 @@ def _count(*frames: tuple[DataFrame, Column]) -> tuple[dict[str, dict[str, int]]
 
 
 def _sliced(
-    source: Source,
+    source: OpenInput,
     counts: dict[str, dict[str, int]],
     inside: DataFrame,
     before: DataFrame | None,
@@ -175,7 +175,7 @@ def _within(interval: Interval) -> Column:
     return (F.col(TIME) >= interval.start) & (F.col(TIME) < interval.end)
 
 
-def may_lie_within(source: Source, interval: Interval) -> Column:
+def may_lie_within(source: OpenInput, interval: Interval) -> Column:
     """Return a condition on the table's event-time column; by its statistics Delta skips files without rows to read."""
     if not source.has_instants:
         return F.lit(True)

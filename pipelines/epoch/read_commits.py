@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.steps import CommitStep
-from tidegate.pipelines.sources.log import SourceCommit, SourceFile
+from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.windowing.time import Millis
 from tidegate.windowing.watermarks import SeenEvent
 

@@ -9,7 +9,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.plain import asks_for_spark
+from tidegate.pipelines.sources.delta.choose_reader import asks_for_spark
 from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
@@ -97,8 +97,8 @@ def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
             `columns` is left to Spark, because only Spark knows its type.
     """
     from tidegate.pipelines.sources.bind import bind_to_source, look_at_sql, text_of
-    from tidegate.pipelines.sources.log import SourceLog
-    from tidegate.pipelines.sources.plain import why_through_spark
+    from tidegate.pipelines.sources.delta.choose_reader import why_through_spark
+    from tidegate.pipelines.sources.delta.log import SourceLog
     from tidegate.pipelines.storage import warehouse_of
 
     reason = asks_for_spark(pipeline)

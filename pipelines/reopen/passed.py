@@ -24,8 +24,8 @@ from tidegate.pipelines.epoch.plan_interval import may_lie_within
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.stretches import END, START, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.log import SourceFile
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.columns import quoted
@@ -97,7 +97,7 @@ def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) ->
 
 
 def marks_of(
-    source: Source, files: Sequence[SourceFile], version: int, judged_at: JudgedAt, within: Interval
+    source: OpenInput, files: Sequence[SourceFile], version: int, judged_at: JudgedAt, within: Interval
 ) -> dict[str, Millis]:
     """Return by path of each file of a version the watermark against which its rows were judged.
 
@@ -123,7 +123,7 @@ class Passed:
         tables: the pipeline's tables.
     """
 
-    def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
+    def __init__(self, spark: SparkSession, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
         self._spark = spark
         self._source = source
         self._position = source.settled(source.position_of(head.manifest))

@@ -19,7 +19,7 @@ from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, re
 from tidegate.pipelines.snapshots.compatibility import migration_of, ready
 from tidegate.pipelines.snapshots.head import Snapshot, required
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, results, state
 from tidegate.pipelines.tables.counters import RETRACTED, ROWS_OUT
@@ -45,7 +45,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     pipeline, tables = driver.pipeline, driver.tables
     check_reopenable(pipeline)
     head = required(tables, driver.recover())
-    source = Source.open(driver.spark, tables, pipeline)
+    source = OpenInput.open(driver.spark, tables, pipeline)
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:
         raise Refused(

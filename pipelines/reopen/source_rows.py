@@ -28,8 +28,8 @@ from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.frames import map_in_arrow
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.delta.frames import map_in_arrow
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows, quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -52,7 +52,7 @@ class SourceRows:
         Refused: the version that the snapshot has read can't be read any more.
     """
 
-    def __init__(self, spark: SparkSession, source: Source, head: Snapshot, tables: PipelineTables) -> None:
+    def __init__(self, spark: SparkSession, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
         self._spark = spark
         self._tables = tables
         self._source = source

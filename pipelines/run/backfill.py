@@ -19,7 +19,7 @@ from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.rerun import History, bounds
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, lineage, read_snapshot
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 
@@ -76,7 +76,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
     head, name = driver.recover(), driver.pipeline.name
     if head is None:
         raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
-    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, head) or head
     if head.manifest.position_in(driver.pipeline.source.table).frontier is None:
         raise Refused(
@@ -98,7 +98,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
 
 
 def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun:
-    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
     parent = head
@@ -162,7 +162,7 @@ def _streams(driver: Driver, head: Snapshot) -> str:
     )
 
 
-def _is_needed(source: Source, snapshot: Snapshot, interval: Interval) -> bool:
+def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval) -> bool:
     """Return True if the code or the rows of an interval changed since it was run."""
     manifest = snapshot.manifest
     if manifest.fingerprint != source.bound.fingerprint:

@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.interleave import in_order
-from tidegate.pipelines.sources.log import SourceFile
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.errors import IllegalArgument
 
 UNREAD = Position(version=-1)
@@ -63,7 +63,7 @@ class EpochLimits:
 
 
 def next_commits(
-    source: Source, positions: Sequence[Position], limits: EpochLimits, ends: Ends | None = None
+    source: OpenInput, positions: Sequence[Position], limits: EpochLimits, ends: Ends | None = None
 ) -> list[ReadCommit]:
     """Return the commits that the next epoch reads, in their order; nothing if all is read.
 

@@ -17,7 +17,7 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.sources.interleave import interleaved
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 
 
 def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:
@@ -32,7 +32,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         Stopped: `tidegate stop` asked for the end between two epochs.
     """
     driver.recover()
-    source = Source.open(driver.spark, driver.tables, driver.pipeline)
+    source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
     ready(driver.tables, source.bound, read_snapshot(driver.tables))
     positions = [_position(driver, input_.table) for input_ in source.inputs]
     logs = [input_.log.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]

@@ -26,7 +26,7 @@ from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_
 from tidegate.pipelines.run.upkeep import Upkeep
 from tidegate.pipelines.snapshots.compatibility import ready
 from tidegate.pipelines.snapshots.head import Snapshot, following, is_newest, read_snapshot
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import Millis, positive_millis
 
 OnEpoch = Callable[[Manifest], None]
@@ -63,7 +63,7 @@ class Stream:
     plan_seconds: float = field(default=0.0, init=False)
     _is_stopped: bool = field(default=False, init=False)
     _head: Snapshot | None = field(default=None, init=False)
-    _opened: Source | None = field(default=None, init=False)
+    _opened: OpenInput | None = field(default=None, init=False)
     _begun: float = field(default=0.0, init=False)
     _last_beat: float = field(default=-math.inf, init=False)
 
@@ -157,7 +157,7 @@ class Stream:
             return read_snapshot(tables)
         return ready(tables, bound, read_snapshot(tables))
 
-    def _read(self, source: Source, ends: Ends, now: Millis) -> bool:
+    def _read(self, source: OpenInput, ends: Ends, now: Millis) -> bool:
         """Run an epoch over the next commits, and return True if there were any."""
         commits = next_commits(source, self._positions(source), self.limits, ends)
         if not commits:
@@ -168,7 +168,7 @@ class Stream:
         self._run(plan if replaced is None else plan.replacing(replaced))
         return True
 
-    def _beat(self, source: Source, now: Millis) -> None:
+    def _beat(self, source: OpenInput, now: Millis) -> None:
         """Advance the clock, at most to the oldest unread commit; mostly nothing is due, and no epoch is made."""
         driver, head, timer = self.driver, self._parent(), self.timer()
         if head is None or head.manifest.position_in(self._table).files or timer - self._last_beat < _SECOND:
@@ -191,10 +191,10 @@ class Stream:
                 driver = self.driver
                 self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
-    def _source(self) -> Source:
+    def _source(self) -> OpenInput:
         """Return the source as it is now; the pipeline is bound to it again only if its columns changed."""
         driver, opened = self.driver, self._opened
-        self._opened = Source.open(driver.spark, driver.tables, driver.pipeline) if opened is None else opened.now()
+        self._opened = OpenInput.open(driver.spark, driver.tables, driver.pipeline) if opened is None else opened.now()
         if opened is not None and self._opened.bound is not opened.bound:
             # Late and rejected rows are kept with all columns, so their tables need the new ones before the next epoch.
             self._head = self._ready(self._opened.bound)
@@ -215,7 +215,7 @@ class Stream:
     def _table(self) -> str:
         return self.driver.pipeline.source.table
 
-    def _positions(self, source: Source) -> tuple[Position, ...]:
+    def _positions(self, source: OpenInput) -> tuple[Position, ...]:
         """Return the position in each input, after a check that it was taken in the table that is there now."""
         head = self._parent()
         positions = tuple(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.sources.sql.expression import Expression, differing_setting
 from tidegate.pipelines.storage import arrow_schema, warehouse_of
@@ -70,7 +70,7 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
     compiled = [look_at_sql(config, pipeline, part) for part in pipeline.inputs]
     if all(sql is not None for _, sql, _ in compiled):
         return bind_all(pipeline, [(schema, sql.schema) for schema, sql, _ in compiled if sql is not None])
-    from tidegate.pipelines.sources.frames import SourceFrames
+    from tidegate.pipelines.sources.delta.frames import SourceFrames
     from tidegate.pipelines.spark.session import start_session
 
     session = start_session(config, f"check {pipeline.name}")

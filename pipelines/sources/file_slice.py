@@ -27,9 +27,9 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.deletion_vectors import DeletionVector
-from tidegate.pipelines.sources.log import SourceFile
-from tidegate.pipelines.sources.partition_values import scalar_of
+from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
+from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME, key_type
-from tidegate.pipelines.sources.log import SourceFile
-from tidegate.pipelines.sources.partition_values import scalar_of
+from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
 from tidegate.pipelines.sources.stored_fields import StoredField, fields_of
 from tidegate.pipelines.sources.wall_clock import instants

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
-from tidegate.pipelines.sources.partition_values import constant
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
 from tidegate.pipelines.sources.rules import Bools, Int64s
 from tidegate.pipelines.sources.stored_fields import StoredField, converted, has_numbers, place_of
 from tidegate.pipelines.tables.far_times import holds_times, parts_of
@@ -195,6 +194,23 @@ class SourceParquet:
             else:
                 columns.append(pa.chunked_array([pa.nulls(rows, kind)]))
         return pa.table(columns, names=list(names))
+
+
+def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArray:
+    """Return a column that has a value in every row.
+
+    Args:
+        value: the value.
+        rows: number of rows.
+        as_key: True makes texts and bytes a dictionary of one value, as keys are.
+    """
+    kind = value.type
+    if not as_key or key_type(kind) == kind:
+        return pa.chunked_array([pa.nulls(rows, kind) if not value.is_valid else pa.repeat(value, rows)])
+    if not value.is_valid:
+        return pa.chunked_array([pa.nulls(rows, key_type(kind))])
+    places = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(places, pa.array([value.as_py()], kind))])
 
 
 def _width(value: pa.Scalar) -> int:

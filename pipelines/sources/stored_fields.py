@@ -6,19 +6,13 @@ writing files anew. After a column got a wider type, older files still have the 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _FIELD_ID = b"PARQUET:field_id"
-_CHAR = "__CHAR_VARCHAR_TYPE_STRING"
-"""Property of a column with the SQL type of its texts."""
-_NAME, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +40,6 @@ class StoredField:
         return next(part for part in self.parts if part.name == name)
 
 
-def stored_fields(columns: str, mapping: str) -> tuple[StoredField, ...]:
-    """Return all columns of a table.
-
-    Args:
-        columns: the table's schema in the log, JSON.
-        mapping: mode of column mapping: `none`, `name` or `id`.
-
-    Raises:
-        ValueError: a column of a mapped table has no physical name or id, or texts within a column are CHAR.
-    """
-    return _fields(json.loads(columns)["fields"], mapping)
-
-
 def fields_of(schema: pa.Schema) -> tuple[StoredField, ...]:
     """Return the columns of a schema, with the names that they have there."""
     return tuple(_field_of(field.name, field.type) for field in schema)
@@ -74,49 +55,6 @@ def _field_of(name: str, kind: pa.DataType) -> StoredField:
     else:
         parts = []
     return StoredField(name, name, None, tuple(_field_of(*part) for part in parts))
-
-
-def _fields(fields: Sequence[Mapping[str, Any]], mapping: str) -> tuple[StoredField, ...]:
-    stored = []
-    for field in fields:
-        name, metadata = field["name"], field.get("metadata") or {}
-        parts, length = _parts(field["type"], mapping), _length(name, metadata)
-        if mapping == "none":
-            stored.append(StoredField(name, name, None, parts, length))
-        elif _NAME not in metadata or _ID not in metadata:
-            raise ValueError(f"column {name!r} has no physical name or no id, though the table has column mapping")
-        else:
-            number = int(metadata[_ID]) if mapping == "id" else None
-            stored.append(StoredField(name, str(metadata[_NAME]), number, parts, length))
-    return tuple(stored)
-
-
-def _length(name: str, metadata: Mapping[str, Any]) -> int | None:
-    kind = str(metadata.get(_CHAR, "")).lower()
-    if match := re.fullmatch(r"char\((\d+)\)", kind):
-        return int(match[1])
-    if re.search(r"\bchar\(", kind):
-        raise ValueError(f"column {name!r} holds CHAR in a nested type, {kind}")
-    return None
-
-
-def stored_name(columns: str, mapping: str, name: str) -> str:
-    """Return the name of a column in data files and statistics; a name that is no column stays as it is."""
-    if mapping == "none":
-        return name
-    fields = {field["name"]: field.get("metadata") or {} for field in json.loads(columns)["fields"]}
-    return str(fields.get(name, {}).get(_NAME, name))
-
-
-def _parts(kind: Any, mapping: str) -> tuple[StoredField, ...]:
-    if not isinstance(kind, dict):
-        return ()
-    if kind["type"] == "struct":
-        return _fields(kind["fields"], mapping)
-    names = {"array": ("element",), "map": ("key", "value")}.get(kind["type"], ())
-    return tuple(
-        StoredField(name, name, None, _parts(kind[f"{name}Type"], mapping)) for name in names if f"{name}Type" in kind
-    )
 
 
 def place_of(field: StoredField, in_file: Sequence[pa.Field]) -> int | None:

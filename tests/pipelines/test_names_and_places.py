@@ -16,9 +16,9 @@ from tests.pipelines.counting import HOURS, counting
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.open_input import OpenInput, check_collations
 from tidegate.pipelines.sources.places import check_places
-from tidegate.pipelines.sources.source import Source, check_collations
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late
 from tidegate.windowing import Count, IntervalJoin, Windows
@@ -134,7 +134,7 @@ def test_a_stream_checks_places_before_it_reads(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     pipeline = counting(source=DeltaSource(f"{tmp_path}/warehouse/hours", timestamp="at"))
     with pytest.raises(Refused, match=r"is source\.table"):
-        Source.open(cast("Any", None), lake.tables(pipeline), pipeline)
+        OpenInput.open(cast("Any", None), lake.tables(pipeline), pipeline)
 
 
 def test_a_shallow_clone_is_refused_with_the_way_out(lake: Lake) -> None:

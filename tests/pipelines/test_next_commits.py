@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.run.next_commits import DEFAULT_FILES, UNREAD, Ends, EpochLimits, next_commits
-from tidegate.pipelines.sources.log import SourceCommit, SourceFile
+from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.windowing.errors import IllegalArgument
 
 

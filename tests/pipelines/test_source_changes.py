@@ -31,8 +31,8 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots.compatibility import compare, ready
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.sources.log import SourceLog
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows
@@ -105,29 +105,29 @@ def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
     lake.append(("ann", at("01:00"), 1))
     lake.stream(NoSpark(), hourly_pipeline())
     maintain(lake)
-    source = Source.open(cast("Any", None), lake.tables(hourly_pipeline()), hourly_pipeline())
+    source = OpenInput.open(cast("Any", None), lake.tables(hourly_pipeline()), hourly_pipeline())
     head = lake.snapshot(hourly_pipeline())
     plan = plan_clock(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, 1)
     assert plan is not None
     assert plan.positions["events"].version == source.log.head
 
 
-def joined(lake: Lake) -> tuple[Pipeline, Callable[[], Source]]:
+def joined(lake: Lake) -> tuple[Pipeline, Callable[[], OpenInput]]:
     """A join of events and prices, and what opens both as they are now."""
     kind = pa.struct([("x", pa.int64())])
     join = IntervalJoin(timedelta(0), timedelta(hours=1), join=lambda left, right: {"x": 1}, result_type=kind)
     pipeline = counting(compute=join, right=Input(source=DeltaSource("prices", timestamp="at")))
     bound = bind_all(pipeline, [(EVENTS, EVENTS)] * 2)
 
-    def opened() -> Source:
+    def opened() -> OpenInput:
         logs = [SourceLog(Warehouse(str(lake.folder)), lake.path(table)) for table in ("events", "prices")]
-        return Source(logs[0], cast("Any", None), bound, 0, Source(logs[1], cast("Any", None), bound, 1))
+        return OpenInput(logs[0], cast("Any", None), bound, 0, OpenInput(logs[1], cast("Any", None), bound, 1))
 
     return pipeline, opened
 
 
 def without_data_since(
-    lake: Lake, pipeline: Pipeline, source: Source, head: Snapshot | None, plan: EpochPlan | None = None
+    lake: Lake, pipeline: Pipeline, source: OpenInput, head: Snapshot | None, plan: EpochPlan | None = None
 ) -> Snapshot:
     """The snapshot after an epoch without data: that of a plan, or one that has read both inputs to their ends."""
     if plan is None:
@@ -324,7 +324,7 @@ def test_only_the_tables_own_instants_are_bounded_by_statistics(
     pipeline = counting(source=DeltaSource("events", timestamp="at", zone=zone), columns=columns)
     schema = pa.schema([("user", pa.string()), ("at", kind)])
     log = SourceLog(Warehouse(str(tmp_path)), lake.path("events"))
-    assert Source(log, cast("Any", None), bind(pipeline, schema, schema)).has_instants is expected
+    assert OpenInput(log, cast("Any", None), bind(pipeline, schema, schema)).has_instants is expected
     if zone is not None:
         (file,) = log.active("at")
         assert file.newest is not None

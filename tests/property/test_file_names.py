@@ -19,10 +19,11 @@ from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.epoch.file_slices import of_commits
 from tidegate.pipelines.epoch.plan_commits import _judged
 from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.delta.choose_reader import slice_of
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.log import SourceFile, SourceLog
-from tidegate.pipelines.sources.plain import slice_of
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import Warehouse
 
 NAMES = st.lists(
@@ -67,7 +68,7 @@ def placed(names: Sequence[str], spelled: Callable[[SourceFile], SourceFile] = l
         ]
         frames: Any = Frames()
         bound = bind(hourly_pipeline(), EVENTS, EVENTS)
-        _judged(Source(log, frames, bound), commits)
+        _judged(OpenInput(log, frames, bound), commits)
         for number, name in enumerate(names):
             told = unquote(spelled_by_spark(table, name)).removeprefix(f"file:{table}/")
             assert frames.origins.get(told) == (number, number), name

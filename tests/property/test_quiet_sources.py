@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.lake import DAY0, Lake, hourly_pipeline
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.delta.log import SourceLog
 
 pytestmark = pytest.mark.slow
 

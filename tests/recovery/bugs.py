@@ -24,7 +24,7 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots import publish as publish_step
 from tidegate.pipelines.snapshots.head import read_snapshot
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables import results
 from tidegate.windowing.time import MIN_TIMESTAMP
 
@@ -61,7 +61,7 @@ def _a_note_is_trusted(planted: pytest.MonkeyPatch) -> None:
     """Begin where a note beside the tables says that the newest epoch ended which was done, as a checkpoint would."""
     checked = Stream._positions
 
-    def positions(self: Stream, source: Source) -> tuple[Position, ...]:
+    def positions(self: Stream, source: OpenInput) -> tuple[Position, ...]:
         note = Path(self.driver.tables.warehouse.path("")).parent / NOTE
         head = checked(self, source)
         return (Position.model_validate_json(note.read_text()),) if note.exists() else head
@@ -73,7 +73,7 @@ def _files_read_are_forgotten(planted: pytest.MonkeyPatch) -> None:
     """Begin a run at whole commits; within the run the position is right, or it would never end."""
     checked = Stream._positions
 
-    def positions(self: Stream, source: Source) -> tuple[Position, ...]:
+    def positions(self: Stream, source: OpenInput) -> tuple[Position, ...]:
         found = checked(self, source)
         return found if self.plan_seconds else tuple(at.model_copy(update={"files": 0}) for at in found)
 

@@ -28,9 +28,9 @@ from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.run import replay, stream
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.frames import SourceFrames
-from tidegate.pipelines.sources.log import SourceLog
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.delta.frames import SourceFrames
+from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import Warehouse, arrow_schema
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.testing.rows import event_millis, events_table, joint, status
@@ -62,7 +62,7 @@ def standing_in(session: object) -> Iterator[None]:
     """Within it a stream runs in the session, and without a JVM where that is `NoSpark`."""
     with pytest.MonkeyPatch.context() as planted:
         if isinstance(session, NoSpark):
-            planted.setattr(Source, "open", _open)
+            planted.setattr(OpenInput, "open", _open)
             for module in (stream, replay):
                 planted.setattr(module, "plan_commits", plan_commits)
             planted.setattr(operate_step, "operate", operate)
@@ -98,14 +98,14 @@ class Slice:
     files: None = None
 
 
-def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> Source:
+def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
     paths = [tables.warehouse.path(part.source.table) for part in pipeline.inputs]
     logs = [SourceLog(tables.warehouse, path) for path in paths]
-    return Source._bound(pipeline, logs, [cast("SourceFrames", Files(tables.warehouse, path)) for path in paths])
+    return OpenInput._bound(pipeline, logs, [cast("SourceFrames", Files(tables.warehouse, path)) for path in paths])
 
 
 def plan_commits(
-    source: Source,
+    source: OpenInput,
     tables: PipelineTables,
     commits: Sequence[ReadCommit],
     head: Snapshot | None,

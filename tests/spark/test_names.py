@@ -18,7 +18,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.run import reopen
 from tidegate.pipelines.reopen.selection import Selection
-from tidegate.pipelines.sources.frames import SourceFrames
+from tidegate.pipelines.sources.delta.frames import SourceFrames
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 

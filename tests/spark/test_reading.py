@@ -15,7 +15,7 @@ from deltalake import WriterProperties, write_deltalake
 from tests.lake import DAY0, Lake, assert_same_windows
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch import operate
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing import (
     CollectList,
     Count,
@@ -246,6 +246,6 @@ def test_what_arrow_may_not_read_goes_through_spark(
     make(lake)
     pipeline = pipeline_of("auto", _AT, _HOURS, **options)
     with lake.driver(spark, pipeline) as driver:
-        assert (Source.open(spark, driver.tables, pipeline).files is not None) == read_by_tasks
+        assert (OpenInput.open(spark, driver.tables, pipeline).files is not None) == read_by_tasks
     lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=3))
     assert len(lake.rows(pipeline, "results")) > 100

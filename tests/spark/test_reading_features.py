@@ -21,7 +21,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import FILE, OK, PLACE, ROW, STATUS, TIME
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,7 +185,7 @@ def pipeline_of(**source: Any) -> Pipeline:
     return hourly_pipeline(source=DeltaSource("events", timestamp="at", **source), null_keys="keep")
 
 
-def by_arrow(source: Source) -> tuple[list[str], dict[str, int]]:
+def by_arrow(source: OpenInput) -> tuple[list[str], dict[str, int]]:
     """Return the usable rows as texts, and the number of rows by status."""
     assert source.files is not None
     active = source.log.active("at", with_adds=True)
@@ -200,7 +200,7 @@ def by_arrow(source: Source) -> tuple[list[str], dict[str, int]]:
     return _texts(files.source_rows(*origins).append_column(TIME, events[TIME])), measure_files(files).counts
 
 
-def by_spark(source: Source) -> tuple[list[str], dict[str, int]]:
+def by_spark(source: OpenInput) -> tuple[list[str], dict[str, int]]:
     """Return the usable rows as texts, and the number of rows by status."""
     judged = source.rows_at(source.log.head)
     rows = judged.where(F.col(STATUS) == OK).select(F.col(ROW), F.col(TIME)).toArrow()
@@ -243,7 +243,7 @@ def test_arrow_reads_the_rows_that_spark_reads(spark: SparkSession, lake: Lake, 
     make(spark, lake.path("events"))
     for pipeline in pipelines:
         with lake.driver(spark, pipeline) as driver:
-            source = Source.open(spark, driver.tables, pipeline)
+            source = OpenInput.open(spark, driver.tables, pipeline)
             rows, counts = by_arrow(source)
             expected_rows, expected_counts = by_spark(source)
         assert rows == expected_rows

@@ -25,7 +25,7 @@ from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import publish
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.testing.rows import event_millis, events_table, status
 from tidegate.windowing.compute import Windows
@@ -36,7 +36,7 @@ from tidegate.windowing.time import Millis
 class LakeRows:
     """The usable rows of a plain source that a snapshot has read, each with its version."""
 
-    source: Source
+    source: OpenInput
     head: Snapshot
     tables: PipelineTables
 
@@ -103,7 +103,7 @@ def reopen(lake: Lake, pipeline: Pipeline, selection: Selection | None = None) -
 
 
 def _reopened(driver: Driver, selection: Selection) -> Manifest | None:
-    head, source = driver.recover(), Source.open(driver.spark, driver.tables, driver.pipeline)
+    head, source = driver.recover(), OpenInput.open(driver.spark, driver.tables, driver.pipeline)
     assert head is not None
     rows = LakeRows(source, head, driver.tables)
     plan, outcomes = corrected(driver.tables, source.bound, head, selection, rows, driver.clock())

@@ -16,7 +16,7 @@ from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.source_rows import SourceRows
-from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.testing.rows import event_millis
 from tidegate.windowing.time import Millis
 

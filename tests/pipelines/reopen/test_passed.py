@@ -13,8 +13,8 @@ from tests.lake import DAY0, Lake, at
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.passed import JudgedAt, marks_of
-from tidegate.pipelines.sources.log import SourceLog
-from tidegate.pipelines.sources.source import Source
+from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 
@@ -51,7 +51,7 @@ def marks(lake: Lake, judged_at: JudgedAt, within: Interval = ALL) -> dict[int, 
     """The watermark that the rows of each version were judged against."""
     log = SourceLog(warehouse_of(lake.config), lake.path("events"))
     files = log.active("at")
-    source = cast("Source", _Instants(log))
+    source = cast("OpenInput", _Instants(log))
     found = marks_of(source, files, log.head, judged_at, within)
     times = {file.path: cast("int", file.newest) for file in files}
     return {(times[path] - to_millis(at("10:00"))) // 60_000: mark for path, mark in found.items()}

@@ -11,9 +11,9 @@ from tests.hand_made import HandMade
 from tests.lake import at, hourly_pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import FILE, PLACE
+from tidegate.pipelines.sources.delta.choose_reader import slice_of, why_through_spark
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
-from tidegate.pipelines.sources.log import SourceLog
-from tidegate.pipelines.sources.plain import slice_of, why_through_spark
 from tidegate.pipelines.storage import Warehouse, arrow_schema
 from tidegate.windowing.time import to_millis
 

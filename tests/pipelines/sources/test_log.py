@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.lake import EVENTS, at
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Position
-from tidegate.pipelines.sources.log import SourceLog
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import to_millis
 

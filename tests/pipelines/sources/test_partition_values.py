@@ -21,9 +21,10 @@ from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
 from tidegate.pipelines.definition.event_columns import OK, TIME
 from tidegate.pipelines.epoch.file_slices import _of_interval
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.log import SourceLog
-from tidegate.pipelines.sources.partition_values import constant, scalar_of
+from tidegate.pipelines.sources.source_parquet import constant
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis

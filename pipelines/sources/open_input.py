@@ -18,11 +18,12 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.compatibility import check_restorable
 from tidegate.pipelines.sources.ahead import rejected_again, rejected_ahead
+from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.delta.choose_reader import slice_of, why_through_spark
+from tidegate.pipelines.sources.delta.frames import SourceFrames
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.frames import SourceFrames
-from tidegate.pipelines.sources.log import SourceFile, SourceLog
 from tidegate.pipelines.sources.places import check_places
-from tidegate.pipelines.sources.plain import slice_of, why_through_spark
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -30,7 +31,7 @@ from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True)
-class Source:
+class OpenInput:
     """An input of a pipeline at its newest version: its log, its rows and its columns, and the second input.
 
     Args:
@@ -45,10 +46,10 @@ class Source:
     frames: SourceFrames
     bound: BoundPipeline
     number: int = 0
-    right: Source | None = None
+    right: OpenInput | None = None
 
     @classmethod
-    def open(cls, spark: SparkSession, tables: PipelineTables, pipeline: Pipeline) -> Source:
+    def open(cls, spark: SparkSession, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
         """Open the source, or both sources of two inputs, and check the pipeline against them."""
         check_places(tables.warehouse, pipeline)
         paths = [tables.warehouse.path(part.source.table) for part in pipeline.inputs]
@@ -57,7 +58,7 @@ class Source:
         return cls._bound(pipeline, logs, frames)
 
     @classmethod
-    def _bound(cls, pipeline: Pipeline, logs: Sequence[SourceLog], frames: Sequence[SourceFrames]) -> Source:
+    def _bound(cls, pipeline: Pipeline, logs: Sequence[SourceLog], frames: Sequence[SourceFrames]) -> OpenInput:
         bound = bind_all(pipeline, [frame.schemas(log.head) for frame, log in zip(frames, logs, strict=True)])
         bound = with_renamed(bound, PipelineTables(logs[0].warehouse, pipeline.name))
         for part, log in zip(pipeline.inputs, logs, strict=True):
@@ -66,7 +67,7 @@ class Source:
         return cls(logs[0], frames[0], bound, 0, right)
 
     @property
-    def inputs(self) -> tuple[Source, ...]:
+    def inputs(self) -> tuple[OpenInput, ...]:
         """All inputs, in order."""
         return (self,) if self.right is None else (self, self.right)
 
@@ -80,7 +81,7 @@ class Source:
         """Name of the table in manifests."""
         return self.input.input.source.table
 
-    def now(self) -> Source:
+    def now(self) -> OpenInput:
         """Return the source at its newest version. The pipeline is bound again only if the columns changed."""
         logs = [source.log.now() for source in self.inputs]
         before = [(source.log.table_id, source.log.columns) for source in self.inputs]

@@ -14,8 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import key_type
-
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DAY = re.compile(r"([+-]?)([0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})")
@@ -53,23 +51,6 @@ def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
 def is_partition_type(kind: pa.DataType) -> bool:
     """Return True if values of a type can be read from the log."""
     return _reader_of(kind) is not None
-
-
-def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArray:
-    """Return a column that has a value in every row.
-
-    Args:
-        value: the value.
-        rows: number of rows.
-        as_key: True makes texts and bytes a dictionary of one value, as keys are.
-    """
-    kind = value.type
-    if not as_key or key_type(kind) == kind:
-        return pa.chunked_array([pa.nulls(rows, kind) if not value.is_valid else pa.repeat(value, rows)])
-    if not value.is_valid:
-        return pa.chunked_array([pa.nulls(rows, key_type(kind))])
-    places = pa.repeat(pa.scalar(0, pa.int32()), rows)
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(places, pa.array([value.as_py()], kind))])
 
 
 def _reader_of(kind: pa.DataType) -> Callable[[str], Any] | None:

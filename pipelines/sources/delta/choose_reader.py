@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.delta.mapped_columns import stored_fields
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.limits import gap_column
-from tidegate.pipelines.sources.log import SourceLog
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.sql.expression import differing_setting
-from tidegate.pipelines.sources.stored_fields import stored_fields
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.sql.derived import SourceSql

@@ -1,7 +1,7 @@
 """The rows of a slice as a Spark frame: rows of given files, with derived columns, event time and status.
 
-Spark reads the sources that Arrow can't read (see `plain.py`): it handles column mapping, deletion vectors, partitions
-and SQL. The log names the files to read.
+Spark reads the sources that Arrow can't read (see `choose_reader.py`): it handles column mapping, deletion vectors,
+partitions and SQL. The log names the files to read.
 """
 
 from __future__ import annotations
