@@ -15,7 +15,7 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.key_groups import rows_of_key
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,9 @@ def partitions(
         timeout = (timeouts or {}).get(sides[name])
         last_commit = partition.last_commit
         # An input that is ahead of the other input holds nothing back, whatever its own partitions do.
-        holds = name in aligned and partition.watermark <= watermarks[name] <= manifest.watermark
+        # After the end of input, nothing holds event time back.
+        is_behind = partition.watermark <= watermarks[name] <= manifest.watermark < MAX_TIMESTAMP
+        holds = name in aligned and is_behind
         others = [watermark for other, watermark in aligned.items() if other != name]
         statuses.append(
             PartitionStatus(

@@ -73,8 +73,8 @@ def test_what_an_input_can_not_have_is_refused_under_the_field_of_its_own_side(
     ("given", "message"),
     [
         ({"key": None}, "key = None: give a tuple of names of columns"),
-        ({"name": None}, "name = None: use a letter, then"),
-        ({"name": "a b"}, "name = 'a b': use a letter, then"),
+        ({"name": None}, "name = None: use a letter from a to z"),
+        ({"name": "a b"}, "name = 'a b': use a letter from a to z"),
         ({"parallelism": "4"}, "parallelism = '4': give a whole number from 1 to max_parallelism (128)"),
         ({"parallelism": 2.0}, "parallelism = 2.0: give a whole number"),
         ({"source": "events"}, "source = 'events': give a DeltaSource, such as DeltaSource('events', timestamp='at')"),

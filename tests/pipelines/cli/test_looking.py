@@ -193,6 +193,15 @@ def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
     assert "every source partition is idle" in window["reason"]
 
 
+def test_nothing_holds_event_time_back_after_the_end_of_input(project: Project) -> None:
+    source = PartitionWatermark(watermark=to_millis(at("10:00")))
+    plan = project.by_hand.planned([("ann", at("11:00"), 1)], at("12:00"), partitions={"": source})
+    ended = HandPlan(replace(plan.plan, steps=(CommitStep(plan.plan.clock, MAX_TIMESTAMP),)), ())
+    publish(project.by_hand.tables, project.by_hand.committed(ended))
+    assert [partition["holds"] for partition in project.data("why", "sessions")["partitions"]] == [False]
+    assert "holds the watermark back" not in project.tidegate("why", "sessions")[1]
+
+
 def test_why_tells_a_window_that_fired_and_waits_for_late_elements(project: Project) -> None:
     (project.folder / "of_the_project.py").write_text(
         "from datetime import timedelta\nfrom tests.lake import session_pipeline\n"
