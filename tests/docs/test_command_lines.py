@@ -36,7 +36,8 @@ def fault(line: str) -> str | None:
     """Return the message of the error in a command line; a command that is only mentioned needs no arguments."""
     line = NUMBER.sub(r"\1 3", OPTIONAL.sub(r"\1", line.split(" #")[0].replace("...", "")))
     words = shlex.split(" ".join(line.split()))[1:]
-    command, ctx = cli, click.Context(cli)
+    command: click.Command = cli
+    ctx = click.Context(cli)
     while isinstance(command, click.Group) and words:
         named = command.get_command(ctx, words[0])
         if named is None:

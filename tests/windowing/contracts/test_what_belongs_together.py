@@ -42,7 +42,7 @@ class Rounded(TumblingEventTimeWindows):
 class Third(TumblingEventTimeWindows):
     """Windows with a rule of the user's own for the draw, which the offset keeps."""
 
-    def staggered(self, clock: int) -> TumblingEventTimeWindows:
+    def staggered(self, clock: int) -> Third:
         return self if self.stagger_offset is not None else self.with_stagger(self.size // 3)
 
 
