@@ -112,8 +112,8 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     corrected = {"panes": counters["fired_late"], "withdrawn": counters["withdrawn"]}
     screen.show(
         {"pipeline": pipeline, "epoch": manifest.epoch, "rows": rows, **corrected},
-        f"{pipeline}: {rows} late rows reopened in epoch {manifest.epoch}; {corrected['withdrawn']} panes retracted, "
-        f"{corrected['panes']} put out",
+        f"{pipeline}: epoch {manifest.epoch} reopened late rows: {rows}; panes retracted: {corrected['withdrawn']}, put "
+        f"out: {corrected['panes']}",
     )
 
 
