@@ -112,8 +112,8 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     corrected = {"panes": counters["fired_late"], "withdrawn": counters["withdrawn"]}
     screen.show(
         {"pipeline": pipeline, "epoch": manifest.epoch, "rows": rows, **corrected},
-        f"{pipeline}: epoch {manifest.epoch} reopened late rows: {rows}; panes retracted: {corrected['withdrawn']}, put "
-        f"out: {corrected['panes']}",
+        f"{pipeline}: epoch {manifest.epoch} reopened late rows: {rows}; panes retracted: {corrected['withdrawn']}, "
+        f"put out: {corrected['panes']}",
     )
 
 
