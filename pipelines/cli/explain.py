@@ -17,8 +17,7 @@ def explain(screen: Screen, pipeline: str) -> None:
     """Show how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.inspect.explanation import explain as explain_pipeline
-    from tidegate.pipelines.inspect.explanation import look_at_source
-    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.inspect.explanation import look_at_source, missing_tables
 
     config = screen.config()
     value = load_pipeline(config, pipeline)
@@ -26,14 +25,12 @@ def explain(screen: Screen, pipeline: str) -> None:
     choice = explanation.operator
     data = asdict(explanation)
     data["operator"] = {"name": choice.name, "reason": choice.reason}
-    warehouse = warehouse_of(config)
-    missing = [path for path in (warehouse.path(i.source.table) for i in value.inputs) if not warehouse.exists(path)]
-    data["missing_tables"] = missing
+    data["missing_tables"] = missing = missing_tables(config, value)
     screen.show(
         data,
         *(
             f"source table {path} does not exist yet, so no column is checked: create it, or correct `table` of the "
-            "pipeline's source"
+            f"pipeline's source, or `warehouse` in {config.file_name}"
             for path in missing
         ),
         Text.assemble((pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"),

@@ -183,7 +183,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         timeline=plan.timeline,
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
-        dropped=left_behind(bound.pipeline),
+        left_behind=left_behind(bound.pipeline),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.choose_reader import asks_for_spark
 from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.windowing.aggregates import AggregateColumns
@@ -66,6 +67,28 @@ def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation
     return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, source)))
 
 
+def missing_tables(config: Config, pipeline: Pipeline) -> list[str]:
+    """Return the paths of the source tables that do not exist."""
+    from tidegate.pipelines.storage import warehouse_of
+
+    warehouse = warehouse_of(config)
+    paths = [warehouse.path(input_.source.table) for input_ in pipeline.inputs]
+    return [path for path in paths if not warehouse.exists(path)]
+
+
+def check_tables_exist(config: Config, pipeline: Pipeline) -> None:
+    """Refuse a pipeline whose source does not exist, before Spark is started.
+
+    Raises:
+        Refused: the message names the first table that is missing.
+    """
+    for path in missing_tables(config, pipeline):
+        raise Refused(
+            f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source, or "
+            f"`warehouse` in {config.file_name}"
+        )
+
+
 def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
     """Look at the log of a pipeline's source, without Spark; return None if there is no table yet.
 
@@ -81,7 +104,7 @@ def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
     reason = asks_for_spark(pipeline)
     warehouse = warehouse_of(config)
     paths = [warehouse.path(input_.source.table) for input_ in pipeline.inputs]
-    if not all(map(warehouse.exists, paths)):
+    if missing_tables(config, pipeline):
         return None if reason is None else SourceLook(reason)
     with_sql = [input_ for input_ in pipeline.inputs if input_.columns or input_.where is not None]
     looks = [look_at_sql(config, pipeline, input_) for input_ in with_sql]
