@@ -28,9 +28,9 @@ from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.run import replay, stream
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.delta.frames import SourceFrames
-from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.base import SparkReader
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import Warehouse, arrow_schema
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.testing.rows import event_millis, events_table, joint, status
@@ -99,9 +99,9 @@ class Slice:
 
 
 def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
-    paths = [tables.warehouse.path(part.source.table) for part in pipeline.inputs]
-    logs = [SourceLog(tables.warehouse, path) for path in paths]
-    return OpenInput._bound(pipeline, logs, [cast("SourceFrames", Files(tables.warehouse, path)) for path in paths])
+    logs = [open_source(part.source, tables.warehouse) for part in pipeline.inputs]
+    readers = [cast("SparkReader", Files(tables.warehouse, log.path)) for log in logs]
+    return OpenInput._bound(pipeline, tables.warehouse, logs, readers)
 
 
 def plan_commits(

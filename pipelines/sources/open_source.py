@@ -1,0 +1,25 @@
+"""Opening of the source that a pipeline describes, with a check that what opens is a source."""
+
+from __future__ import annotations
+
+from tidegate.pipelines.definition.source import SourceDescription
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.base import MEMBERS, Source
+from tidegate.pipelines.storage import Warehouse
+
+
+def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:
+    """Open a source at its newest version.
+
+    Raises:
+        MissingSource: there is no such source yet.
+        Refused: it can't be opened, or what opens is no source.
+    """
+    source = description.open(warehouse)
+    if not isinstance(source, Source):
+        missing = [name for name in MEMBERS if not hasattr(source, name)]
+        raise Refused(
+            f"{type(description).__name__}({description.table!r}).open returned a {type(source).__name__}, which is no "
+            f"source: it lacks {', '.join(missing)}. tidegate.pipelines.sources.base.Source says what each is for"
+        )
+    return source
