@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+    from tidegate.pipelines.definition.pipeline import Input, Pipeline
+    from tidegate.pipelines.sources.delta.description import DeltaSource
 
 __all__ = ["DeltaSource", "Input", "Pipeline"]
 
 
 def __getattr__(name: str) -> Any:
     # The names are loaded on first use: Airflow parses DAG files that import this package without using them.
+    if name == "DeltaSource":
+        from tidegate.pipelines.sources.delta import description
+
+        return getattr(description, name)
     if name in __all__:
         from tidegate.pipelines.definition import pipeline
 

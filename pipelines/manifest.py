@@ -10,7 +10,14 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
@@ -37,14 +44,33 @@ class Position(_Value):
     """The position in a source, up to which it has been read.
 
     `version` is read completely; `frontier` is the event time before which its rows are taken, None
-    for all of them. `files` counts the files of the next version, in the log's order, that are read already.
-    `table_id` is the Delta id of the table; a table that replaced it has another one.
+    for all of them. `files` counts the files of the next version, in the source's order, that are read already.
+    `own` has the fields that the source itself adds, plain JSON, which only the source reads; in the manifest they
+    stand beside the others. Delta adds `table_id`, because a table that replaced another one has another id.
+
+        {"version": 3, "frontier": null, "files": 0, "table_id": "6a1f..."}
     """
 
     version: int
     frontier: int | None = None
     files: int = 0
-    table_id: str | None = None
+    own: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_own(cls, fields: Any) -> Any:
+        """Put the fields of the source into `own`."""
+        if not isinstance(fields, dict):
+            return fields
+        added = fields.get("own", {name: value for name, value in fields.items() if name not in cls.model_fields})
+        if taken := sorted(added.keys() & cls.model_fields.keys()):
+            raise ValueError(f"a source can't have a field {taken[0]!r} of its own in a position")
+        return {**{name: value for name, value in fields.items() if name in cls.model_fields}, "own": added}
+
+    @model_serializer(mode="wrap")
+    def _beside_each_other(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        return {**{name: value for name, value in fields.items() if name != "own"}, **self.own}
 
 
 class Interval(_Value):

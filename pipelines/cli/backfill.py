@@ -158,13 +158,14 @@ def check_first_run(config: Config, pipeline: Pipeline) -> None:
 
     Later runs first publish epochs that are not yet published, for which no source is needed.
     """
-    from tidegate.pipelines.inspect.explanation import check_tables_exist
+    from tidegate.pipelines.sources.open_source import check_sources_exist
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
     config.make_folders()
-    if not PipelineTables(warehouse_of(config), pipeline.name).exist:
-        check_tables_exist(config, pipeline)
+    warehouse = warehouse_of(config)
+    if not PipelineTables(warehouse, pipeline.name).exist:
+        check_sources_exist(pipeline, warehouse)
 
 
 def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
@@ -218,13 +219,14 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
     Raises:
         Refused: a source does not exist, or lacks a column that the pipeline names.
     """
-    from tidegate.pipelines.inspect.explanation import check_tables_exist, look_at_source
+    from tidegate.pipelines.inspect.explanation import look_at_source
     from tidegate.pipelines.snapshots.head import read_snapshot
+    from tidegate.pipelines.sources.open_source import check_sources_exist
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
     config, pipeline = screen.config(), value.name
-    check_tables_exist(config, value)
+    check_sources_exist(value, warehouse_of(config))
     look_at_source(config, value)
     head = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
     position = None if head is None else next(iter(head.manifest.positions.values()))

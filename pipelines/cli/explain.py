@@ -17,7 +17,9 @@ def explain(screen: Screen, pipeline: str) -> None:
     """Show how PIPELINE is run: the operator, why it was taken, and the steps of an epoch."""
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.inspect.explanation import explain as explain_pipeline
-    from tidegate.pipelines.inspect.explanation import look_at_source, missing_tables
+    from tidegate.pipelines.inspect.explanation import look_at_source
+    from tidegate.pipelines.sources.open_source import missing_sources
+    from tidegate.pipelines.storage import warehouse_of
 
     config = screen.config()
     value = load_pipeline(config, pipeline)
@@ -25,14 +27,11 @@ def explain(screen: Screen, pipeline: str) -> None:
     choice = explanation.operator
     data = asdict(explanation)
     data["operator"] = {"name": choice.name, "reason": choice.reason}
-    data["missing_tables"] = missing = missing_tables(config, value)
+    missing = missing_sources(value, warehouse_of(config))
+    data["missing_tables"] = list(missing)
     screen.show(
         data,
-        *(
-            f"source table {path} does not exist yet, so no column is checked: create it, or correct `table` of the "
-            f"pipeline's source, or `warehouse` in {config.file_name}"
-            for path in missing
-        ),
+        *(f"no column is checked yet: {message}" for message in missing.values()),
         Text.assemble((pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"),
         f"order: {explanation.order}",
         table(

@@ -9,7 +9,8 @@ from difflib import get_close_matches
 import pyarrow as pa
 
 from tidegate.pipelines.definition.column_names import check_in_flight
-from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.tables.columns import field_in_sql, quoted, to_delta
 from tidegate.windowing.keys import KeySchema
@@ -89,7 +90,7 @@ def row_type(schema: pa.Schema, names: Iterable[str]) -> pa.StructType:
     return pa.struct([pa.field(name, to_delta(schema.field(name).type)) for name in names])
 
 
-def require(pipeline: Pipeline, schema: pa.Schema, column: str, field: str, source: DeltaSource) -> None:
+def require(pipeline: Pipeline, schema: pa.Schema, column: str, field: str, source: SourceDescription) -> None:
     """Refuse a missing column.
 
     Raises:
@@ -113,7 +114,7 @@ def _instead(schema: pa.Schema, column: str) -> str:
     return f"{f'did you mean {by_lower[close[0]]!r}? It' if close else 'it'} has {schema.names}"
 
 
-def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") -> None:
+def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = "") -> None:
     """Refuse a timestamp column that is missing, or whose type does not determine a time."""
     field = f"{prefix}source.timestamp = {source.timestamp!r}"
     if source.timestamp not in schema.names:
@@ -122,7 +123,8 @@ def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") ->
     if pa.types.is_timestamp(kind):
         if kind.tz is None and source.zone is None:
             raise Refused(
-                f"{field} is TIMESTAMP_NTZ, a wall-clock time: name its zone, DeltaSource(..., zone='America/New_York')"
+                f"{field} is TIMESTAMP_NTZ, a wall-clock time: name its zone, {_kind(source)}(..., "
+                "zone='America/New_York')"
             )
         if source.unit is not None:
             is_a = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
@@ -140,7 +142,7 @@ def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") ->
         return
     if pa.types.is_integer(kind):
         if source.unit is None:
-            raise Refused(f"{field} has type {kind}: say what it counts, DeltaSource(..., unit='ms')")
+            raise Refused(f"{field} has type {kind}: say what it counts, {_kind(source)}(..., unit='ms')")
         if source.zone is not None:
             raise _no_effect(prefix, "zone", source.zone, f"{field} counts {source.unit} since 1970 in UTC")
         return
@@ -148,6 +150,10 @@ def check_timestamp(source: DeltaSource, schema: pa.Schema, prefix: str = "") ->
         f"{field} has type {kind}, not a time: derive one, for example "
         f"columns={{'event_time': {f'try_to_timestamp({quoted(source.timestamp)})'!r}}} and timestamp='event_time'"
     )
+
+
+def _kind(source: SourceDescription) -> str:
+    return type(source).__name__
 
 
 def _no_effect(prefix: str, name: str, value: str, why: str, otherwise: str = "") -> Refused:

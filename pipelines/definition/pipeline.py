@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.result_types import check_result_types
+from tidegate.pipelines.definition.source import MEMBERS, SourceDescription, missing_in
 from tidegate.pipelines.names import NAME_RULE, check_name
 from tidegate.windowing.compute import TWO_INPUTS, Compute, Windows
 from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
@@ -24,8 +24,6 @@ from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_paralleli
 from tidegate.windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
 from tidegate.windowing.watermarks import WatermarkStrategy
 
-TimeUnit = Literal["s", "ms"]
-Reader = Literal["auto", "spark"]
 WatermarkRows = Literal["kept", "all"]
 
 _COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
@@ -34,43 +32,6 @@ _GIVE_STRATEGY = (
     "give a WatermarkStrategy, such as WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))"
 )
 _GIVE_COLUMNS = "give SQL expressions by the names of the columns that they make, such as {'day': 'to_date(at)'}"
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaSource:
-    """An append-only Delta table of events.
-
-    Args:
-        table: name below the warehouse, or an absolute path or URI.
-        timestamp: column of the event time: TIMESTAMP, TIMESTAMP_NTZ with `zone`, or an integer with `unit`.
-        zone: time zone of a TIMESTAMP_NTZ column, such as "America/New_York".
-        unit: unit of an integer column, counted from the epoch: "s" or "ms".
-        reader: "auto" lets the tasks read the files of a plain table with Arrow; "spark" lets Spark read every table.
-
-    Raises:
-        IllegalArgument: an empty name, an unknown zone, unit or reader.
-    """
-
-    table: str
-    timestamp: str
-    zone: str | None = None
-    unit: TimeUnit | None = None
-    reader: Reader = "auto"
-
-    def __post_init__(self) -> None:
-        for name in ("table", "timestamp"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise IllegalArgument(f"source.{name}", value, "give a name")
-        if self.zone is not None:
-            try:
-                ZoneInfo(self.zone)
-            except (ZoneInfoNotFoundError, ValueError, TypeError) as error:
-                raise IllegalArgument("source.zone", self.zone, "give a zone such as 'Europe/Berlin'") from error
-        if self.unit not in (None, "s", "ms"):
-            raise IllegalArgument("source.unit", self.unit, "give 's' or 'ms'")
-        if self.reader not in ("auto", "spark"):
-            raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +55,7 @@ class Input:
         IllegalArgument: a value is not valid; the error names the field.
     """
 
-    source: DeltaSource
+    source: SourceDescription
     key: tuple[str, ...] = ()
     watermark: WatermarkStrategy | None = None
     watermark_by: str | None = None
@@ -104,8 +65,7 @@ class Input:
     watermark_from: WatermarkRows = field(default="kept", metadata={LEFT_OUT_AT_DEFAULT: True})
 
     def __post_init__(self) -> None:
-        if not isinstance(self.source, DeltaSource):
-            raise IllegalArgument("right.source", self.source, _GIVE_SOURCE)
+        _check_source("right.source", self.source)
         if self.watermark is not None and not isinstance(self.watermark, WatermarkStrategy):
             raise IllegalArgument("right.watermark", self.watermark, _GIVE_STRATEGY)
         _check_texts("right.", self)
@@ -139,7 +99,7 @@ class Pipeline:
     """
 
     name: str
-    source: DeltaSource
+    source: SourceDescription
     key: tuple[str, ...]
     compute: Compute
     watermark: WatermarkStrategy
@@ -161,8 +121,7 @@ class Pipeline:
             check_name(self.name)
         except (ValueError, TypeError) as error:
             raise IllegalArgument("name", self.name, NAME_RULE) from error
-        if not isinstance(self.source, DeltaSource):
-            raise IllegalArgument("source", self.source, _GIVE_SOURCE)
+        _check_source("source", self.source)
         if not isinstance(self.watermark, WatermarkStrategy):
             raise IllegalArgument("watermark", self.watermark, _GIVE_STRATEGY)
         if not isinstance(self.compute, Compute):
@@ -250,6 +209,14 @@ class Pipeline:
     def max_ahead_millis(self) -> Millis:
         """`max_ahead` in milliseconds."""
         return millis(self.max_ahead, "max_ahead")
+
+
+def _check_source(field: str, source: SourceDescription) -> None:
+    """Refuse a value that describes no source; one that nearly does is told what it lacks."""
+    missing = missing_in(source)
+    if missing:
+        lacks = "" if len(missing) == len(MEMBERS) else f"; a source of your own kind also needs {', '.join(missing)}"
+        raise IllegalArgument(field, source, f"{_GIVE_SOURCE}{lacks}")
 
 
 def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:

@@ -12,9 +12,9 @@ from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAS
 from tidegate.pipelines.epoch.plan import SliceCounts, SliceFrames
 from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.manifest import Interval, Position
-from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
+from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
@@ -33,7 +33,7 @@ def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
 def of_rest(source: OpenInput, files: FileSlice, position: Position) -> FileSlice:
     """Return the slice of a hand-over: the rows of the backfill's source version from the frontier on."""
     assert position.frontier is not None
-    active = source.log.active(files.columns.time_in_files or "", position.version, with_adds=True)
+    active = source.log.active(files.columns.time_in_files or "", position.version, to_read=True)
     return replace(
         files, parts=_parts(_of_interval(files, active, position.frontier, LAST_TIME), position.frontier, LAST_TIME)
     )
@@ -50,7 +50,7 @@ def of_interval(
         interval: the span of event time.
         recent: versions since the parent; None for a first run, which reads all versions.
     """
-    active = source.log.active(files.columns.time_in_files or "", with_adds=True)
+    active = source.log.active(files.columns.time_in_files or "", to_read=True)
     inside = replace(
         files, parts=_parts(_of_interval(files, active, interval.start, interval.end), interval.start, interval.end)
     )
@@ -109,10 +109,9 @@ def _of_interval(slice_: FileSlice, files: Sequence[SourceFile], since: Millis, 
     Bounds of wall-clock times are in their zone, at most a day from UTC.
     """
     margin = 1 if slice_.columns.zone is None else _DAY
-    bounded = [slice_.columns.bounded(file) for file in files]
     return [
         file
-        for file in bounded
+        for file in files
         if (file.newest is None or file.newest + margin >= since)
         and (file.oldest is None or file.oldest - margin < until)
     ]

@@ -173,11 +173,5 @@ def _commits_of(source: OpenInput, commits: Sequence[ReadCommit]) -> list[ReadCo
 
 
 def settled_position(source: OpenInput, manifest: Manifest) -> dict[str, Position]:
-    """Return the position of an unread input, moved past the versions without data that follow it.
-
-    A position before these versions would need their log entries, which the source removes after a while.
-    """
-    position = manifest.position_in(source.table)
-    if not position.files:
-        position = position.model_copy(update={"version": source.log.settled(position.version)})
-    return {source.table: position}
+    """Return the position of an unread input, moved past the versions without data that follow it."""
+    return {source.table: source.passed(manifest.position_in(source.table))}

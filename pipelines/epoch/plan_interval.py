@@ -55,7 +55,7 @@ def plan_interval(
     bound, pipeline = source.bound, source.bound.pipeline
     sliced = []
     for input_ in source.inputs:
-        recent = None if parent is None else input_.log.commits(input_.position_of(parent.manifest).version)
+        recent = None if parent is None else input_.commits(input_.position_of(parent.manifest).version)
         is_plain = parent is None or input_.rejected_ahead(parent.manifest) is None
         if input_.files is not None and is_plain:
             sliced.append(of_interval(input_, input_.files, interval, recent))
@@ -92,7 +92,7 @@ def plan_interval(
 
 def changed_rows(source: OpenInput, interval: Interval, since: int) -> int:
     """Return the number of rows with an event time in an interval that were committed after a version."""
-    recent = source.log.commits(since)
+    recent = source.commits(since)
     if not recent:
         return 0
     return source.rows_of(_files(recent)).where(F.col(STATUS).isin(OK, DROPPED) & _within(interval)).count()

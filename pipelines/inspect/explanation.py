@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
-from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.delta.choose_reader import asks_for_spark
+from tidegate.pipelines.sources.choose_reader import asks_for_spark
 from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
@@ -67,28 +66,6 @@ def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation
     return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, source)))
 
 
-def missing_tables(config: Config, pipeline: Pipeline) -> list[str]:
-    """Return the paths of the source tables that do not exist."""
-    from tidegate.pipelines.storage import warehouse_of
-
-    warehouse = warehouse_of(config)
-    paths = [warehouse.path(input_.source.table) for input_ in pipeline.inputs]
-    return [path for path in paths if not warehouse.exists(path)]
-
-
-def check_tables_exist(config: Config, pipeline: Pipeline) -> None:
-    """Refuse a pipeline whose source does not exist, before Spark is started.
-
-    Raises:
-        Refused: the message names the first table that is missing.
-    """
-    for path in missing_tables(config, pipeline):
-        raise Refused(
-            f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source, or "
-            f"`warehouse` in {config.file_name}"
-        )
-
-
 def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
     """Look at the log of a pipeline's source, without Spark; return None if there is no table yet.
 
@@ -96,27 +73,30 @@ def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
         Refused: a column that the pipeline names is missing, or has an unsuitable type. This is not checked if one of
             `columns` is left to Spark, because only Spark knows its type.
     """
+    from tidegate.pipelines.sources.base import MissingSource
     from tidegate.pipelines.sources.bind import bind_to_source, look_at_sql, text_of
-    from tidegate.pipelines.sources.delta.choose_reader import why_through_spark
-    from tidegate.pipelines.sources.delta.log import SourceLog
+    from tidegate.pipelines.sources.choose_reader import why_through_spark
+    from tidegate.pipelines.sources.open_source import open_source
     from tidegate.pipelines.storage import warehouse_of
 
     reason = asks_for_spark(pipeline)
     warehouse = warehouse_of(config)
-    paths = [warehouse.path(input_.source.table) for input_ in pipeline.inputs]
-    if missing_tables(config, pipeline):
+    try:
+        sources = [open_source(input_.source, warehouse) for input_ in pipeline.inputs]
+    except MissingSource:
         return None if reason is None else SourceLook(reason)
-    with_sql = [input_ for input_ in pipeline.inputs if input_.columns or input_.where is not None]
-    looks = [look_at_sql(config, pipeline, input_) for input_ in with_sql]
-    expressions = tuple(expression for _, _, part in looks for expression in part)
+    looks = [
+        look_at_sql(config, pipeline, input_, source)
+        for input_, source in zip(pipeline.inputs, sources, strict=True)
+        if input_.columns or input_.where is not None
+    ]
+    expressions = tuple(expression for _, part in looks for expression in part)
     left_to_spark = next((expression for expression in expressions if expression.reason is not None), None)
-    if any(sql is None for _, sql, _ in looks):
+    if any(sql is None for sql, _ in looks):
         assert left_to_spark is not None
         return SourceLook(reason or left_to_spark.why, expressions)
     bound = bind_to_source(config, pipeline)
-    reason = reason or why_through_spark(
-        bound, SourceLog(warehouse, paths[0]), lambda name: text_of(config.spark.get(name))
-    )
+    reason = reason or why_through_spark(bound, sources[0], lambda name: text_of(config.spark.get(name)))
     return SourceLook(reason, expressions)
 
 

@@ -104,7 +104,7 @@ class SourceRows:
         if position.version >= 0:
             parts.append(source.rows_at(position.version, self._head.manifest))
         if position.files:
-            commits = source.log.commits(position.version, position.version + 1)
+            commits = source.commits(position.version, position.version + 1)
             begun = [file for commit in commits for file in commit.files[: position.files]]
             frame = source.frames.files(position.version + 1, [file.action for file in begun])
             origins = {file.path: (0, commits[0].time) for file in begun}

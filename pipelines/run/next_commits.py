@@ -29,7 +29,7 @@ DEFAULT_FILES = 1000
 """Limit on files if no limit on bytes is given."""
 
 Ends: TypeAlias = Sequence[tuple[str, int]]
-"""Id and version of the table of each input, after which a run reads nothing."""
+"""Identity and version of the source of each input, after which a run reads nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ def next_commits(
         source: the source as it is now.
         positions: the position in each input.
         limits: the limits of an epoch.
-        ends: ids and versions of the tables at the start of a run that reads nothing after them.
+        ends: identities and versions of the sources at the start of a run that reads nothing after them.
 
     Raises:
         Refused: an unread version removed or changed data, or its log entry or one of its files is gone.
     """
     unread = [input_.log.unread(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
     until = [
-        log.head if ends is None else _end_in(log.table_id, ends[number])
+        log.head if ends is None else _end_in(log.identity, ends[number])
         for number, log in enumerate(input_.log for input_ in source.inputs)
     ]
     whole = source.right is not None or not source.bound.may_split_commits
@@ -97,9 +97,9 @@ def next_commits(
     return taken
 
 
-def _end_in(table_id: str, end: tuple[str, int]) -> int:
-    """Return the version at which a run ends; a table that replaced the one of its start is left to the next run."""
-    return end[1] if end[0] == table_id else -1
+def _end_in(identity: str, end: tuple[str, int]) -> int:
+    """Return the version at which a run ends; a source that replaced the one of its start is left to the next run."""
+    return end[1] if end[0] == identity else -1
 
 
 @dataclass

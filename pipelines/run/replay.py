@@ -35,7 +35,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
     source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
     ready(driver.tables, source.bound, read_snapshot(driver.tables))
     positions = [_position(driver, input_.table) for input_ in source.inputs]
-    logs = [input_.log.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
+    logs = [input_.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
     commits = interleaved(logs)
     size = commits_per_epoch or max(1, len(commits))
     for first in range(0, len(commits), size):

@@ -119,7 +119,7 @@ class Stream:
             # The clock is read before the log, so a commit that is not yet in the log is younger than the clock.
             now, source = self.driver.clock(), self._source()
             if ends is None:
-                ends = [(input_.log.table_id, input_.log.head) for input_ in source.inputs]
+                ends = [(input_.log.identity, input_.log.head) for input_ in source.inputs]
             if not self._read(source, ends, now):
                 self._beat(source, now)
                 return
@@ -174,7 +174,7 @@ class Stream:
         if head is None or head.manifest.position_in(self._table).files or timer - self._last_beat < _SECOND:
             return
         self._last_beat, manifest = timer, head.manifest
-        unread = [input_.log.next_commit(manifest.position_in(input_.table).version) for input_ in source.inputs]
+        unread = [input_.next_commit(manifest.position_in(input_.table).version) for input_ in source.inputs]
         until = min([now, *(commit.time for commit in unread if commit is not None)])
         self._run(plan_clock(source, driver.tables, head, until, driver.shards))
 
@@ -218,9 +218,9 @@ class Stream:
     def _positions(self, source: OpenInput) -> tuple[Position, ...]:
         """Return the position in each input, after a check that it was taken in the table that is there now."""
         head = self._parent()
-        positions = tuple(
-            UNREAD if head is None else head.manifest.position_in(input_.table) for input_ in source.inputs
-        )
+        if head is None:
+            return (UNREAD,) * len(source.inputs)
+        positions = tuple(head.manifest.position_in(input_.table) for input_ in source.inputs)
         for input_, position in zip(source.inputs, positions, strict=True):
             input_.log.check(position)
         return positions

@@ -1,4 +1,4 @@
-"""Commits of a source, and the files that they added."""
+"""Commits of a source, the files that they added, and the parts of a slice: the rows that are read of each file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.windowing.time import Millis
 
 
@@ -14,15 +15,15 @@ class SourceFile:
     """A data file of the source.
 
     Args:
-        path: path in the file system, relative to the table. It identifies the file; base names may repeat.
-        written: time of writing, int64 epoch milliseconds; it stays when the log is cleaned up.
-        action: add action as JSON; empty for files that are only listed by a snapshot.
-        newest: largest event time in the file, int64 epoch milliseconds; None if the log does not record it.
-        oldest: smallest event time; None if the log does not record it.
-        rows: number of rows without those that a deletion vector removes; None if the log does not record it.
-        stored: number of rows in the file, with those that a deletion vector removes; None if it is not recorded.
-        add: add action, with partition values and deletion vector; empty if it was not asked for.
-        size: bytes of the file; None for files that are only listed by a snapshot.
+        path: name of the file in its source; in Delta, the path relative to the table. Base names may repeat.
+        written: time of writing, int64 epoch milliseconds; it stays the same in every later listing.
+        action: add action of Delta as JSON, for Spark's reader; empty for other sources, and where it is only listed.
+        newest: largest event time in the file, int64 epoch milliseconds; None if it is not recorded.
+        oldest: smallest event time; None if it is not recorded.
+        rows: number of rows without those that were deleted since it was written; None if it is not recorded.
+        stored: number of rows in the file, with deleted rows; None if it is not recorded.
+        details: facts that only the source's own reader needs, such as partition values. They travel to the tasks.
+        size: bytes of the file; None if it is not recorded.
     """
 
     path: str
@@ -32,7 +33,7 @@ class SourceFile:
     oldest: Millis | None = None
     rows: int | None = None
     stored: int | None = None
-    add: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
     size: int | None = None
 
 
@@ -41,11 +42,41 @@ class SourceCommit:
     """A version of the source that added data.
 
     Args:
-        version: version of the table.
-        time: commit time in the log, int64 epoch milliseconds; it may go back between versions.
+        version: number of the version; numbers grow, and versions without data leave gaps.
+        time: commit time, int64 epoch milliseconds; it may go back between versions.
         files: the files that it added.
     """
 
     version: int
     time: Millis
     files: tuple[SourceFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """The rows of a file with an event time in `[since, until)`.
+
+    Args:
+        path: path of the file, as its source names it.
+        rows: number of rows in the whole file, with deleted rows; None if the source does not record it.
+        commit: index of the source commit within the epoch.
+        committed: time against which the rows' times are checked, int64 epoch milliseconds.
+        since: int64 epoch milliseconds.
+        until: int64 epoch milliseconds, exclusive.
+        details: as of `SourceFile`.
+    """
+
+    path: str
+    rows: int | None
+    commit: int
+    committed: Millis
+    since: Millis = FIRST_TIME
+    until: Millis = LAST_TIME
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, file: SourceFile, commit: int, committed: Millis, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+    ) -> FilePart:
+        """Return the rows of a file, with the details that its reader needs."""
+        return cls(file.path, file.stored, commit, committed, since, until, file.details)

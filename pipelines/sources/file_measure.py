@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice, JudgedRows
+from tidegate.pipelines.sources.base import OpenPart
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.file_slice import FileSlice, JudgedRows
 from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, Int64s, are_times_usable, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
 
@@ -66,7 +67,7 @@ def measure_files(files: FileSlice, partition_by: str | None = None, with_reject
 
 
 def _measure(
-    files: FileSlice, part: FilePart, file: SourceParquet, partition_by: str | None, with_rejects: bool
+    files: FileSlice, part: FilePart, file: OpenPart, partition_by: str | None, with_rejects: bool
 ) -> Iterator[_Counted]:
     columns = files.columns
     interval = (FIRST_TIME, LAST_TIME) if with_rejects else (part.since, part.until)
@@ -95,13 +96,13 @@ def _measure(
                 yield counted
 
 
-def _is_within(file: SourceParquet, group: int, name: str) -> bool:
+def _is_within(file: OpenPart, group: int, name: str) -> bool:
     """Return True if statistics show that all times in the values of a column are within the accepted bounds."""
     bounds = file.bounds_of_times(group, name)
     return bounds is not None and all(first >= MICROS[0] and last < MICROS[1] for first, last in bounds)
 
 
-def _by_statistics(files: FileSlice, part: FilePart, file: SourceParquet, group: int) -> _Counted | None:
+def _by_statistics(files: FileSlice, part: FilePart, file: OpenPart, group: int) -> _Counted | None:
     """Return the count of a row group if statistics show that all its rows are usable and in the interval, or None."""
     columns = files.columns
     bounds = file.bounds(group, columns.timestamp)

@@ -1,15 +1,14 @@
 """A slice of a source as files. The tasks read them with Arrow, so rows don't pass through Spark.
 
-A part of a slice is a file with all that the log says about it: partition values and deleted rows. Each event has the
-number of its file and its place there, so columns that only late rows need are read later, for these rows alone.
+The source's own reader opens each file. An event has the number of its file and its place there, so columns that only
+late rows need are read later, for these rows alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,59 +16,17 @@ import pyarrow as pa
 from tidegate.pipelines.definition.event_columns import (
     COMMIT,
     FILE,
-    FIRST_TIME,
     KEY_PREFIX,
-    LAST_TIME,
     PLACE,
     TIME,
     VALUE_PREFIX,
     plain,
 )
-from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.commits import SourceFile
-from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
-from tidegate.pipelines.sources.delta.partition_values import scalar_of
+from tidegate.pipelines.sources.base import OpenPart, PartReader
+from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
-from tidegate.pipelines.sources.stored_fields import filled
-from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """The rows of a file with an event time in `[since, until)`.
-
-    Args:
-        path: path of the file, relative to the table.
-        rows: number of rows in the whole file, with deleted rows; None if the log does not record it.
-        commit: index of the source commit within the epoch.
-        committed: time against which the rows' times are checked, int64 epoch milliseconds.
-        since: int64 epoch milliseconds.
-        until: int64 epoch milliseconds, exclusive.
-        partition: names in the log and texts of the partition values.
-        deleted: description of the file's deletion vector in the log; None if it has none.
-    """
-
-    path: str
-    rows: int | None
-    commit: int
-    committed: Millis
-    since: Millis = FIRST_TIME
-    until: Millis = LAST_TIME
-    partition: tuple[tuple[str, str | None], ...] = ()
-    deleted: Mapping[str, Any] | None = None
-
-    @classmethod
-    def of(
-        cls, file: SourceFile, commit: int, committed: Millis, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
-    ) -> FilePart:
-        """Return the rows of a file with all that its add action says about them."""
-        deleted = file.add.get("deletionVector") or None
-        partition = tuple((file.add.get("partitionValues") or {}).items())
-        return cls(file.path, file.stored, commit, committed, since, until, partition, deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +62,13 @@ class FileSlice:
     """The files of a slice; this value travels to the tasks.
 
     Args:
-        warehouse: the warehouse of the source.
-        table: path of the source.
+        reader: opens the files.
         columns: columns to read, with the rules for rejected rows.
         parts: the files, each with the interval of its rows.
         traced: True if each event has its file and place, because some events may be late.
     """
 
-    warehouse: Warehouse
-    table: str
+    reader: PartReader
     columns: SourceColumns
     parts: tuple[FilePart, ...]
     traced: bool = True
@@ -136,7 +91,7 @@ class FileSlice:
                 for first, group in file.groups(columns.time_in_files, part.since, part.until):
                     yield self._events_of(self.judged(part, file, group, first, columns.names), part, number)
 
-    def judged(self, part: FilePart, file: SourceParquet, group: int, first: int, names: Sequence[str]) -> JudgedRows:
+    def judged(self, part: FilePart, file: OpenPart, group: int, first: int, names: Sequence[str]) -> JudgedRows:
         """Read columns of a row group and judge its rows. Every row that is an event or is counted comes through here.
 
         Args:
@@ -198,90 +153,6 @@ class FileSlice:
             [pa.table([plain(part[name]) for name in names], schema=self.columns.schema) for part in parts]
         ).take(pa.array(back))
 
-    @contextmanager
-    def open(self, part: FilePart) -> Iterator[SourceParquet]:
-        """Open a file of the source.
-
-        Raises:
-            Refused: the file or its deletion vector is missing or damaged, a partition value can't be read, or the file
-                was written with another calendar.
-        """
-        # Commands that only look at the log should not wait for this import.
-        import pyarrow.parquet as pq
-
-        filesystem, root = self.warehouse.filesystem(self.table)
-        constants = self._constants(part)
-        try:
-            with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
-                metadata = pq.read_metadata(stream)
-                if part.rows is not None and metadata.num_rows != part.rows:
-                    raise Refused(
-                        f"source table {self.table}: file {part.path} has {metadata.num_rows} rows, and the log says "
-                        f"{part.rows}: it was replaced. Put the file back that was committed"
-                    )
-                deleted = self._deleted(part, metadata.num_rows)
-                columns = FileColumns(self.columns.as_read, self.columns.stored, constants, deleted)
-                yield SourceParquet(
-                    pq.ParquetFile(
-                        stream,
-                        metadata=metadata,
-                        read_dictionary=columns.dictionaries(metadata.schema.to_arrow_schema()),
-                        pre_buffer=not self.warehouse.is_local,
-                        coerce_int96_timestamp_unit="us",
-                        page_checksum_verification=True,
-                    ),
-                    columns,
-                )
-        except FileNotFoundError as error:
-            raise Refused(
-                f"source table {self.table}: file {part.path} is gone: it was compacted and vacuumed before this "
-                "pipeline read it. Start a new pipeline with a backfill of the table as it is now"
-            ) from error
-        except (OSError, pa.ArrowException) as error:
-            raise Refused(
-                f"source table {self.table}: file {part.path} can't be read: {in_words(error)}. If Spark can read it, "
-                "give the pipeline's DeltaSource reader='spark'"
-            ) from error
-
-    def _constants(self, part: FilePart) -> dict[str, pa.Scalar]:
-        """Return the values of the partition columns in a file.
-
-        Raises:
-            Refused: a value can't be read; the message names it.
-        """
-        texts, constants = dict(part.partition), {}
-        for name in self.columns.partitions:
-            text = texts.get(self.columns.stored[name].stored)
-            try:
-                value, length = scalar_of(text, self.columns.schema.field(name).type), self.columns.stored[name].length
-                constants[name] = value if length is None else filled(pa.array([value]), length)[0]
-            except ValueError as error:
-                raise Refused(
-                    f"source table {self.table}: file {part.path} has a partition value of column {name!r} that can't "
-                    f"be read: {error}. Write the file's rows again with a right value; with reader='spark' in the "
-                    "pipeline's DeltaSource, Spark decides what it means, mostly null"
-                ) from error
-        return constants
-
-    def _deleted(self, part: FilePart, rows: int) -> Int64s:
-        """Return the places of a file's deleted rows.
-
-        Raises:
-            Refused: the deletion vector is gone or damaged, or is not that of the file.
-        """
-        if part.deleted is None:
-            return np.zeros(0, np.int64)
-        try:
-            return DeletionVector.of(part.deleted).rows(self.warehouse, self.table, rows)
-        except FileNotFoundError as error:
-            raise Refused(
-                f"source table {self.table}: the deletion vector of file {part.path} is gone ({in_words(error)}): a "
-                "VACUUM removed it before this pipeline read it. Start a new pipeline with a backfill of the table as "
-                "it is now"
-            ) from error
-        except (OSError, ValueError) as error:
-            raise Refused(
-                f"source table {self.table}: the deletion vector of file {part.path} can't be used: {in_words(error)}. "
-                "Put the file of the vector back that was committed, or start a new pipeline with a backfill after "
-                "`REORG TABLE ... APPLY (PURGE)`"
-            ) from error
+    def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
+        """Open a file of the source; see `PartReader.open`."""
+        return self.reader.open(part)

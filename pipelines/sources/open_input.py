@@ -12,59 +12,75 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.bound_input import BoundInput
-from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.compatibility import check_restorable
 from tidegate.pipelines.sources.ahead import rejected_again, rejected_ahead
-from tidegate.pipelines.sources.commits import SourceFile
-from tidegate.pipelines.sources.delta.choose_reader import slice_of, why_through_spark
-from tidegate.pipelines.sources.delta.frames import SourceFrames
-from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.base import Source, SparkReader
+from tidegate.pipelines.sources.bind import columns_of, no_spark
+from tidegate.pipelines.sources.choose_reader import Setting, slice_of, unset, why_through_spark
+from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.sources.places import check_places
+from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.columns import quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True)
 class OpenInput:
-    """An input of a pipeline at its newest version: its log, its rows and its columns, and the second input.
+    """An input of a pipeline at its newest version: its source, its rows and its columns, and the second input.
 
     Args:
-        log: log of the table.
-        frames: Spark frames over the table.
+        log: the source, with its log of commits.
+        spark_reader: reader of the source by Spark; None if the tasks alone can read it.
         bound: the bound pipeline.
         number: index of the input.
         right: the second input, if this is the first of two.
+        warehouse: the warehouse of the pipeline's tables.
+        setting: returns the value of a setting of Spark; None if it is not set.
     """
 
-    log: SourceLog
-    frames: SourceFrames
+    log: Source
+    spark_reader: SparkReader | None
     bound: BoundPipeline
+    warehouse: Warehouse
     number: int = 0
     right: OpenInput | None = None
+    setting: Setting = unset
 
     @classmethod
     def open(cls, spark: SparkSession, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
         """Open the source, or both sources of two inputs, and check the pipeline against them."""
         check_places(tables.warehouse, pipeline)
-        paths = [tables.warehouse.path(part.source.table) for part in pipeline.inputs]
-        logs = [SourceLog(tables.warehouse, path) for path in paths]
-        frames = [SourceFrames(spark, path, pipeline, part) for path, part in zip(paths, pipeline.inputs, strict=True)]
-        return cls._bound(pipeline, logs, frames)
+        logs = [open_source(part.source, tables.warehouse) for part in pipeline.inputs]
+        readers = [log.spark_reader(spark, pipeline, part) for log, part in zip(logs, pipeline.inputs, strict=True)]
+
+        def setting(name: str) -> str | None:
+            return spark.conf.get(name, None)
+
+        return cls._bound(pipeline, tables.warehouse, logs, readers, setting)
 
     @classmethod
-    def _bound(cls, pipeline: Pipeline, logs: Sequence[SourceLog], frames: Sequence[SourceFrames]) -> OpenInput:
-        bound = bind_all(pipeline, [frame.schemas(log.head) for frame, log in zip(frames, logs, strict=True)])
-        bound = with_renamed(bound, PipelineTables(logs[0].warehouse, pipeline.name))
-        for part, log in zip(pipeline.inputs, logs, strict=True):
-            check_collations(part, log)
-        right = cls(logs[1], frames[1], bound, 1) if len(logs) > 1 else None
-        return cls(logs[0], frames[0], bound, 0, right)
+    def _bound(
+        cls,
+        pipeline: Pipeline,
+        warehouse: Warehouse,
+        logs: Sequence[Source],
+        readers: Sequence[SparkReader | None],
+        setting: Setting = unset,
+    ) -> OpenInput:
+        parts = list(zip(pipeline.inputs, logs, readers, strict=True))
+        bound = bind_all(pipeline, [columns_of(pipeline, *part, setting) for part in parts])
+        bound = with_renamed(bound, PipelineTables(warehouse, pipeline.name))
+        for part, log, _ in parts:
+            log.check_input(part)
+        right = cls(logs[1], readers[1], bound, warehouse, 1, setting=setting) if len(logs) > 1 else None
+        return cls(logs[0], readers[0], bound, warehouse, 0, right, setting)
 
     @property
     def inputs(self) -> tuple[OpenInput, ...]:
@@ -73,32 +89,59 @@ class OpenInput:
 
     @property
     def input(self) -> BoundInput:
-        """This input, bound to the columns of its table."""
+        """This input, bound to the columns of its source."""
         return self.bound.inputs[self.number]
 
     @property
     def table(self) -> str:
-        """Name of the table in manifests."""
+        """Name of the source in manifests."""
         return self.input.input.source.table
 
     def now(self) -> OpenInput:
         """Return the source at its newest version. The pipeline is bound again only if the columns changed."""
         logs = [source.log.now() for source in self.inputs]
-        before = [(source.log.table_id, source.log.columns) for source in self.inputs]
-        if before == [(log.table_id, log.columns) for log in logs]:
+        before = [(source.log.identity, source.log.columns) for source in self.inputs]
+        if before == [(log.identity, log.columns) for log in logs]:
             right = None if self.right is None else replace(self.right, log=logs[1])
             return replace(self, log=logs[0], right=right)
-        return self._bound(self.bound.pipeline, logs, [source.frames for source in self.inputs])
+        readers = [source.spark_reader for source in self.inputs]
+        return self._bound(self.bound.pipeline, self.warehouse, logs, readers, self.setting)
+
+    @property
+    def frames(self) -> SparkReader:
+        """Reader of the source by Spark.
+
+        Raises:
+            Refused: the source has none.
+        """
+        if self.spark_reader is None:
+            raise no_spark(self.bound.pipeline, self.log, "Spark would have to read its rows")
+        return self.spark_reader
+
+    def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
+        """Return the commits that `Source.unread` yields."""
+        return list(self.log.unread(after, until))
+
+    def next_commit(self, after: int) -> SourceCommit | None:
+        """Return the first version after `after` that added data; None if there is none.
+
+        Raises:
+            Refused: `Source.unread` refuses.
+        """
+        following = self.log.settled(after) + 1
+        return next(self.log.unread(following - 1, following), None) if following <= self.log.head else None
 
     @cached_property
     def files(self) -> FileSlice | None:
-        """Slice of the source without files, if the tasks can read its files themselves; else None."""
-        if why_through_spark(self.bound, self.log, self._setting) is not None:
-            return None
-        return slice_of(self.bound, self.log, self._setting)
+        """Slice of the source without files, if the tasks can read its files themselves; else None.
 
-    def _setting(self, name: str) -> str | None:
-        return self.frames.setting(name)
+        Raises:
+            Refused: the tasks can't read them, and Spark can't read the source either.
+        """
+        reason = why_through_spark(self.bound, self.log, self.setting)
+        if reason is not None and self.spark_reader is None:
+            raise no_spark(self.bound.pipeline, self.log, reason)
+        return slice_of(self.bound, self.log, self.setting) if reason is None else None
 
     @property
     def has_instants(self) -> bool:
@@ -111,7 +154,7 @@ class OpenInput:
 
     def rejected_ahead(self, manifest: Manifest) -> pa.Table | None:
         """Return the rows of this input that the line of a snapshot rejected because their time was ahead, or None."""
-        bound, tables = self.bound, PipelineTables(self.log.warehouse, self.bound.pipeline.name)
+        bound, tables = self.bound, PipelineTables(self.warehouse, self.bound.pipeline.name)
         rows = rejected_ahead(tables, manifest, bound.source, bound.renamed.get(rejects.NAME, {}))
         side = self.input.side
         if rows is None or side is None:
@@ -177,27 +220,26 @@ class OpenInput:
 
     def settled(self, position: Position) -> Position:
         """Return a position with the newest version that holds the same rows. The files of that version still exist."""
-        return position.model_copy(update={"version": self.log.settled(position.version)})
+        return self._moved(position, self.log.settled(position.version))
+
+    def passed(self, position: Position) -> Position:
+        """Return a position moved past the versions without data that follow it, unless it is within a commit.
+
+        A position before these versions would need their log entries, which the source may remove after a while.
+        """
+        return position if position.files else self.settled(position)
+
+    def _moved(self, position: Position, version: int) -> Position:
+        if version == position.version:
+            return position
+        return position.model_copy(
+            update={"version": version, "own": {**position.own, **self.log.of_position(version)}}
+        )
 
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
         """Return a position in this input, in the form of a manifest."""
-        return {self.table: Position(version=version, frontier=frontier, files=files, table_id=self.log.table_id)}
-
-
-def check_collations(part: Input, log: SourceLog) -> None:
-    """Refuse keys and source partitions with a collation in Spark, because tidegate compares them byte by byte.
-
-    Raises:
-        Refused: the message names the column, and an expression that makes equal values equal bytes.
-    """
-    collations = log.collations if part.key or part.watermark_by else {}
-    for name in (*part.key, *([part.watermark_by] if part.watermark_by else [])):
-        if name in collations and name not in part.columns:
-            raise Refused(
-                f"column {name!r} of source table {log.path} has the collation {collations[name]}, by which Spark "
-                "takes values for one key that have other bytes, and tidegate does not. Say which are one, for example "
-                f"columns={{{name!r}: 'lower({quoted(name)}) collate UTF8_BINARY'}}"
-            )
+        fields = dict(self.log.of_position(version))
+        return {self.table: Position(version=version, frontier=frontier, files=files, own=fields)}
 
 
 def _written(files: Sequence[SourceFile]) -> dict[str, tuple[int, Millis]]:

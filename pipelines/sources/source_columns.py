@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME, key_type
-from tidegate.pipelines.sources.commits import SourceFile
-from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
-from tidegate.pipelines.sources.stored_fields import StoredField, fields_of
 from tidegate.pipelines.sources.wall_clock import instants
 from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
@@ -37,8 +34,6 @@ class SourceColumns:
         reject_null_keys: True if a null in a key makes a row unusable.
         max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
         gap: column of the gaps of sessions; None if there is none.
-        partitions: columns whose values are in the log.
-        fields: columns as data files store them; without it, under the names of the schema.
         zone: time zone of a wall-clock event time; None for other event times.
         sql: programs of `where` and `columns`; None if the pipeline has neither.
     """
@@ -51,15 +46,8 @@ class SourceColumns:
     reject_null_keys: bool
     max_ahead: Millis
     gap: str | None = None
-    partitions: tuple[str, ...] = ()
-    fields: tuple[StoredField, ...] = ()
     zone: str | None = None
     sql: SourceSql | None = None
-
-    @cached_property
-    def stored(self) -> dict[str, StoredField]:
-        """Each column as data files store it, by its name."""
-        return {field.name: field for field in self.fields or fields_of(self.schema)}
 
     @property
     def of_events(self) -> pa.Schema:
@@ -98,22 +86,6 @@ class SourceColumns:
     def names(self) -> list[str]:
         """Columns that an event consists of."""
         return list(dict.fromkeys((self.timestamp, *self.key, *self.used)))
-
-    def bounded(self, file: SourceFile) -> SourceFile:
-        """Return a file with the bounds of its event time if that is a partition column, else the file as it is."""
-        if self.time_in_files is None:
-            return file
-        kind = self.schema.field(self.timestamp).type
-        if self.timestamp not in self.partitions or not pa.types.is_timestamp(kind):
-            return file
-        text = (file.add.get("partitionValues") or {}).get(self.stored[self.timestamp].stored)
-        try:
-            value = scalar_of(text, kind)
-        except ValueError:
-            # The file is refused when it is opened.
-            return file
-        time = value.value // 1000 if value.is_valid else None
-        return replace(file, oldest=time, newest=time)
 
     def millis(self, column: pa.ChunkedArray) -> tuple[Int64s, Bools | None]:
         """Return event times as int64 epoch milliseconds, and flags of those that are not null (None: none is null)."""

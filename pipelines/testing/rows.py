@@ -25,7 +25,7 @@ from tidegate.pipelines.definition.event_columns import (
     TIME,
     VALUE_PREFIX,
 )
-from tidegate.pipelines.definition.pipeline import DeltaSource
+from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.sources.limits import LONGEST_GAP, gap_column
 from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, RuleSettings, rejected
 from tidegate.pipelines.tables.columns import to_delta
@@ -39,7 +39,7 @@ Derive: TypeAlias = Callable[[dict[str, Any]], Row | None]
 """A substitute for `columns` and `where`: it returns the row with its derived columns, or None to drop it."""
 
 
-def event_millis(source: DeltaSource, value: Any) -> Millis | None:
+def event_millis(source: SourceDescription, value: Any) -> Millis | None:
     """Return the event time of a value as epoch milliseconds, microseconds floored; None for None."""
     if value is None:
         return None

@@ -9,8 +9,9 @@ import pytest
 
 from tests.lake import EVENTS, session_pipeline
 from tidegate.pipelines.definition.binding import bind
-from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.windowing import Count, EventTimeSessionWindows, First, Max, ProcessWindowFunction, Sum, Windows
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 

@@ -13,7 +13,8 @@ import pytest
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.fingerprint import fingerprint
-from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.windowing import (
     Accumulation,
     ApproxCountDistinct,

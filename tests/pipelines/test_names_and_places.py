@@ -17,7 +17,7 @@ from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.open_input import OpenInput, check_collations
+from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.places import check_places
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import late
@@ -146,7 +146,7 @@ def test_a_shallow_clone_is_refused_with_the_way_out(lake: Lake) -> None:
             action["add"]["path"] = f"file://{lake.path('original')}/{action['add']['path']}"
     entry.write_text("\n".join(map(json.dumps, actions)))
     with pytest.raises(Refused, match=r"shallow clone.*CREATE TABLE"):
-        SourceLog(Warehouse(str(lake.folder)), lake.path("events")).commits(-1)
+        list(SourceLog(Warehouse(str(lake.folder)), lake.path("events")).unread(-1))
 
 
 def test_a_collated_key_is_refused_with_the_way_out(lake: Lake) -> None:
@@ -161,6 +161,6 @@ def test_a_collated_key_is_refused_with_the_way_out(lake: Lake) -> None:
     log = SourceLog(Warehouse(str(lake.folder)), lake.path("events"))
     pipeline = counting()
     with pytest.raises(Refused, match=r"'user'.*UTF8_LCASE.*lower"):
-        check_collations(pipeline.inputs[0], log)
-    check_collations(replace(pipeline, columns={"user": "lower(`user`) collate UTF8_BINARY"}).inputs[0], log)
-    check_collations(replace(pipeline, key=()).inputs[0], log)
+        log.check_input(pipeline.inputs[0])
+    log.check_input(replace(pipeline, columns={"user": "lower(`user`) collate UTF8_BINARY"}).inputs[0])
+    log.check_input(replace(pipeline, key=()).inputs[0])

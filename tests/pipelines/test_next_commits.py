@@ -24,7 +24,7 @@ class Log:
     """A log of versions from 0 on, each with its commit time and the bytes of its files."""
 
     versions: Sequence[tuple[int, Sequence[int]]]
-    table_id: str = "one"
+    identity: str = "one"
 
     @property
     def head(self) -> int:
@@ -172,7 +172,7 @@ def test_what_came_after_the_start_of_a_run_waits_and_so_does_what_follows_it(
     assume(all(end <= log.head for end, log in zip(ends, logs, strict=True)))
     (whole,) = epochs(logs, [EpochLimits()]) or [[]]
     taken = read(
-        logs, [UNREAD, UNREAD], EpochLimits(), [(log.table_id, end) for log, end in zip(logs, ends, strict=True)]
+        logs, [UNREAD, UNREAD], EpochLimits(), [(log.identity, end) for log, end in zip(logs, ends, strict=True)]
     )
     assert taken == whole[: len(taken)]
     assert all(commit.commit.version <= ends[commit.number] for commit in taken)

@@ -20,12 +20,12 @@ from tests.windowing.contracts.test_what_belongs_together import Shifted
 from tests.windowing.contracts.test_what_facts_decide import WITH_OWN, Counted
 from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
-from tidegate.pipelines.definition.pipeline import DeltaSource
 from tidegate.pipelines.definition.user_code import members_of
 from tidegate.pipelines.definition.window_shape import window_shape
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.inspect.explanation import explain
 from tidegate.pipelines.reopen.selection import check_reopenable
+from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.windowing import (
     AggregateFunction,
     CoProcess,

@@ -19,8 +19,8 @@ from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.epoch.file_slices import of_commits
 from tidegate.pipelines.epoch.plan_commits import _judged
 from tidegate.pipelines.epoch.read_commits import ReadCommit
+from tidegate.pipelines.sources.choose_reader import slice_of
 from tidegate.pipelines.sources.commits import SourceFile
-from tidegate.pipelines.sources.delta.choose_reader import slice_of
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.open_input import OpenInput
@@ -64,11 +64,11 @@ def placed(names: Sequence[str], spelled: Callable[[SourceFile], SourceFile] = l
         log = SourceLog(Warehouse(folder), table)
         commits = [
             ReadCommit(replace(commit, time=number), tuple(map(spelled, commit.files)), 1, True, step=number)
-            for number, commit in enumerate(log.commits(-1))
+            for number, commit in enumerate(log.unread(-1))
         ]
         frames: Any = Frames()
         bound = bind(hourly_pipeline(), EVENTS, EVENTS)
-        _judged(OpenInput(log, frames, bound), commits)
+        _judged(OpenInput(log, frames, bound, log.warehouse), commits)
         for number, name in enumerate(names):
             told = unquote(spelled_by_spark(table, name)).removeprefix(f"file:{table}/")
             assert frames.origins.get(told) == (number, number), name

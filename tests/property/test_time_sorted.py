@@ -13,7 +13,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.pipelines.testing import PipelineHarness, SourceColumns
 from tidegate.windowing import CoProcess, KeyedCoProcessFunction, KeyedProcess, KeyedProcessFunction, WatermarkStrategy
 from tidegate.windowing.operators.held import HeldElements

@@ -28,10 +28,10 @@ from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.run import replay, stream
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.delta.frames import SourceFrames
-from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.sources.base import Source, SparkReader
+from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.storage import Warehouse, arrow_schema
+from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.testing.rows import event_millis, events_table, joint, status
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
@@ -71,20 +71,21 @@ def standing_in(session: object) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Files:
-    """Reads one source table where Spark would; its expressions have no columns of their own."""
+    """Reads one source where Spark would; its expressions have no columns of their own."""
 
-    warehouse: Warehouse
-    path: str
+    source: Source
 
     def schemas(self, version: int) -> tuple[pa.Schema, pa.Schema]:
-        """The columns of a version, and the same as the columns after `columns=`."""
-        columns = arrow_schema(self.warehouse.open(self.path, version))
-        return columns, columns
+        """The columns of the source, and the same as the columns after `columns=`."""
+        return self.source.schema, self.source.schema
 
     def rows(self, commit: ReadCommit, columns: pa.Schema) -> list[dict[str, Any]]:
         """The rows of a commit, or of the part of it that is read."""
-        names = [file.path for file in commit.files]
-        rows: list[dict[str, Any]] = self.warehouse.read_files(self.path, names, columns).to_pylist()
+        rows: list[dict[str, Any]] = []
+        for file in commit.files:
+            with self.source.reader(columns).open(FilePart.of(file, 0, 0)) as part:
+                for _, group in part.groups():
+                    rows += part.read(group, columns.names).to_pylist()
         return rows
 
 
@@ -99,9 +100,9 @@ class Slice:
 
 
 def _open(spark: object, tables: PipelineTables, pipeline: Pipeline) -> OpenInput:
-    paths = [tables.warehouse.path(part.source.table) for part in pipeline.inputs]
-    logs = [SourceLog(tables.warehouse, path) for path in paths]
-    return OpenInput._bound(pipeline, logs, [cast("SourceFrames", Files(tables.warehouse, path)) for path in paths])
+    logs = [open_source(part.source, tables.warehouse) for part in pipeline.inputs]
+    readers = [cast("SparkReader", Files(log)) for log in logs]
+    return OpenInput._bound(pipeline, tables.warehouse, logs, readers)
 
 
 def plan_commits(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ from tests.hand_made import HandMade, column
 from tests.lake import DAY0, Lake, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import FILE, OK, PLACE, ROW, STATUS, TIME
+from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
 
 if TYPE_CHECKING:
@@ -188,13 +189,8 @@ def pipeline_of(**source: Any) -> Pipeline:
 def by_arrow(source: OpenInput) -> tuple[list[str], dict[str, int]]:
     """Return the usable rows as texts, and the number of rows by status."""
     assert source.files is not None
-    active = source.log.active("at", with_adds=True)
-    files = FileSlice(
-        source.files.warehouse,
-        source.files.table,
-        source.files.columns,
-        tuple(FilePart.of(f, 0, f.written) for f in active),
-    )
+    active = source.log.active("at", to_read=True)
+    files = replace(source.files, parts=tuple(FilePart.of(file, 0, file.written) for file in active))
     events = pa.concat_tables(list(files.events()))
     origins = (np.asarray(events[name]).astype(np.int64) for name in (FILE, PLACE))
     return _texts(files.source_rows(*origins).append_column(TIME, events[TIME])), measure_files(files).counts

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, LAST_TIME, OK, ROW, STATUS, TIME
-from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.limits import columns_read, gap_column
 from tidegate.pipelines.sources.rules import COMMITTED, OF_TIME, RuleSettings, status_in_sql
@@ -62,10 +63,6 @@ class SourceFrames:
     @cached_property
     def _log(self) -> Any:
         return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)
-
-    def setting(self, name: str) -> str | None:
-        """Return the value of a setting of the session; None if it is not set."""
-        return self._spark.conf.get(name, None)
 
     def snapshot(self, version: int) -> DataFrame:
         """Return all rows of a version."""
@@ -214,7 +211,7 @@ def map_in_arrow(
     return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
 
 
-def event_millis(source: DeltaSource, frame: DataFrame) -> Column:
+def event_millis(source: SourceDescription, frame: DataFrame) -> Column:
     """Return event time as epoch milliseconds; microseconds are rounded down."""
     column = F.col(quoted(source.timestamp))
     kind = frame.schema[source.timestamp].dataType.typeName()

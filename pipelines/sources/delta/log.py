@@ -10,16 +10,19 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.delta_log import FOLDER, Action, commit_info, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.actions import (
     changes_data,
@@ -28,30 +31,50 @@ from tidegate.pipelines.sources.delta.actions import (
     number_stored,
     recorded_millis,
 )
-from tidegate.pipelines.sources.delta.mapped_columns import stored_name
+from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
+from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
+from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.pipelines.sources.delta.frames import SourceFrames
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """Start of an absolute path, or of a URI with a scheme."""
 
 _DELETION_VECTORS = "deletionVectors"
-_READ_OF_ADDS = ("partitionValues", "deletionVector")
+_TABLE_ID = "table_id"
+"""Field of a position: the id of the table, which a table that replaced it does not have."""
 
 
 class SourceLog:
-    """The log of a source table."""
+    """The log of a source table; it is the `Source` of Delta.
 
-    def __init__(self, warehouse: Warehouse, path: str) -> None:
+    Args:
+        warehouse: the warehouse of the table.
+        path: path of the table.
+        reader: "spark" leaves the files to Spark; "auto" does so only if the tasks can't read them.
+
+    Raises:
+        MissingSource: there is no table.
+        Refused: the table can't be opened.
+    """
+
+    def __init__(self, warehouse: Warehouse, path: str, reader: str = "auto") -> None:
         self.warehouse = warehouse
         self.path = path
+        self._reader = reader
         self._log = warehouse.log(path)
         self._table: DeltaTable | None = None
         try:
             table = warehouse.open(path)
         except TableNotFoundError as error:
-            raise Refused(
-                f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source"
+            raise MissingSource(
+                f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source, or "
+                "`warehouse` in tidegate.toml"
             ) from error
         except DeltaError as error:
             raise Refused(
@@ -59,9 +82,7 @@ class SourceLog:
                 "nothing of the pipeline has changed"
             ) from error
         self.head = table.version()
-        self._table, self._metadata, self._protocol = table, table.metadata(), table.protocol()
-        self.table_id = str(self._metadata.id)
-        self.columns = table.schema().to_json()
+        self._table, self._facts = table, TableFacts.of(table)
         self._newest_entry = self._log.info(self.head)
 
     def now(self) -> SourceLog:
@@ -72,7 +93,7 @@ class SourceLog:
         """
         head = self._followed()
         if head is None:
-            return SourceLog(self.warehouse, self.path)
+            return SourceLog(self.warehouse, self.path, self._reader)
         log = copy(self)
         log.head = head
         if head != self.head:
@@ -92,6 +113,49 @@ class SourceLog:
             except (Refused, ValueError):
                 return None
         return version
+
+    @property
+    def identity(self) -> str:
+        """Id of the table."""
+        return self._facts.identity
+
+    @property
+    def columns(self) -> str:
+        """The table's schema in the log, JSON."""
+        return self._facts.columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns in Arrow's types."""
+        return self._facts.schema
+
+    @property
+    def unusual(self) -> dict[str, str]:
+        """Columns that only Spark reads or compares right, with the reasons."""
+        return unusual_columns(self.columns)
+
+    def of_position(self, version: int) -> dict[str, Any]:
+        """Return the field of a position that is Delta's own: the id of the table."""
+        return {_TABLE_ID: self.identity}
+
+    def check_input(self, part: Input) -> None:
+        """Check that no column that must be compared byte by byte has a collation; see `check_collations`."""
+        check_collations(part, self.path, self.columns)
+
+    def left_to_spark(self) -> str | None:
+        """Return the reason why only Spark can read the table; None if the tasks can."""
+        return "the source says reader='spark'" if self._reader == "spark" else self._facts.left_to_spark()
+
+    def reader(self, columns: pa.Schema) -> DeltaReader:
+        """Return the reader for the tasks; see `Source.reader`."""
+        return self._facts.reader(self.warehouse, self.path, columns)
+
+    def spark_reader(self, spark: SparkSession, pipeline: Pipeline, part: Input) -> SourceFrames:
+        """Return the reader by Spark; see `Source.spark_reader`."""
+        # What looks at a log alone should not wait for this import.
+        from tidegate.pipelines.sources.delta.frames import SourceFrames
+
+        return SourceFrames(spark, self.path, pipeline, part)
 
     def _at_head(self) -> DeltaTable:
         """Return the table at the head, opened with its files."""
@@ -114,48 +178,23 @@ class SourceLog:
                 f"was cleaned up. {way_on}"
             ) from error
 
-    @property
-    def collations(self) -> dict[str, str]:
-        """Collation of each column that is not compared byte by byte."""
-        collations = {}
-        for column in json.loads(self.columns)["fields"]:
-            for place, collation in (column.get("metadata", {}).get("__COLLATIONS") or {}).items():
-                if place == column["name"] and not str(collation).endswith("UTF8_BINARY"):
-                    collations[column["name"]] = str(collation)
-        return collations
-
-    @property
-    def partition_columns(self) -> list[str]:
-        """Columns whose values are in the log instead of in the files."""
-        return list(self._metadata.partition_columns)
-
-    @property
-    def mapping(self) -> str:
-        """Mode of column mapping: `none`, `name` or `id`."""
-        return str(self._metadata.configuration.get("delta.columnMapping.mode", "none"))
-
-    @property
-    def reader_features(self) -> frozenset[str]:
-        """Features of the table that a reader must support, by Delta's names, with column mapping only if it is on."""
-        protocol, mapping = self._protocol, "columnMapping"
-        features = set(protocol.reader_features or ())
-        if protocol.min_reader_version >= 2:
-            features.add(mapping)
-        if self.mapping == "none":
-            features.discard(mapping)
-        return frozenset(features)
-
     def check(self, position: Position) -> None:
         """Check that a position belongs to this table, not to another table with the same name.
 
         Raises:
-            Refused: the table was replaced, or set back to before the position.
+            Refused: the table was replaced, or set back to before the position, or a newer tidegate wrote the position.
         """
-        if (position.table_id or self.table_id) != self.table_id:
+        if unknown := sorted(position.own.keys() - {_TABLE_ID}):
             raise Refused(
-                f"source table {self.path} was replaced: it has another id ({self.table_id}) than the one that was "
-                f"read up to version {position.version} ({position.table_id}). Put the old table back, or start a new "
-                "pipeline with a backfill of this one"
+                f"the position in source table {self.path} has a field that this tidegate does not know, "
+                f"{unknown[0]}: install the version that wrote it or a newer one, or restore a snapshot from before"
+            )
+        read = position.own.get(_TABLE_ID) or self.identity
+        if read != self.identity:
+            raise Refused(
+                f"source table {self.path} was replaced: it has another id ({self.identity}) than the one that was "
+                f"read up to version {position.version} ({read}). Put the old table back, or start a new pipeline with "
+                "a backfill of this one"
             )
         if position.version > self.head:
             raise Refused(
@@ -163,19 +202,13 @@ class SourceLog:
                 "it was put back to an older state. Put the newer one back, or start a new pipeline with a backfill"
             )
 
-    def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
-        """Return the versions after `after` up to `until` (None: the head) that added data.
+    def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
+        """Yield the versions after `after` up to `until` (None: the head) that added data.
+
+        Only the entries of the commits that are taken are read.
 
         Raises:
             Refused: a version removed or changed data, or its log entry or one of its files is gone.
-        """
-        return list(self.unread(after, until))
-
-    def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
-        """Yield what `commits` returns, so that only the entries of the commits that are taken are read.
-
-        Raises:
-            Refused: as `commits` does, when the version is reached.
         """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
@@ -187,7 +220,7 @@ class SourceLog:
                     json.dumps({"add": add}),
                     rows=number_of_rows(add),
                     stored=number_stored(add),
-                    add=add,
+                    details=details_of(add),
                     size=int(add["size"]),
                 )
                 for action in actions
@@ -217,16 +250,6 @@ class SourceLog:
             version = following
         return version
 
-    def next_commit(self, after: int) -> SourceCommit | None:
-        """Return the first version after `after` that added data; None if there is none.
-
-        Raises:
-            Refused: `commits` refuses.
-        """
-        following = self.settled(after) + 1
-        commits = self.commits(following - 1, following) if following <= self.head else []
-        return commits[0] if commits else None
-
     def time_of(self, version: int) -> Millis:
         """Return the commit time of a version.
 
@@ -235,13 +258,13 @@ class SourceLog:
         """
         return commit_time(self._actions(version))
 
-    def active(self, timestamp: str, version: int | None = None, with_adds: bool = False) -> list[SourceFile]:
+    def active(self, timestamp: str, version: int | None = None, to_read: bool = False) -> list[SourceFile]:
         """Return the files of a version (None: the newest), with the bounds of a timestamp column if they are recorded.
 
         Args:
             timestamp: name of the column.
             version: the version.
-            with_adds: True adds partition values and deletion vectors, for a table that has them.
+            to_read: True adds partition values and deletion vectors, for a table that has them.
 
         Raises:
             Refused: an older version can't be read any more.
@@ -259,23 +282,32 @@ class SourceLog:
             )
         # deltalake's list of files does not contain the number of rows that a deletion vector removes.
         is_whole = _DELETION_VECTORS not in (table.protocol().reader_features or ())
-        adds = self._adds(table.version()) if with_adds and (self.partition_columns or not is_whole) else {}
+        adds = self._adds(table.version()) if to_read and (self._facts.partitions or not is_whole) else {}
         columns = (
             paths,
             listed["modification_time"].cast(pa.int64()).to_pylist(),
-            recorded_millis(listed, f"max.{stored_name(self.columns, self.mapping, timestamp)}"),
-            recorded_millis(listed, f"min.{stored_name(self.columns, self.mapping, timestamp)}"),
+            recorded_millis(listed, f"max.{self._facts.stored_name(timestamp)}"),
+            recorded_millis(listed, f"min.{self._facts.stored_name(timestamp)}"),
             listed["num_records"].to_pylist() if "num_records" in listed.column_names else [None] * len(listed),
         )
-        return [
-            SourceFile(path, written, "", newest, oldest, rows if is_whole else None, rows, adds[path] if adds else {})
+        files = [
+            SourceFile(
+                path,
+                written,
+                newest=newest,
+                oldest=oldest,
+                rows=rows if is_whole else None,
+                stored=rows,
+                details=details_of(adds[path]) if adds else {},
+            )
             for path, written, newest, oldest, rows in zip(*columns, strict=True)
         ]
+        return [self._facts.bounded(file, timestamp) for file in files]
 
     def _adds(self, version: int) -> dict[str, Action]:
         """Return the newest add action of each file by path, up to a version."""
         try:
-            adds = self._log.added(version, [*self.warehouse.names(f"{self.path}/{FOLDER}")], _READ_OF_ADDS)
+            adds = self._log.added(version, [*self.warehouse.names(f"{self.path}/{FOLDER}")], DETAILS)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise Refused(
                 f"source table {self.path}: partition values and deletion vectors of version {version} can't be read "

@@ -6,7 +6,6 @@ source, and `where` sees all of them. Columns are evaluated for the rows that `w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -176,18 +175,6 @@ def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str])
         if name in unusual:
             raise Unproven(unusual[name])
     return program
-
-
-def unusual_columns(schema_in_json: str) -> dict[str, str]:
-    """Return the columns of a Delta table that Spark reads or compares in a way of their own, with the reasons."""
-    reasons = {}
-    for column in json.loads(schema_in_json)["fields"]:
-        text = json.dumps(column)
-        if "__COLLATIONS" in text:
-            reasons[column["name"]] = f"column {column['name']!r} has a collation"
-        elif "__CHAR_VARCHAR_TYPE_STRING" in text:
-            reasons[column["name"]] = f"column {column['name']!r} is of type CHAR or VARCHAR"
-    return reasons
 
 
 def differing_type(sql: SourceSql, derived: pa.Schema) -> Expression | None:

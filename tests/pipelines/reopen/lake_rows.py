@@ -45,7 +45,7 @@ class LakeRows:
         """Version, event time and columns."""
         bound, position = self.source.bound, self.source.position_of(self.head.manifest)
         found = []
-        for commit in self.source.log.commits(-1, position.version):
+        for commit in self.source.commits(-1, position.version):
             read = ReadCommit(commit, commit.files, len(commit.files), True)
             for row in cast("Files", self.source.frames).rows(read, bound.source):
                 time = event_millis(bound.pipeline.source, row[bound.pipeline.source.timestamp])

@@ -30,7 +30,8 @@ class RowsOfItsVersion(LakeRows):
         position = SourceRows(cast("Any", None), self.source, self.head, self.tables)._position
         source = self.source.bound.pipeline.source
         names = [file.path for file in self.source.log.active(source.timestamp, position.version)]
-        rows = self.source.log.warehouse.read_files(self.source.log.path, names, self.source.bound.source).to_pylist()
+        path = self.source.log.path
+        rows = self.source.warehouse.read_files(path, names, self.source.bound.source).to_pylist()
         timed = [(event_millis(source, row[source.timestamp]), row) for row in rows]
         return [(position.version, time, row) for time, row in timed if time is not None]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,13 @@ from tests.hand_made import HandMade
 from tests.lake import at, hourly_pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import FILE, PLACE
-from tidegate.pipelines.sources.delta.choose_reader import slice_of, why_through_spark
+from tidegate.pipelines.sources.choose_reader import slice_of, why_through_spark
+from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.delta.reader import DeltaReader
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.storage import Warehouse, arrow_schema
 from tidegate.windowing.time import to_millis
 
@@ -26,9 +32,15 @@ def slice_at(table: HandMade, pipeline: Any = None) -> FileSlice:
     bound = bind(pipeline or hourly_pipeline(), schema, schema)
     assert why_through_spark(bound, log) is None
     files = slice_of(bound, log)
-    active = log.active(files.columns.timestamp, with_adds=True)
+    active = log.active(files.columns.timestamp, to_read=True)
     parts = tuple(FilePart.of(file, 0, to_millis(at("23:00"))) for file in sorted(active, key=lambda file: file.path))
-    return FileSlice(files.warehouse, files.table, files.columns, parts)
+    return replace(files, parts=parts)
+
+
+def slice_in(folder: Path, columns: SourceColumns, *parts: FilePart) -> FileSlice:
+    """Return a slice of plain files in a folder."""
+    reader = DeltaReader(Warehouse(str(folder)), str(folder), columns.as_read, fields_of(columns.schema))
+    return FileSlice(reader, columns, parts)
 
 
 def bare(schema: pa.Schema) -> pa.Schema:

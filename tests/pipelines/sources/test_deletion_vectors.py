@@ -93,9 +93,9 @@ def test_the_number_of_rows_in_the_log_counts_the_deleted_rows_of_a_file(tmp_pat
     table = table_of(tmp_path)
     table.commit(table.file(rows_of(6), deleted=[1]))
     log = SourceLog(Warehouse(str(tmp_path)), str(table.folder))
-    (file,) = log.commits(-1)[0].files
+    (file,) = next(log.unread(-1)).files
     assert (file.rows, file.stored) == (5, 6)
-    (file,) = log.active("at", with_adds=True)
+    (file,) = log.active("at", to_read=True)
     assert (file.rows, file.stored) == (None, 6)
 
 

@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, OK, PACK, PLACE, TIME
 from tidegate.pipelines.epoch.exchange import Placing, unpacked
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import to_millis
@@ -54,8 +55,7 @@ def files_of(folder: Path, *names: str, **columns: Any) -> FileSlice:
             **columns,
         }
     )
-    parts = tuple(FilePart(name, None, number, COMMITTED) for number, name in enumerate(names))
-    return FileSlice(Warehouse(str(folder)), str(folder), known, parts)
+    return slice_in(folder, known, *(FilePart(name, None, number, COMMITTED) for number, name in enumerate(names)))
 
 
 def events(files: FileSlice) -> pa.Table:

@@ -11,15 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import OK, TIME
+from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import fields_of
-from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.far_times import DAYS, MICROS, as_text
 from tidegate.pipelines.testing import PipelineHarness
@@ -48,7 +49,7 @@ def files(folder: Path, rows: list[dict[str, Any]], **options: Any) -> FileSlice
     pq.write_table(table, folder / "a.parquet", **options)
     columns = SourceColumns(SCHEMA, "at", None, ("user",), ("gap", "until", "wall", "day"), True, 86_400_000, gap="gap")
     part = FilePart("a.parquet", None, 0, to_millis(NOON))
-    return FileSlice(Warehouse(str(folder)), str(folder), columns, (part,))
+    return slice_in(folder, columns, part)
 
 
 BAD = [
@@ -149,9 +150,7 @@ def test_a_time_within_a_value_is_judged_as_one_of_its_own(tmp_path: Path, name:
     table = pa.table([pa.array(["a", "b", "c"]), moments(NEAR, NEAR, NEAR), value, pa.array([1, 2, 3])], schema=schema)
     pq.write_table(table, tmp_path / "a.parquet", write_statistics=statistics)
     columns = SourceColumns(schema, "at", None, ("user",), ("value", "value.a.b"), True, 86_400_000)
-    source = FileSlice(
-        Warehouse(str(tmp_path)), str(tmp_path), columns, (FilePart("a.parquet", 3, 0, to_millis(NOON)),)
-    )
+    source = slice_in(tmp_path, columns, FilePart("a.parquet", 3, 0, to_millis(NOON)))
     assert measure_files(source).counts == {OK: 2, rejects.VALUE_OUT_OF_RANGE: 1}
     (events,) = source.events()
     assert events["key_user"].to_pylist() == ["a", "c"]

@@ -40,10 +40,10 @@ def test_every_version_that_added_data_is_a_commit_in_order(tmp_path: Path) -> N
     append(tmp_path, 3)
     source = log(tmp_path)
     assert source.head == 2
-    assert [commit.version for commit in source.commits(-1)] == [0, 1, 2]
-    assert [commit.version for commit in source.commits(0)] == [1, 2]
-    assert [commit.version for commit in source.commits(0, until=1)] == [1]
-    assert source.commits(2) == []
+    assert [commit.version for commit in source.unread(-1)] == [0, 1, 2]
+    assert [commit.version for commit in source.unread(0)] == [1, 2]
+    assert [commit.version for commit in source.unread(0, until=1)] == [1]
+    assert [*source.unread(2)] == []
 
 
 def test_the_time_of_a_commit_is_what_the_log_says_and_not_that_of_a_file(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ def test_the_time_of_a_commit_is_what_the_log_says_and_not_that_of_a_file(tmp_pa
         if "commitInfo" in action:
             action["commitInfo"]["timestamp"] = 1_234
     entry(tmp_path, 0).write_text("\n".join(map(json.dumps, actions)))
-    assert log(tmp_path).commits(-1)[0].time == 1_234
+    assert next(log(tmp_path).unread(-1)).time == 1_234
     for action in actions:
         if "commitInfo" in action:
             action["commitInfo"]["inCommitTimestamp"] = 5_678
     entry(tmp_path, 0).write_text("\n".join(map(json.dumps, actions)))
-    assert log(tmp_path).commits(-1)[0].time == 5_678
+    assert next(log(tmp_path).unread(-1)).time == 5_678
 
 
 def test_optimize_is_nothing(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_optimize_is_nothing(tmp_path: Path) -> None:
     append(tmp_path, 2)
     DeltaTable(str(tmp_path / "events")).optimize.compact()
     append(tmp_path, 3)
-    assert [commit.version for commit in log(tmp_path).commits(0)] == [1, 3]
+    assert [commit.version for commit in log(tmp_path).unread(0)] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_what_is_not_append_only_is_refused_with_version_and_operation(
     change(DeltaTable(str(tmp_path / "events")))  # type: ignore[operator]
     append(tmp_path, 3)
     with pytest.raises(Refused, match=rf"is not append-only: version 1 \({operation}\) removed or changed rows"):
-        log(tmp_path).commits(0)
-    assert [commit.version for commit in log(tmp_path).commits(1)] == [2], "what was read before does not matter"
+        list(log(tmp_path).unread(0))
+    assert [commit.version for commit in log(tmp_path).unread(1)] == [2], "what was read before does not matter"
 
 
 def test_a_log_entry_that_was_cleaned_up_is_named(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_log_entry_that_was_cleaned_up_is_named(tmp_path: Path) -> None:
     DeltaTable(str(tmp_path / "events")).create_checkpoint()
     entry(tmp_path, 1).unlink()
     with pytest.raises(Refused, match="the log of version 1 is gone"):
-        log(tmp_path).commits(0)
+        list(log(tmp_path).unread(0))
 
 
 def test_files_that_were_vacuumed_before_they_were_read_are_named_with_their_version(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_files_that_were_vacuumed_before_they_were_read_are_named_with_their_ver
     table.optimize.compact()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(Refused, match=r"1 file\(s\) .*version 1 .*compacted and vacuumed"):
-        log(tmp_path).commits(0)
+        list(log(tmp_path).unread(0))
 
 
 def test_a_source_that_is_not_there_or_no_table_is_refused_by_name(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_source_that_is_not_there_or_no_table_is_refused_by_name(tmp_path: Pat
 def test_files_of_a_partitioned_table_are_told_as_the_file_system_knows_them(tmp_path: Path) -> None:
     rows = pa.table({"user": ["ann lee", "b=b/c"], "value": [1, 2]})
     write_deltalake(str(tmp_path / "events"), rows, partition_by=["user"])
-    (commit,) = log(tmp_path).commits(-1)
+    (commit,) = log(tmp_path).unread(-1)
     assert len(commit.files) == 2
     assert all((tmp_path / "events" / file.path).is_file() for file in commit.files)
 
@@ -135,10 +135,10 @@ def test_active_files_know_their_largest_time_where_the_log_does(tmp_path: Path)
 
 def test_a_table_that_was_made_anew_has_another_id(tmp_path: Path) -> None:
     append(tmp_path, 1)
-    first = log(tmp_path).table_id
+    first = log(tmp_path).identity
     (tmp_path / "events").rename(tmp_path / "old")
     append(tmp_path, 1)
-    assert log(tmp_path).table_id != first
+    assert log(tmp_path).identity != first
 
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -162,7 +162,7 @@ def test_a_stream_opens_the_source_once_however_often_it_looks(tmp_path: Path, m
         append(tmp_path, minute)
         source = source.now()
         assert source.head == minute - 1
-        assert [commit.version for commit in source.commits(source.head - 1)] == [source.head]
+        assert [commit.version for commit in source.unread(source.head - 1)] == [source.head]
         assert source.now().head == source.head
     assert paths == []
     assert [file.rows for file in source.active("at")] == [1] * 5
@@ -186,9 +186,9 @@ def test_a_source_that_was_replaced_is_opened_again(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "events")
     append(tmp_path, 2)
     after = source.now()
-    assert after.table_id != source.table_id
+    assert after.identity != source.identity
     with pytest.raises(Refused, match="was replaced"):
-        after.check(Position(version=0, table_id=source.table_id))
+        after.check(Position(version=0, own={"table_id": source.identity}))
 
 
 def test_a_source_that_is_gone_is_missed(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_version_that_can_not_be_opened_any_more_is_told_with_the_way_on(tmp_p
     entry(tmp_path, 1).unlink()
     with pytest.raises(Refused, match=r"at version 1 any more .*read on first, with `tidegate stream`"):
         log(tmp_path).active("at", 1)
-    assert [commit.version for commit in log(tmp_path).commits(1)] == [2, 3], "which works"
+    assert [commit.version for commit in log(tmp_path).unread(1)] == [2, 3], "which works"
     entry(tmp_path, 2).unlink()
     with pytest.raises(Refused, match=r"at version 1 any more .*Start a new pipeline with a backfill"):
         log(tmp_path).active("at", 1)

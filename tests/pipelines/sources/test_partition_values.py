@@ -182,7 +182,7 @@ def test_files_outside_an_interval_are_told_by_their_partition_value(tmp_path: P
     moments = ["2024-03-01 01:00:00", "2024-03-01 02:00:00", None]
     table = table_of(tmp_path, ["at"], *(({"at": text}, f"{place}.parquet") for place, text in enumerate(moments)))
     files, log = slice_at(table), SourceLog(Warehouse(str(tmp_path)), str(table.folder))
-    active = sorted(log.active("at", with_adds=True), key=lambda file: file.path)
+    active = sorted(log.active("at", to_read=True), key=lambda file: file.path)
     kept = _of_interval(files, active, to_millis(at("01:30")), to_millis(at("02:30")))
     assert [file.path for file in kept] == ["1.parquet", "2.parquet"]
 
@@ -197,6 +197,6 @@ def test_a_text_that_is_no_value_names_table_file_column_and_the_way_out(tmp_pat
     table = table_of(tmp_path, ["price"], ({"price": "1.50"}, "x.parquet"))
     files = slice_at(table)
     # deltalake refuses to open such a table; a stream that goes on reads new entries alone.
-    cheap = replace(files, parts=(replace(files.parts[0], partition=(("price", "cheap"),)),))
+    cheap = replace(files, parts=(replace(files.parts[0], details={"partitionValues": {"price": "cheap"}}),))
     with pytest.raises(Refused, match=r"events: file x\.parquet .*'price'.*'cheap' is no decimal.*reader='spark'"):
         measure_files(cheap)

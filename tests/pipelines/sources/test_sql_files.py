@@ -11,16 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pipelines.sources.slices import slice_in
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.delta.table_columns import unusual_columns
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.file_slice import FilePart, FileSlice
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input, differing_type, unusual_columns
+from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input, differing_type
 from tidegate.pipelines.sources.sql.expression import differing_setting
-from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import rejects
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("value", pa.int64())])
@@ -48,7 +50,7 @@ def files_of(folder: Path, rows: list[tuple[Any, ...]], sql: SourceSql, **option
     columns = SourceColumns(
         schema=SCHEMA, unit=settings.pop("unit", None), reject_null_keys=True, max_ahead=3_600_000, sql=sql, **settings
     )
-    return FileSlice(Warehouse(str(folder)), str(folder), columns, (FilePart("a.parquet", None, 0, millis(NOON)),))
+    return slice_in(folder, columns, FilePart("a.parquet", None, 0, millis(NOON)))
 
 
 def events(files: FileSlice) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.delta.mapped_columns import stored_fields
+from tidegate.pipelines.sources.delta.table_columns import stored_fields
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import to_millis

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.pipelines.definition.pipeline import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.pipelines.testing import PipelineHarness, SourceColumns
 from tidegate.windowing import (
     Accumulation,

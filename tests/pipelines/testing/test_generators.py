@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Count, EventTimeSessionWindows, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import MAX_TIMESTAMP, to_millis

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines.definition.binding import bind
-from tidegate.pipelines.definition.pipeline import DeltaSource, Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
 from tidegate.windowing.errors import IllegalArgument

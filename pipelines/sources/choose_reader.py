@@ -1,9 +1,8 @@
 """Check who reads a source: Arrow in the tasks, or Spark.
 
-Arrow reads partition columns, deletion vectors, mapped columns, widened types and wall-clock times. Spark reads what is
-left: SQL that is not proven to mean the same in Arrow, two sources, generators that see every event, and types and
-features that are not listed here. `explain` shows the reason. A table is never read in part: one unknown feature sends
-it to Spark.
+Spark reads what is left to it: SQL that is not proven to mean the same in Arrow, two sources, generators that see every
+event, types that are not listed here, and what the source itself leaves to Spark. `explain` shows the reason. A source
+is never read in part: one unknown feature sends it to Spark.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.pipelines.sources.delta.mapped_columns import stored_fields
+from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.limits import gap_column
 from tidegate.pipelines.sources.source_columns import SourceColumns
@@ -28,52 +26,35 @@ if TYPE_CHECKING:
 Setting: TypeAlias = "Callable[[str], str | None]"
 """Function that returns the value of a setting of Spark; None if it is not set."""
 
-_READ = frozenset(
-    {
-        "timestampNtz",
-        "vacuumProtocolCheck",
-        "v2Checkpoint",
-        "deletionVectors",
-        "columnMapping",
-        "typeWidening",
-        "typeWidening-preview",
-    }
-)
-"""Reader features of Delta that Arrow reads, or that don't change the content of data files."""
-
 _OF_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 """Types whose values Arrow and Spark write as the same text, which names a source partition."""
 
 
-def _unset(name: str) -> str | None:
+def unset(name: str) -> str | None:
     """Return None: a setting has its default."""
     return None
 
 
-def why_through_spark(bound: BoundPipeline, log: SourceLog, setting: Setting = _unset) -> str | None:
+def why_through_spark(bound: BoundPipeline, source: Source, setting: Setting = unset) -> str | None:
     """Return the reason why Arrow can't read a source's files; None if it can.
 
     Args:
         bound: the pipeline, bound to the source.
-        log: the source's log.
+        source: the source.
         setting: returns the value of a setting of Spark; None if it is not set.
     """
     if (reason := asks_for_spark(bound.pipeline)) is not None:
         return reason
-    _, left_to_spark = _sql_of(bound, log, setting)
+    _, left_to_spark = _sql_of(bound, source, setting)
     if left_to_spark is not None:
         return left_to_spark
     pipeline = bound.pipeline
-    if features := sorted(log.reader_features - _READ):
-        return f"the table has {', '.join(features)}"
+    if (reason := source.left_to_spark()) is not None:
+        return reason
     if pipeline.watermark_by is not None:
         kind = bound.derived.field(pipeline.watermark_by).type
         if not any(is_kind(kind) for is_kind in _OF_ONE_TEXT):
             return f"watermark_by = {pipeline.watermark_by!r} is of type {kind}"
-    try:
-        stored_fields(log.columns, log.mapping)
-    except ValueError as error:
-        return str(error)
     unknown = [field.name for field in bound.source if not _is_known(field.type)]
     if unknown:
         return f"column {unknown[0]} is of type {bound.source.field(unknown[0]).type}"
@@ -82,7 +63,8 @@ def why_through_spark(bound: BoundPipeline, log: SourceLog, setting: Setting = _
 
 def asks_for_spark(pipeline: Pipeline) -> str | None:
     """Return the reason in the pipeline itself why Spark must read the source; None if there is none."""
-    if pipeline.source.reader == "spark":
+    # A field of DeltaSource: other sources need not be readable by Spark.
+    if getattr(pipeline.source, "reader", "auto") == "spark":
         return "the source says reader='spark'"
     if len(pipeline.inputs) > 1:
         return "it has two sources"
@@ -91,7 +73,7 @@ def asks_for_spark(pipeline: Pipeline) -> str | None:
     return None
 
 
-def _sql_of(bound: BoundPipeline, log: SourceLog, setting: Setting) -> tuple[SourceSql | None, str | None]:
+def _sql_of(bound: BoundPipeline, source: Source, setting: Setting) -> tuple[SourceSql | None, str | None]:
     """Return the programs of an input's SQL, None if it has none or Spark evaluates it, and the reason why."""
     input_ = bound.pipeline.inputs[0]
     if input_.where is None and not input_.columns:
@@ -99,16 +81,16 @@ def _sql_of(bound: BoundPipeline, log: SourceLog, setting: Setting) -> tuple[Sou
     if (reason := differing_setting(setting)) is not None:
         return None, reason
     # Pipelines without SQL should not wait for this import.
-    from tidegate.pipelines.sources.sql.derived import compile_input, differing_type, unusual_columns
+    from tidegate.pipelines.sources.sql.derived import compile_input, differing_type
 
-    sql, expressions = compile_input(bound.pipeline.name, input_, bound.source, unusual_columns(log.columns))
+    sql, expressions = compile_input(bound.pipeline.name, input_, bound.source, source.unusual)
     expression = next((expression for expression in expressions if expression.reason is not None), None)
     expression = differing_type(sql, bound.derived) if expression is None else expression
     return (sql, None) if expression is None else (None, expression.why)
 
 
-def slice_of(bound: BoundPipeline, log: SourceLog, setting: Setting = _unset) -> FileSlice:
-    """Return a slice of a plain source, without files."""
+def slice_of(bound: BoundPipeline, source: Source, setting: Setting = unset) -> FileSlice:
+    """Return a slice of a source that the tasks can read, without files."""
     pipeline = bound.pipeline
     columns = SourceColumns(
         schema=bound.source,
@@ -119,12 +101,10 @@ def slice_of(bound: BoundPipeline, log: SourceLog, setting: Setting = _unset) ->
         reject_null_keys=pipeline.null_keys == "reject",
         max_ahead=pipeline.max_ahead_millis,
         gap=gap_column(pipeline),
-        partitions=tuple(log.partition_columns),
-        fields=stored_fields(log.columns, log.mapping),
         zone=pipeline.source.zone,
-        sql=_sql_of(bound, log, setting)[0],
+        sql=_sql_of(bound, source, setting)[0],
     )
-    return FileSlice(log.warehouse, log.path, columns, ())
+    return FileSlice(source.reader(columns.as_read), columns, ())
 
 
 def _is_known(kind: pa.DataType) -> bool:

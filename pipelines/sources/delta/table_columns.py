@@ -1,4 +1,4 @@
-"""Columns of a Delta table as its data files store them: physical names and ids, and lengths of CHAR, by its log."""
+"""Columns of a Delta table by its log: physical names and ids, lengths of CHAR, and collations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidegate.pipelines.definition.pipeline import Input
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.stored_fields import StoredField
+from tidegate.pipelines.tables.columns import quoted
 
 _CHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Property of a column with the SQL type of its texts."""
@@ -68,3 +71,51 @@ def _parts(kind: Any, mapping: str) -> tuple[StoredField, ...]:
     return tuple(
         StoredField(name, name, None, _parts(kind[f"{name}Type"], mapping)) for name in names if f"{name}Type" in kind
     )
+
+
+def collations(columns: str) -> dict[str, str]:
+    """Return the collation of each column that is not compared byte by byte.
+
+    Args:
+        columns: the table's schema in the log, JSON.
+    """
+    by_name = {}
+    for column in json.loads(columns)["fields"]:
+        for place, collation in (column.get("metadata", {}).get("__COLLATIONS") or {}).items():
+            if place == column["name"] and not str(collation).endswith("UTF8_BINARY"):
+                by_name[column["name"]] = str(collation)
+    return by_name
+
+
+def unusual_columns(columns: str) -> dict[str, str]:
+    """Return the columns that only Spark reads or compares right, with the reasons."""
+    reasons = {}
+    for column in json.loads(columns)["fields"]:
+        text = json.dumps(column)
+        if "__COLLATIONS" in text:
+            reasons[column["name"]] = f"column {column['name']!r} has a collation"
+        elif "__CHAR_VARCHAR_TYPE_STRING" in text:
+            reasons[column["name"]] = f"column {column['name']!r} is of type CHAR or VARCHAR"
+    return reasons
+
+
+def check_collations(part: Input, table: str, columns: str) -> None:
+    """Refuse keys and source partitions with a collation in Spark, because tidegate compares them byte by byte.
+
+    Args:
+        part: the input.
+        table: path of the table.
+        columns: the table's schema in the log, JSON.
+
+    Raises:
+        Refused: the message names the column, and an expression that makes equal values equal bytes.
+    """
+    names = (*part.key, *([part.watermark_by] if part.watermark_by else []))
+    by_name = collations(columns) if names else {}
+    for name in names:
+        if name in by_name and name not in part.columns:
+            raise Refused(
+                f"column {name!r} of source table {table} has the collation {by_name[name]}, by which Spark "
+                "takes values for one key that have other bytes, and tidegate does not. Say which are one, for example "
+                f"columns={{{name!r}: 'lower({quoted(name)}) collate UTF8_BINARY'}}"
+            )

@@ -1,0 +1,220 @@
+"""The protocol of sources: all that a pipeline asks of a source of events, and that a new kind of source implements.
+
+A user describes a source (`definition.source.SourceDescription`), and the description opens into a `Source`. The source
+numbers its commits by versions, and names the files that each added. Its `PartReader` travels to the tasks, and opens
+these files as columns of Arrow.
+
+    description.open(warehouse) -> Source      the driver: versions, commits, positions, columns
+    source.reader(columns) -> PartReader       travels to the tasks
+    reader.open(part) -> OpenPart              a task: row groups as Arrow tables
+
+`sources/delta` implements it for Delta tables. A source of Parquet files needs no reader of its own (`ParquetReader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
+from tidegate.pipelines.sources.rules import Bools
+from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class MissingSource(Refused):
+    """A source does not exist yet. A source raises it when it is opened; `tidegate explain` goes on without it."""
+
+
+class OpenPart(Protocol):
+    """A file of a source that is open: its rows in groups, each read as a whole.
+
+    The bounds let a run skip groups, and count rows without reading them. A file without statistics returns None for
+    bounds and True for `may_be_null`.
+    """
+
+    def groups(
+        self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the groups that may hold rows of an interval, each as the place of its first row and its number.
+
+        Args:
+            timestamp: column of the event time; None if no column of the file is.
+            since: int64 epoch milliseconds.
+            until: int64 epoch milliseconds, exclusive.
+        """
+
+    def rows_of(self, group: int) -> int:
+        """Return the number of rows in a group, with deleted rows."""
+
+    def size_of(self, group: int, names: Sequence[str]) -> int:
+        """Return the uncompressed bytes of columns of a group; 0 if they are not known."""
+
+    def kept(self, first: int, group: int) -> Bools | None:
+        """Return True for each row of a group that was not deleted; None if none was.
+
+        Args:
+            first: place of the group's first row in the file.
+            group: number of the group.
+        """
+
+    def bounds(self, group: int, name: str) -> tuple[int, int] | None:
+        """Return the smallest and largest microseconds of a TIMESTAMP column; None if they are not recorded."""
+
+    def bounds_of_times(self, group: int, name: str) -> list[tuple[int, int]] | None:
+        """Return the bounds of each time within a column's values; None if any are not recorded."""
+
+    def may_be_null(self, group: int, name: str) -> bool:
+        """Return False if it is recorded that a column of a group has no nulls."""
+
+    def read(self, group: int, names: Sequence[str]) -> pa.Table:
+        """Return columns of all rows of a group, in the types that the reader was made with."""
+
+
+class PartReader(Protocol):
+    """Reader of a source's files. It is pickled and sent to the tasks, so it holds no open file and no session."""
+
+    def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
+        """Open a file for the rows of a part.
+
+        Raises:
+            Refused: the file is missing, damaged or another one than was committed; the message names it, and the way
+                out.
+        """
+
+
+class SparkReader(Protocol):
+    """Reader of a source by Spark, for rows that the tasks can't read. Only Delta tables have it."""
+
+    def schemas(self, version: int) -> tuple[pa.Schema, pa.Schema]:
+        """Return the columns of the source, and the columns after `columns=`."""
+
+    def snapshot(self, version: int) -> DataFrame:
+        """Return all rows of a version."""
+
+    def files(self, version: int, actions: Sequence[str]) -> DataFrame:
+        """Return the rows of files, read with the columns of a version."""
+
+    def derived(self, frame: DataFrame) -> DataFrame:
+        """Return rows of the source with the columns of `columns=`."""
+
+    def judged(
+        self, frame: DataFrame, source: pa.Schema, origins: Mapping[str, tuple[int, Millis]] | None = None
+    ) -> DataFrame:
+        """Return rows with derived columns, event time, status, commit index, and the source row as a struct."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A source of events, as it was when it was opened: its versions up to the head.
+
+    Versions are whole numbers from 0 on. A version may add files, or be maintenance that changes no row. What was
+    committed stays: a source whose rows were changed or removed refuses to be read past that version.
+
+    A position is `version` (read completely), `files` (so many files of the next commit are read already), `frontier`
+    (event time up to which a backfill has come), and fields of the source's own.
+    """
+
+    @property
+    def path(self) -> str:
+        """Place of the source, as messages name it."""
+
+    @property
+    def head(self) -> int:
+        """Newest version; -1 if there is none yet."""
+
+    @property
+    def identity(self) -> str:
+        """Text that stays while this is the same source, and differs for another one at the same place."""
+
+    @property
+    def columns(self) -> str:
+        """Columns as the source describes them. A pipeline is bound again when this text changes."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns in Arrow's types, in those that Delta can store."""
+
+    @property
+    def unusual(self) -> Mapping[str, str]:
+        """Columns that only Spark reads or compares right, with the reasons; mostly none."""
+
+    def now(self) -> Source:
+        """Return the source at its newest version. A stream calls it at every look, so it must be cheap."""
+
+    def of_position(self, version: int) -> Mapping[str, Any]:
+        """Return the source's own fields of a position at a version: plain JSON, written into the manifest."""
+
+    def check(self, position: Position) -> None:
+        """Check that a position belongs to this source, and that what was read up to it is still the same.
+
+        Raises:
+            Refused: the source was replaced or set back, or the position has a field that it does not know.
+        """
+
+    def check_input(self, part: Input) -> None:
+        """Check that an input can be read from this source.
+
+        Raises:
+            Refused: a column of the key, or of source partitions, is compared in another way than by its bytes.
+        """
+
+    def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
+        """Yield the versions after `after` up to `until` (None: the head) that added files, in order.
+
+        Raises:
+            Refused: a version removed or changed rows, or it or one of its files is gone; raised when it is reached.
+        """
+
+    def settled(self, version: int) -> int:
+        """Return the newest version with the same rows as a version: only maintenance came between."""
+
+    def time_of(self, version: int) -> Millis:
+        """Return the commit time of a version, int64 epoch milliseconds."""
+
+    def active(self, timestamp: str, version: int | None = None, to_read: bool = False) -> list[SourceFile]:
+        """Return all files of a version (None: the head), with bounds of the event time if they are recorded.
+
+        Args:
+            timestamp: column of the event time; empty if no column of the files is.
+            version: the version.
+            to_read: True adds the details that the reader needs, if they cost time.
+
+        Raises:
+            Refused: the version can't be read any more.
+        """
+
+    def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
+        """Return by path the version that added each file; None if it is no longer recorded.
+
+        Args:
+            files: files of a version.
+            until: that version.
+            after: a version that is returned for all files that are not younger.
+        """
+
+    def left_to_spark(self) -> str | None:
+        """Return the reason why the tasks can't read the files; None if they can."""
+
+    def reader(self, columns: pa.Schema) -> PartReader:
+        """Return the reader for the tasks.
+
+        Args:
+            columns: all columns in the types to read them in; texts and bytes of a key are dictionaries.
+        """
+
+    def spark_reader(self, spark: SparkSession, pipeline: Pipeline, part: Input) -> SparkReader | None:
+        """Return the reader by Spark; None if there is none, so that what the tasks can't read is refused."""
+
+
+MEMBERS = tuple(sorted(name for name in vars(Source) if not name.startswith("_")))
+"""Names that a source has."""

@@ -1,0 +1,60 @@
+"""The description of a Delta table as a pipeline's source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tidegate.pipelines.definition.source import TimeUnit
+from tidegate.windowing.errors import IllegalArgument
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sources.base import Source
+    from tidegate.pipelines.storage import Warehouse
+
+Reader = Literal["auto", "spark"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSource:
+    """An append-only Delta table of events.
+
+    Args:
+        table: name below the warehouse, or an absolute path or URI.
+        timestamp: column of the event time: TIMESTAMP, TIMESTAMP_NTZ with `zone`, or an integer with `unit`.
+        zone: time zone of a TIMESTAMP_NTZ column, such as "America/New_York".
+        unit: unit of an integer column, counted from the epoch: "s" or "ms".
+        reader: "auto" lets the tasks read the files of a plain table with Arrow; "spark" lets Spark read every table.
+
+    Raises:
+        IllegalArgument: an empty name, an unknown zone, unit or reader.
+    """
+
+    table: str
+    timestamp: str
+    zone: str | None = None
+    unit: TimeUnit | None = None
+    reader: Reader = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("table", "timestamp"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise IllegalArgument(f"source.{name}", value, "give a name")
+        if self.zone is not None:
+            try:
+                ZoneInfo(self.zone)
+            except (ZoneInfoNotFoundError, ValueError, TypeError) as error:
+                raise IllegalArgument("source.zone", self.zone, "give a zone such as 'Europe/Berlin'") from error
+        if self.unit not in (None, "s", "ms"):
+            raise IllegalArgument("source.unit", self.unit, "give 's' or 'ms'")
+        if self.reader not in ("auto", "spark"):
+            raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
+
+    def open(self, warehouse: Warehouse) -> Source:
+        """Open the table at its newest version; see `SourceDescription.open`."""
+        # DAG files and help texts import this module, and open no table.
+        from tidegate.pipelines.sources.delta.log import SourceLog
+
+        return SourceLog(warehouse, warehouse.path(self.table), self.reader)

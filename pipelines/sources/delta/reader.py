@@ -1,0 +1,113 @@
+"""Reader of a Delta table's files for the tasks: partition values, deleted rows and stored columns by the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
+from tidegate.pipelines.sources.delta.partition_values import scalar_of
+from tidegate.pipelines.sources.parquet_reader import WaysOut, open_parquet
+from tidegate.pipelines.sources.rules import Int64s
+from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
+from tidegate.pipelines.sources.stored_fields import StoredField, filled
+from tidegate.pipelines.storage import Warehouse
+
+PARTITION, DELETED = "partitionValues", "deletionVector"
+"""Details of a file: fields of its add action in the log."""
+
+DETAILS = (PARTITION, DELETED)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaReader:
+    """Reader of the files of a Delta table.
+
+    Args:
+        warehouse: the warehouse of the table.
+        table: path of the table.
+        columns: all columns in the types to read them in.
+        fields: each column as data files store it.
+        partitions: columns whose values are in the log.
+    """
+
+    warehouse: Warehouse
+    table: str
+    columns: pa.Schema
+    fields: tuple[StoredField, ...]
+    partitions: tuple[str, ...] = ()
+
+    @contextmanager
+    def open(self, part: FilePart) -> Iterator[SourceParquet]:
+        """Open a file; see `PartReader.open`.
+
+        Raises:
+            Refused: the file or its deletion vector is missing or damaged, a partition value can't be read, or the file
+                was written with another calendar.
+        """
+        stored = {field.name: field for field in self.fields}
+        constants = self._constants(part, stored)
+
+        def columns_of(rows: int) -> FileColumns:
+            return FileColumns(self.columns, stored, constants, self._deleted(part, rows))
+
+        ways_out = WaysOut(
+            f"source table {self.table}",
+            "it was compacted and vacuumed before this pipeline read it. Start a new pipeline with a backfill of the "
+            "table as it is now",
+            "If Spark can read it, give the pipeline's DeltaSource reader='spark'",
+        )
+        with open_parquet(self.warehouse, self.table, part, columns_of, ways_out) as file:
+            yield file
+
+    def _constants(self, part: FilePart, stored: dict[str, StoredField]) -> dict[str, pa.Scalar]:
+        """Return the values of the partition columns in a file.
+
+        Raises:
+            Refused: a value can't be read; the message names it.
+        """
+        texts = part.details.get(PARTITION) or {}
+        constants: dict[str, pa.Scalar] = {}
+        for name in self.partitions:
+            kind, length = self.columns.field(name).type, stored[name].length
+            try:
+                text = texts.get(stored[name].stored)
+                value = scalar_of(text, kind.value_type if pa.types.is_dictionary(kind) else kind)
+                constants[name] = value if length is None else filled(pa.array([value]), length)[0]
+            except ValueError as error:
+                raise Refused(
+                    f"source table {self.table}: file {part.path} has a partition value of column {name!r} that can't "
+                    f"be read: {error}. Write the file's rows again with a right value; with reader='spark' in the "
+                    "pipeline's DeltaSource, Spark decides what it means, mostly null"
+                ) from error
+        return constants
+
+    def _deleted(self, part: FilePart, rows: int) -> Int64s:
+        """Return the places of a file's deleted rows.
+
+        Raises:
+            Refused: the deletion vector is gone or damaged, or is not that of the file.
+        """
+        if not (described := part.details.get(DELETED)):
+            return np.zeros(0, np.int64)
+        try:
+            return DeletionVector.of(described).rows(self.warehouse, self.table, rows)
+        except FileNotFoundError as error:
+            raise Refused(
+                f"source table {self.table}: the deletion vector of file {part.path} is gone ({in_words(error)}): a "
+                "VACUUM removed it before this pipeline read it. Start a new pipeline with a backfill of the table as "
+                "it is now"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise Refused(
+                f"source table {self.table}: the deletion vector of file {part.path} can't be used: {in_words(error)}. "
+                "Put the file of the vector back that was committed, or start a new pipeline with a backfill after "
+                "`REORG TABLE ... APPLY (PURGE)`"
+            ) from error

@@ -1,0 +1,108 @@
+"""Facts of a Delta table that stay between two changes of its columns or properties, and what follows for its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.delta.partition_values import scalar_of
+from tidegate.pipelines.sources.delta.reader import DETAILS, PARTITION, DeltaReader
+from tidegate.pipelines.sources.delta.table_columns import stored_fields, stored_name
+from tidegate.pipelines.storage import Warehouse, arrow_schema
+
+_READ = frozenset(
+    {
+        "timestampNtz",
+        "vacuumProtocolCheck",
+        "v2Checkpoint",
+        "deletionVectors",
+        "columnMapping",
+        "typeWidening",
+        "typeWidening-preview",
+    }
+)
+"""Reader features of Delta that Arrow reads, or that don't change the content of data files."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """Facts of a table.
+
+    Args:
+        identity: id of the table.
+        columns: the table's schema in the log, JSON.
+        schema: the same in Arrow's types.
+        partitions: columns whose values are in the log instead of in the files.
+        mapping: mode of column mapping: `none`, `name` or `id`.
+        features: features that a reader must support, by Delta's names, with column mapping only if it is on.
+    """
+
+    identity: str
+    columns: str
+    schema: pa.Schema
+    partitions: tuple[str, ...]
+    mapping: str
+    features: frozenset[str]
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> TableFacts:
+        """Return the facts of an opened table."""
+        metadata, protocol = table.metadata(), table.protocol()
+        mapping = str(metadata.configuration.get("delta.columnMapping.mode", "none"))
+        features = set(protocol.reader_features or ())
+        if protocol.min_reader_version >= 2:
+            features.add("columnMapping")
+        if mapping == "none":
+            features.discard("columnMapping")
+        return cls(
+            identity=str(metadata.id),
+            columns=table.schema().to_json(),
+            schema=arrow_schema(table),
+            partitions=tuple(metadata.partition_columns),
+            mapping=mapping,
+            features=frozenset(features),
+        )
+
+    def stored_name(self, name: str) -> str:
+        """Return the name of a column in data files and statistics; a name that is no column stays as it is."""
+        return stored_name(self.columns, self.mapping, name)
+
+    def left_to_spark(self) -> str | None:
+        """Return the reason why the tasks can't read the table's files; None if they can."""
+        if features := sorted(self.features - _READ):
+            return f"the table has {', '.join(features)}"
+        try:
+            stored_fields(self.columns, self.mapping)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def reader(self, warehouse: Warehouse, path: str, columns: pa.Schema) -> DeltaReader:
+        """Return the reader for the tasks; `columns` has the types in which columns are read."""
+        return DeltaReader(warehouse, path, columns, stored_fields(self.columns, self.mapping), self.partitions)
+
+    def bounded(self, file: SourceFile, timestamp: str) -> SourceFile:
+        """Return a file with the bounds of its event time if that is a partition column, else the file as it is."""
+        texts = file.details.get(PARTITION)
+        if timestamp not in self.partitions or texts is None:
+            return file
+        kind = self.schema.field(timestamp).type
+        if not pa.types.is_timestamp(kind):
+            return file
+        try:
+            value = scalar_of(texts.get(self.stored_name(timestamp)), kind)
+        except ValueError:
+            # The file is refused when it is opened.
+            return file
+        time = value.value // 1000 if value.is_valid else None
+        return replace(file, oldest=time, newest=time)
+
+
+def details_of(add: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an add action that the tasks need to read its file."""
+    return {name: add[name] for name in DETAILS if add.get(name)}

@@ -1,0 +1,108 @@
+"""Reader of a source's Parquet files: it opens a file, checks it against its source, and hands on its row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
+from tidegate.pipelines.sources.stored_fields import fields_of
+from tidegate.pipelines.storage import Warehouse
+
+ColumnsOf: TypeAlias = Callable[[int], FileColumns]
+"""Returns the columns of a file by the number of its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaysOut:
+    """Endings of messages about a file.
+
+    Args:
+        source: name of the source, which messages open with.
+        gone: the ending for a file that is gone.
+        unreadable: the ending for a file that can't be read.
+    """
+
+    source: str
+    gone: str
+    unreadable: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetReader:
+    """Reader of plain Parquet files, whose columns have the names of the source.
+
+    Args:
+        warehouse: the warehouse of the source.
+        folder: folder of the files; their paths are relative to it.
+        columns: all columns in the types to read them in.
+        ways_out: endings of messages.
+    """
+
+    warehouse: Warehouse
+    folder: str
+    columns: pa.Schema
+    ways_out: WaysOut
+
+    @contextmanager
+    def open(self, part: FilePart) -> Iterator[SourceParquet]:
+        """Open a file; see `PartReader.open`."""
+        stored = {field.name: field for field in fields_of(self.columns)}
+        columns = FileColumns(self.columns, stored, {}, np.zeros(0, np.int64))
+        with open_parquet(self.warehouse, self.folder, part, lambda rows: columns, self.ways_out) as file:
+            yield file
+
+
+@contextmanager
+def open_parquet(
+    warehouse: Warehouse, folder: str, part: FilePart, columns_of: ColumnsOf, ways_out: WaysOut
+) -> Iterator[SourceParquet]:
+    """Open a Parquet file of a source.
+
+    Args:
+        warehouse: the warehouse of the source.
+        folder: folder that the file's path is relative to.
+        part: the file, with the number of its rows if the source records it.
+        columns_of: returns the columns of the file by the number of its rows.
+        ways_out: endings of messages.
+
+    Raises:
+        Refused: the file is missing or damaged, has another number of rows, or was written with another calendar.
+    """
+    # Commands that only look at the log should not wait for this import.
+    import pyarrow.parquet as pq
+
+    filesystem, root = warehouse.filesystem(folder)
+    file = f"{ways_out.source}: file {part.path}"
+    try:
+        with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
+            metadata = pq.read_metadata(stream)
+            if part.rows is not None and metadata.num_rows != part.rows:
+                raise Refused(
+                    f"{file} has {metadata.num_rows} rows, and the log says {part.rows}: it was replaced. Put the file "
+                    "back that was committed"
+                )
+            columns = columns_of(metadata.num_rows)
+            yield SourceParquet(
+                pq.ParquetFile(
+                    stream,
+                    metadata=metadata,
+                    read_dictionary=columns.dictionaries(metadata.schema.to_arrow_schema()),
+                    pre_buffer=not warehouse.is_local,
+                    coerce_int96_timestamp_unit="us",
+                    page_checksum_verification=True,
+                ),
+                columns,
+            )
+    except FileNotFoundError as error:
+        raise Refused(f"{file} is gone: {ways_out.gone}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise Refused(f"{file} can't be read: {in_words(error)}. {ways_out.unreadable}") from error
