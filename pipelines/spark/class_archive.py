@@ -16,6 +16,7 @@ from pathlib import Path
 
 import xxhash
 
+from tidegate.pipelines.spark.connect import without_remote
 from tidegate.pipelines.spark.jars import jars_folder
 
 _KEPT = 3
@@ -61,7 +62,9 @@ def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line:
     part = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
     try:
         command = [sys.executable, "-m", run, str(part)]
-        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            command, env=without_remote(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
         if not part.exists():
             *_, last = ["it wrote no message", *ran.stderr.splitlines()]
             tell(f"the run that makes the archive ended with exit code {ran.returncode}: {last}")

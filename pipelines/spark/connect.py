@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REMOTE = "spark.remote"
-_ENVIRONMENT = "SPARK_REMOTE"
+REMOTE_ENVIRONMENT = "SPARK_REMOTE"
 _ANSWERS_WITHIN = 30.0
 """Longest time in seconds until a server is reached; Spark's own client tries for ten minutes."""
 _ROWS_TO_COUNT = 1 << 16
@@ -34,7 +34,12 @@ _touched: WeakKeyDictionary[SparkSession, float] = WeakKeyDictionary()
 
 def remote_of(settings: Mapping[str, str | int | bool]) -> str | None:
     """Return the address of the Connect server that a project's settings or SPARK_REMOTE name; None for a JVM."""
-    return str(settings.get(REMOTE) or os.environ.get(_ENVIRONMENT) or "") or None
+    return str(settings.get(REMOTE) or os.environ.get(REMOTE_ENVIRONMENT) or "") or None
+
+
+def without_remote() -> dict[str, str]:
+    """Return the environment for a process that must start a JVM of its own."""
+    return {name: text for name, text in os.environ.items() if name != REMOTE_ENVIRONMENT}
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -105,7 +110,7 @@ def _check_reached(remote: str) -> None:
     except grpc.FutureTimeoutError as error:
         raise TidegateError(
             f"no Spark Connect server answers at {_shown(remote)} within {_ANSWERS_WITHIN:.0f} s: start it, or "
-            f"correct {REMOTE} in tidegate.toml or the variable {_ENVIRONMENT}"
+            f"correct {REMOTE} in tidegate.toml or the variable {REMOTE_ENVIRONMENT}"
         ) from error
     finally:
         channel.close()

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark.connect import without_remote
 from tidegate.pipelines.spark.java import check_java
 from tidegate.pipelines.spark.versions import check_spark, delta_coordinates
 
@@ -60,7 +61,7 @@ def resolve_jars() -> list[Path]:
         *("--master", "local", "--packages", coordinates, "--conf", f"spark.jars.ivy={ivy}"),
         *("--class", "org.apache.spark.api.python.PythonGatewayServer", "spark-internal"),
     ]
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    environment = {**without_remote(), "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(ivy / "connection")
     ivy.mkdir(parents=True)
     resolver = subprocess.run(
