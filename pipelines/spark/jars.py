@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -88,4 +89,5 @@ def resolve_jars() -> list[Path]:
 
 
 def _artifact(name: str) -> str:
-    return name.rsplit("-", 1)[0]
+    """Return the name of a jar's artifact; a version may have a hyphen, as in zstd-jni-1.5.7-3.jar."""
+    return re.sub(r"-\d.*", "", name)

@@ -16,7 +16,7 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.pipelines.spark import versions
-from tidegate.pipelines.spark.jars import resolve_jars
+from tidegate.pipelines.spark.jars import _artifact, resolve_jars
 from tidegate.pipelines.spark.session import start_session
 from tidegate.pipelines.spark.versions import (
     check_spark,
@@ -55,6 +55,18 @@ def test_the_jar_is_the_one_that_delta_itself_names() -> None:
 
     named = configure_spark_with_delta_pip(SparkSession.Builder())._options["spark.jars.packages"]
     assert delta_coordinates(version("pyspark"), version("delta-spark")) == named
+
+
+@pytest.mark.parametrize(
+    ("jar", "artifact"),
+    [
+        ("zstd-jni-1.5.7-3.jar", "zstd-jni"),
+        ("delta-spark_4.0_2.13-4.2.0.jar", "delta-spark_4.0_2.13"),
+        ("jackson-datatype-jdk8-2.13.5.jar", "jackson-datatype-jdk8"),
+    ],
+)
+def test_a_jar_that_spark_has_in_another_version_is_known_by_its_artifact(jar: str, artifact: str) -> None:
+    assert _artifact(jar) == artifact
 
 
 @pytest.mark.parametrize("act", [lambda folder: resolve_jars(), lambda folder: start_session(Config(root=folder), "x")])
