@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.class_archive import java_options
 from tidegate.pipelines.spark.jars import find_jars
 from tidegate.pipelines.spark.java import check_java
@@ -56,12 +57,11 @@ def start_session(config: Config, name: str) -> SparkSession:
         )
     java = check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     ours = {key: _text(value) for key, value in _settings(config, java).items() if key not in config.spark}
     given = {key: _text(value) for key, value in config.spark.items()}
-    if SparkContext._gateway is not None:
+    if jvm.is_running():
         # The JVM of an earlier session is still running, and no longer reads a properties file.
         ours, given = ours | given, {}
     builder = SparkSession.builder.appName(f"tidegate {name}")
@@ -69,6 +69,7 @@ def start_session(config: Config, name: str) -> SparkSession:
         builder = builder.config(key, text)
     log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
     with _errors_to(log), _properties(given):
+        jvm.start_context({"spark.app.name": f"tidegate {name}", **ours})
         session = builder.getOrCreate()
     _log_py4j_to(log)
     _log_updates_to_py4j()
@@ -195,7 +196,7 @@ def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
         session: the session.
         within: seconds to wait for its end.
     """
-    started: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    started = jvm.process()
     try:
         return None if started is None else started.wait(within)
     except subprocess.TimeoutExpired:

@@ -192,17 +192,16 @@ def test_files_are_read_by_every_shard_or_packed_and_moved_with_the_same_result(
         for pipeline in pair:
             monkeypatch.setattr(operate, "_ROWS_READ_AGAIN", limits[pipeline.name])
             monkeypatch.setattr(
-                operate, "_tasks", lambda *given, name=pipeline.name: packing.append(name) or _tasks(*given)
+                operate, "_exchanged", lambda *given, name=pipeline.name: packing.append(name) or exchanged(*given)
             )
             run_one(pipeline)
 
-    _tasks = operate._tasks
+    exchanged = operate._exchanged
     run(lambda pipeline: lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=2)))
     run(lambda pipeline: lake.stream(spark, pipeline))
     lake.write(messy_rows(10, rows=40))
     run(lambda pipeline: lake.stream(spark, pipeline))
-    # The hand-over goes through Spark: rows that were rejected for lying ahead are told by their values.
-    assert packing == [moved.name] * 2
+    assert packing == [moved.name] * 3
     assert_same_rows(lake, pair)
 
 
@@ -229,7 +228,7 @@ def _ordinary(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "options", "read_by_tasks"),
+    ("make", "options", "evaluated_by_tasks"),
     [
         (_ordinary, {}, True),
         (_ordinary, {"where": "value > 3"}, True),
@@ -240,12 +239,13 @@ def _ordinary(lake: Lake) -> None:
     ],
     ids=["plain", "where", "columns", "where for Spark", "a column for Spark", "partitioned"],
 )
-def test_what_arrow_may_not_read_goes_through_spark(
-    spark: SparkSession, lake: Lake, make: Callable[[Lake], None], options: dict[str, Any], read_by_tasks: bool
+def test_sql_that_is_not_proven_goes_through_spark(
+    spark: SparkSession, lake: Lake, make: Callable[[Lake], None], options: dict[str, Any], evaluated_by_tasks: bool
 ) -> None:
     make(lake)
     pipeline = pipeline_of("auto", _AT, _HOURS, **options)
     with lake.driver(spark, pipeline) as driver:
-        assert (OpenInput.open(spark, driver.tables, pipeline).files is not None) == read_by_tasks
+        (table,) = OpenInput.open(spark, driver.tables, pipeline).files.tables
+        assert (table.columns.by_spark is None, table.spark_reader) == (evaluated_by_tasks, None)
     lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=3))
     assert len(lake.rows(pipeline, "results")) > 100
