@@ -26,6 +26,7 @@ ALLOWED = {
     | {"rich", "sqlglot", "pyroaring"},
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
+    "pipelines/spark": {"pyspark", "grpc", "pyarrow", "xxhash"},
     "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
     "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "click", "deltalake", "jinja2"}
     | {"pandas", "pyarrow", "numpy"},
@@ -160,6 +161,29 @@ def test_a_circle_is_found_within_a_function_too(tmp_path: Path, monkeypatch: py
 def test_few_files_of_pipelines_stand_in_no_room() -> None:
     loose = {file.name for file in (ROOT / "pipelines").glob("*.py")} - {"__init__.py"}
     assert len(loose) <= LOOSE, loose
+
+
+DESCRIBES = {
+    "pipelines/__init__.py": "hands the name DeltaSource to users",
+    "pipelines/run/warm_up.py": "describes a table of its own, so that Spark loads the classes of Delta",
+}
+"""Files outside the room `sources` that may name the source Delta, only to describe a table; and why."""
+
+MAPS = {"pipelines/epoch/operate.py", "pipelines/reopen/source_rows.py"}
+"""Files that map frames of Spark in Arrow, by the function `map_in_arrow`."""
+
+
+def test_only_sources_know_delta_and_others_at_most_describe_a_table() -> None:
+    """Plans, runs and commands go by the protocol of sources, so that another source is one more folder."""
+    delta, naming = "tidegate.pipelines.sources.delta", set[str]()
+    for package in ("pipelines", "expectations", "dags"):
+        for file in files(package):
+            place = file.relative_to(ROOT).as_posix()
+            names = {name for _, name in imports(file) if name == delta or name.startswith(f"{delta}.")}
+            if names and not place.startswith("pipelines/sources/delta/"):
+                assert names == {f"{delta}.{'frames' if place in MAPS else 'description'}"}, place
+                naming.add(place)
+    assert naming == {*DESCRIBES, *MAPS}
 
 
 def test_dag_files_import_nothing_but_the_factory() -> None:

@@ -18,6 +18,7 @@ def explain(screen: Screen, pipeline: str) -> None:
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.inspect.explanation import explain as explain_pipeline
     from tidegate.pipelines.inspect.explanation import look_at_source
+    from tidegate.pipelines.sources.open_source import missing_sources
     from tidegate.pipelines.storage import warehouse_of
 
     config = screen.config()
@@ -26,16 +27,11 @@ def explain(screen: Screen, pipeline: str) -> None:
     choice = explanation.operator
     data = asdict(explanation)
     data["operator"] = {"name": choice.name, "reason": choice.reason}
-    warehouse = warehouse_of(config)
-    missing = [path for path in (warehouse.path(i.source.table) for i in value.inputs) if not warehouse.exists(path)]
-    data["missing_tables"] = missing
+    missing = missing_sources(value, warehouse_of(config))
+    data["missing_tables"] = list(missing)
     screen.show(
         data,
-        *(
-            f"source table {path} does not exist yet, so no column is checked: create it, or correct `table` of the "
-            "pipeline's source"
-            for path in missing
-        ),
+        *(f"no column is checked yet: {message}" for message in missing.values()),
         Text.assemble((pipeline, "bold"), " runs through the ", (choice.name, "bold"), f" operator: {choice.reason}"),
         f"order: {explanation.order}",
         table(

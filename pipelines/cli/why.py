@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -18,8 +19,11 @@ from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.publish import key_columns
 from tidegate.pipelines.snapshots.waiting import PartitionStatus, Waiting, open_windows, partitions, show_length
+from tidegate.pipelines.sources.base import MissingSource
+from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.key_groups import rows_of_key
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
@@ -54,7 +58,7 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
     shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key or None, limit or None)
     statuses = partitions(manifest, now, _timeouts(value))
     timers = _next_timers(manifest)
-    unread = _unread(tables, manifest)
+    unread = _unread(tables, manifest, value)
     fired = _last_fired(tables, names, key) if key else None
     late_rows = _late_rows(tables, names, key) if key else None
     lag = manifest.watermark_lag
@@ -147,26 +151,23 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
         return None
     rows = read_table(tables.warehouse, handle, [*columns, late.REOPENED, "stale"])
     rows = rows.filter(late.is_open(rows))
-    for name, text in zip(columns, key, strict=True):
-        rows = rows.filter(pc.equal(rows[name].cast("string"), text))
-    return len(rows)
+    return len(rows_of_key(rows, columns, key))
 
 
-def _unread(tables: PipelineTables, manifest: Manifest) -> dict[str, int]:
-    """Count the versions of each source that are not yet read."""
+def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> dict[str, int]:
+    """Count the versions of each source that are not yet read; a source that is gone has no count."""
     counts = {}
-    for source, position in manifest.positions.items():
-        path = tables.warehouse.path(source)
-        if tables.warehouse.exists(path):
-            counts[source] = max(0, tables.warehouse.open(path).version() - position.version)
+    for part in pipeline.inputs:
+        if (position := manifest.positions.get(part.source.table)) is not None:
+            with suppress(MissingSource):
+                counts[part.source.table] = max(0, open_source(part.source, tables.warehouse).head - position.version)
     return counts
 
 
 def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> str | None:
     """Describe the window of a key that fired last; None if none has fired."""
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=~pc.field("stale"))
-    for name, text in zip(names, key, strict=True):
-        rows = rows.filter(pc.equal(rows[name].cast("string"), text))
+    rows = rows_of_key(rows, names, key)
     if not results.has_panes(rows.schema):
         last = pc.max(rows["epoch"]).as_py()
         return None if last is None else f"a result, in epoch {last}"

@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.event_columns import MARKER, SHARD
 from tidegate.pipelines.epoch.exchange import PACKED, Placing, collected, unpacked
@@ -29,6 +28,8 @@ from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.slice_rows import run_over, tasks_of
 from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.connect import count_cores
+from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.tables.files import write_file
@@ -65,7 +66,7 @@ def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
     events = plan.rows.events
     if events is not None and events.needs_spark:
         return True
-    shards, cores = len(plan.shards), spark.sparkContext.defaultParallelism
+    shards, cores = len(plan.shards), count_cores(spark)
     return plan.counts.usable * max(0, shards - _SHARDS_THAT_READ) / cores > _ROWS_READ_AGAIN
 
 
@@ -95,7 +96,7 @@ def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame
     if (events := plan.rows.events) is not None:
         packs = run_over(spark, events, partial(_packs, job.placing, events), PACKED)
         frame = frame.unionByName(packs, allowMissingColumns=True)
-    placed = frame.repartitionById(len(plan.shards), F.col(SHARD)).drop(SHARD)
+    placed = place_by_number(frame, SHARD, len(plan.shards))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         marker, packs = collected(batches)
@@ -135,7 +136,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         timeline=plan.timeline,
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
-        dropped=left_behind(bound.pipeline),
+        left_behind=left_behind(bound.pipeline),
     )
 
 

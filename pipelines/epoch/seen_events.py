@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import COMMIT, PARTITION, TIME, plain
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.schemas import to_spark
 from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.windowing.watermarks import SeenEvent
 
 
@@ -58,7 +58,7 @@ class SeenEvents:
                     seen = pa.table([commits, columns.partitions(table), pa.array(times), *values], schema=schema)
                     yield from seen.to_batches()
 
-        frame = run_over(spark, files, events, to_spark(schema), [read] * len(files.tables))
+        frame = run_over(spark, files, events, from_arrow(schema), [read] * len(files.tables))
         ties = [F.col(f"c{place}") for place, kind in enumerate(kinds) if not pa.types.is_nested(kind)]
         for row in frame.orderBy(COMMIT, TIME, *ties).toLocalIterator(prefetchPartitions=True):
             values = row.asDict(recursive=True)

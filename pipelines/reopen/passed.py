@@ -26,9 +26,9 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.sources.schemas import to_spark
 from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -156,7 +156,7 @@ class Passed:
             spark = self._source.spark
             # Names of keys may have dots, which Spark would take for fields.
             unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(kinds)])
-            rows = run_over(spark, files, behind, to_spark(unnamed)).toArrow()
+            rows = run_over(spark, files, behind, from_arrow(unnamed)).toArrow()
             slots = _newest(rows.rename_columns(kinds.names).cast(kinds), key.names)
         times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, MARKER, SHARD, TIME, plain
 from tidegate.pipelines.epoch.exchange import PACKED, Placing
@@ -27,6 +26,7 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -83,7 +83,7 @@ class SourceRows:
         frame = self._markers(job)
         if (events := self._events(plan)) is not None:
             frame = events.unionByName(frame, allowMissingColumns=True)
-        placed = frame.repartitionById(len(plan.epoch.shards), F.col(SHARD)).drop(SHARD)
+        placed = place_by_number(frame, SHARD, len(plan.epoch.shards))
         reports = placed.mapInArrow(job.run_task, RESULT_SCHEMA).collect()
         outcomes = [ShardOutcome.from_json(row["info"]) for row in reports]
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):

@@ -218,9 +218,9 @@ class Stream:
     def _positions(self, source: OpenInput) -> tuple[Position, ...]:
         """Return the position in each input, after a check that it was taken in the table that is there now."""
         head = self._parent()
-        positions = tuple(
-            UNREAD if head is None else head.manifest.position_in(input_.table) for input_ in source.inputs
-        )
+        if head is None:
+            return (UNREAD,) * len(source.inputs)
+        positions = tuple(head.manifest.position_in(input_.table) for input_ in source.inputs)
         for input_, position in zip(source.inputs, positions, strict=True):
             input_.log.check(position)
         return positions

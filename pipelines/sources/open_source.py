@@ -1,10 +1,11 @@
-"""Opening of the source that a pipeline describes, with a check that what opens is a source."""
+"""Opening of the sources that a pipeline describes, with a check that what opens is a source."""
 
 from __future__ import annotations
 
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.base import MEMBERS, Source
+from tidegate.pipelines.sources.base import MEMBERS, MissingSource, Source
 from tidegate.pipelines.storage import Warehouse
 
 
@@ -23,3 +24,24 @@ def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:
             f"source: it lacks {', '.join(missing)}. tidegate.pipelines.sources.base.Source says what each is for"
         )
     return source
+
+
+def check_sources_exist(pipeline: Pipeline, warehouse: Warehouse) -> None:
+    """Refuse a pipeline whose sources do not exist, before Spark is started.
+
+    Raises:
+        MissingSource: the message names the first source that is missing.
+    """
+    for part in pipeline.inputs:
+        open_source(part.source, warehouse)
+
+
+def missing_sources(pipeline: Pipeline, warehouse: Warehouse) -> dict[str, str]:
+    """Return the places of those sources that do not exist yet, each with the message of the source."""
+    missing = {}
+    for part in pipeline.inputs:
+        try:
+            open_source(part.source, warehouse)
+        except MissingSource as error:
+            missing[warehouse.path(part.source.table)] = str(error)
+    return missing

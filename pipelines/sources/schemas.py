@@ -1,27 +1,8 @@
-"""Schemas of sources in Arrow's types and in Spark's, without the metadata of their fields."""
+"""Schemas of sources without the metadata of their fields, so that two schemas differ only in names and types."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-
-def of_spark(schema: StructType) -> pa.Schema:
-    """Return the columns of a frame in Arrow's types; a TIMESTAMP is in UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return without_metadata(to_arrow_schema(schema, timezone="UTC"))
-
-
-def to_spark(schema: pa.Schema) -> StructType:
-    """Return columns in Spark's types; a timestamp without a zone is a TIMESTAMP_NTZ."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def without_metadata(schema: pa.Schema) -> pa.Schema:

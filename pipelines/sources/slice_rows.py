@@ -23,8 +23,9 @@ from tidegate.pipelines.definition.event_columns import FILE, KEPT, PARTITION, P
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.schemas import to_spark
 from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
+from tidegate.pipelines.spark.connect import count_cores
+from tidegate.pipelines.spark.versions import from_arrow
 
 Run: TypeAlias = Callable[[Iterator[JudgedRows]], Iterator[pa.RecordBatch]]
 """Function of a task: it gets the judged rows of some parts, and yields batches."""
@@ -38,7 +39,7 @@ _ORIGIN = {FILE: pa.int32(), PLACE: pa.int64()}
 
 def tasks_of(spark: SparkSession) -> int:
     """Return the largest number of tasks that read files."""
-    return _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    return _TASKS_PER_CORE * count_cores(spark)
 
 
 def run_over(
@@ -117,7 +118,7 @@ def _stored(spark: SparkSession, files: FileSlice, numbers: list[int], names: Se
                 numbered = pa.repeat(pa.scalar(number, pa.int32()), len(stored))
                 yield from pa.table([*stored.columns, numbered, pa.array(places)], schema=kinds).to_batches()
 
-    return spark.range(0, len(heaps), 1, len(heaps)).mapInArrow(read, to_spark(kinds))
+    return spark.range(0, len(heaps), 1, len(heaps)).mapInArrow(read, from_arrow(kinds))
 
 
 def _judged(

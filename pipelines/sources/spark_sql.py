@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from tidegate.pipelines.definition.event_columns import KEPT, PARTITION
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.schemas import of_spark, to_spark
+from tidegate.pipelines.sources.schemas import without_metadata
 from tidegate.pipelines.sources.sql.words import clock_read, columns_in
+from tidegate.pipelines.spark.versions import from_arrow, to_arrow
 from tidegate.pipelines.tables.columns import quoted
 
 _NONDETERMINISTIC = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
@@ -76,7 +77,7 @@ class SparkSql:
         if self.where is not None:
             self._check("where", self.where, frame)
             self._analysed("where", partial(frame.where, self.where))
-        return replace(self, derived=of_spark(frame.schema))
+        return replace(self, derived=without_metadata(to_arrow(frame.schema)))
 
     def reads(self, names: Sequence[str], source: Sequence[str]) -> list[str]:
         """Return the columns of the source that columns of events, and the expressions, are made from."""
@@ -139,4 +140,4 @@ class SparkSql:
 
 def empty_frame(spark: SparkSession, schema: pa.Schema) -> DataFrame:
     """Return a frame with the columns of a schema, and no rows."""
-    return spark.createDataFrame([], to_spark(schema))
+    return spark.createDataFrame([], from_arrow(schema))

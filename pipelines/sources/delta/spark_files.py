@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, PATH, PLACE, ROW
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.schemas import of_spark
+from tidegate.pipelines.sources.schemas import without_metadata
+from tidegate.pipelines.spark.versions import to_arrow
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.columns import quoted
 
@@ -51,7 +52,7 @@ class DeltaSparkReader:
 
     def schema(self, spark: SparkSession, version: int) -> pa.Schema:
         """Return the columns of a version."""
-        return of_spark(self._version(spark, version).schema)
+        return without_metadata(to_arrow(self._version(spark, version).schema))
 
     def empty(self, spark: SparkSession, version: int) -> DataFrame:
         """Return a frame with the columns of a version, and no rows."""

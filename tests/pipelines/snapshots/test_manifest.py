@@ -10,7 +10,7 @@ from deltalake import CommitProperties, DeltaTable
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Manifest, PartitionWatermark
+from tidegate.pipelines.manifest import Manifest, PartitionWatermark, Position
 from tidegate.pipelines.snapshots.head import lineage, list_snapshots, read_snapshot
 from tidegate.pipelines.tables.files import add_action, write_file
 
@@ -68,6 +68,33 @@ def test_a_position_is_one_in_its_own_source_table_only(by_hand: ByHand) -> None
     assert manifest.position_in("events") == manifest.positions["events"]
     with pytest.raises(Refused, match=r"reads source 'others'.*position in 'events'.*another name"):
         manifest.position_in("others")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"version":3,"frontier":null,"files":0,"table_id":"6a1f"}',
+        '{"version":3,"frontier":1709251200000,"files":2,"table_id":null}',
+        '{"version":3,"frontier":null,"files":0,"digest":"90b2","lines":[1,{"a":null}]}',
+    ],
+    ids=["Delta", "Delta, without an id", "another source"],
+)
+def test_a_position_is_written_as_it_was_read_with_the_fields_of_its_source(text: str) -> None:
+    position = Position.model_validate_json(text)
+    assert position.model_dump_json() == text
+    assert Position(**json.loads(text)) == position
+    moved = json.loads(position.model_copy(update={"version": 4}).model_dump_json())
+    assert moved == {**json.loads(text), "version": 4}
+
+
+def test_older_manifests_have_positions_without_fields_of_the_source() -> None:
+    assert Position.model_validate_json('{"version":3}') == Position(version=3)
+    assert Position(version=3).model_dump_json() == '{"version":3,"frontier":null,"files":0}'
+
+
+def test_a_source_has_no_field_of_a_name_of_ours() -> None:
+    with pytest.raises(ValueError, match="can't have a field 'files' of its own"):
+        Position(version=3, own={"files": 7})
 
 
 def test_an_older_version_of_the_table_has_its_own_manifest(by_hand: ByHand) -> None:

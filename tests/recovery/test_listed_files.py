@@ -1,0 +1,166 @@
+"""A source of another kind goes through the same proofs as a Delta table: the seam holds.
+
+Backfill = stream = restored from a snapshot = killed anywhere, and all equal the same events in a Delta table. Both
+sources name the very same files: the list has a line for each version of the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.lake import DAY0, Lake, assert_same_windows
+from tests.listed_files import ListedFiles
+from tests.recovery import arrivals
+from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, rows_of, run, source_of
+from tests.recovery.steps import STEPS
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.intervals import cut, parse_slice
+from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.snapshots.head import list_snapshots, read_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.pipelines.storage import warehouse_of
+
+pytestmark = pytest.mark.recovery
+
+ROOT = Path(__file__).parents[2]
+
+_STALE = "'stale': True"
+
+LISTED = replace(arrivals.PIPELINE, source=ListedFiles("events.list", timestamp="at"))
+"""The pipeline of the recovery tests, over a list in place of a table."""
+
+
+def listed(lake: Lake) -> Lake:
+    """Write the list of a lake's source table: a line for each version, with the files that it added."""
+    log = SourceLog(warehouse_of(lake.config), lake.path("events"))
+    commits = {commit.version: commit for commit in log.unread(-1)}
+    lines = [
+        {"time": log.time_of(version), "files": [f"events/{file.path}" for file in commits[version].files]}
+        if version in commits
+        else {"time": log.time_of(version), "files": []}
+        for version in range(log.head + 1)
+    ]
+    Path(lake.path("events.list")).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return lake
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake with the same events in a table and in a list; no pipeline has run."""
+    return listed(source_of(tmp_path_factory.mktemp("source") / "lake", commits=3))
+
+
+@pytest.fixture(scope="module")
+def by_table(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Tables after a stream over the Delta table."""
+    lake = copy_of(source, tmp_path_factory.mktemp("by_table") / "lake")
+    run(NoSpark(), lake)
+    return without_position(outcome(lake))
+
+
+def without_position(left: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Leave out the positions: each source has fields of its own there."""
+    return {name: rows for name, rows in left.items() if name != "position"}
+
+
+def assert_as_by_table(lake: Lake, by_table: dict[str, list[str]]) -> None:
+    assert differences(without_position(outcome(lake, LISTED)), by_table) == {}
+
+
+@pytest.fixture
+def lake(source: Lake, tmp_path: Path) -> Lake:
+    return copy_of(source, tmp_path / "lake")
+
+
+def test_the_events_have_something_of_everything(by_table: dict[str, list[str]]) -> None:
+    assert all(by_table[table] for table in ("results", "late", "rejects", "epochs", "state"))
+
+
+def test_a_stream_over_a_list_leaves_what_it_leaves_over_a_table(lake: Lake, by_table: dict[str, list[str]]) -> None:
+    """Epochs, with versions and counts, results, late rows, rejects and state: row for row."""
+    run(NoSpark(), lake, pipeline=LISTED)
+    assert_as_by_table(lake, by_table)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_after_any_step_changes_nothing(lake: Lake, by_table: dict[str, list[str]], step: str) -> None:
+    crash_after(NoSpark(), lake, step, epoch=4, pipeline=LISTED)
+    run(NoSpark(), lake, pipeline=LISTED)
+    assert_as_by_table(lake, by_table)
+
+
+@pytest.mark.parametrize("step", ["planned", "operated", "committed", "published late"])
+def test_a_process_killed_by_a_signal_loses_and_doubles_nothing(
+    lake: Lake, by_table: dict[str, list[str]], step: str
+) -> None:
+    """kill -9 for real, on a process of its own."""
+    arguments = (str(lake.folder), step, "3", str(lake.clock.now))
+    command = [sys.executable, "-m", "tests.recovery.test_listed_files", *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    run(NoSpark(), lake, pipeline=LISTED)
+    assert_as_by_table(lake, by_table)
+
+
+def test_a_stream_restored_from_any_snapshot_has_the_same_windows(lake: Lake, by_table: dict[str, list[str]]) -> None:
+    run(NoSpark(), lake, pipeline=LISTED)
+    expected = rows_of(lake, LISTED)
+    tables = lake.tables(LISTED)
+    for entry in list_snapshots(tables)[1::3]:
+        snapshot = read_snapshot(tables, entry.version)
+        assert snapshot is not None
+        restore(tables, snapshot, lake.clock())
+        run(NoSpark(), lake, pipeline=LISTED)
+        again = {name: [row for row in rows if _STALE not in row] for name, rows in rows_of(lake, LISTED).items()}
+        assert differences(without_position(again), without_position(expected)) == {}, entry.version
+
+
+@pytest.mark.parametrize("length", [None, "1h"])
+def test_a_backfill_and_then_a_stream_have_the_windows_of_the_table(tmp_path: Path, length: str | None) -> None:
+    """The stream takes the rows from the backfill's frontier on, and a second backfill finds nothing to do."""
+    lake, table = Lake(tmp_path), replace(arrivals.PIPELINE, name="by_table")
+    for number in range(3):
+        rows = [(f"user{at % 3}", DAY0 + timedelta(minutes=60 * number + 7 * at), at) for at in range(20)]
+        lake.append(*rows[::2], *rows[1::3])
+    listed(lake)
+    for pipeline in (LISTED, table):
+        with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), pipeline) as driver:
+            spans = list(cut(DAY0, DAY0 + timedelta(hours=2), None if length is None else parse_slice(length)))
+            assert [done.state for done in backfill(driver, spans)] == ["done"] * len(spans)
+        run(NoSpark(), lake, pipeline=pipeline, limits=EpochLimits())
+    assert len(lake.latest(LISTED)) > 0
+    assert_same_windows(lake.latest(LISTED), lake.latest(table))
+    streamed = replace(LISTED, name="streamed")
+    run(NoSpark(), lake, pipeline=streamed, limits=EpochLimits())
+    assert_same_windows(lake.latest(LISTED), lake.latest(streamed))
+
+
+def main(folder: str, step: str, epoch: int, clock: int) -> None:
+    """Stream, and end this process by a signal that nothing can catch after a step of an epoch."""
+    from tests.lake import Clock
+
+    planned: list[str] = []
+
+    def tell(done: str) -> None:
+        if done == "planned":
+            planned.append(done)
+        if done == step and len(planned) == epoch:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    run(NoSpark(), Lake(Path(folder), Clock(clock)), tell, LISTED)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
