@@ -169,9 +169,6 @@ DESCRIBES = {
 }
 """Files outside the room `sources` that may name the source Delta, only to describe a table; and why."""
 
-MAPS = {"pipelines/epoch/operate.py", "pipelines/reopen/source_rows.py"}
-"""Files that map frames of Spark in Arrow, by the function `map_in_arrow`."""
-
 
 def test_only_sources_know_delta_and_others_at_most_describe_a_table() -> None:
     """Plans, runs and commands go by the protocol of sources, so that another source is one more folder."""

@@ -91,8 +91,11 @@ def test_other_errors_stay_what_they_are(
 
 
 @pytest.mark.parametrize(("code", "stopped"), [(None, True), (-9, False)], ids=["running", "killed"])
-def test_a_session_is_ended_where_it_still_runs(code: int | None, stopped: bool) -> None:
+def test_a_session_is_ended_where_it_still_runs(
+    code: int | None, stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: Any = Session(code)
+    monkeypatch.setattr(session.jvm, "process", lambda: made.process)
     session.stop_session(made)
     assert made.stopped == stopped
 
