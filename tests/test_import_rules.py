@@ -178,9 +178,9 @@ def test_only_sources_know_delta_and_others_at_most_describe_a_table() -> None:
             place = file.relative_to(ROOT).as_posix()
             names = {name for _, name in imports(file) if name == delta or name.startswith(f"{delta}.")}
             if names and not place.startswith("pipelines/sources/delta/"):
-                assert names == {f"{delta}.{'frames' if place in MAPS else 'description'}"}, place
+                assert names == {f"{delta}.description"}, place
                 naming.add(place)
-    assert naming == {*DESCRIBES, *MAPS}
+    assert naming == set(DESCRIBES)
 
 
 def test_dag_files_import_nothing_but_the_factory() -> None:
