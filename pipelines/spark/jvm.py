@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
+from typing import Any
 
 _gateways: list[Any] = []
 """Gateway to the JVM that this process started; empty before that."""
@@ -23,25 +20,27 @@ def is_running() -> bool:
     return bool(_gateways) or SparkSession.getActiveSession() is not None
 
 
-def start_context(settings: Mapping[str, str]) -> SparkContext:
-    """Start a context in a JVM that this process has, or starts; return the context at work if there is one.
+def start(settings: Mapping[str, str]) -> None:
+    """Start a JVM with a context, unless this process has one.
 
     Args:
-        settings: settings of the context, also of a JVM that is started.
+        settings: settings of the JVM and of the context.
     """
+    if is_running():
+        return
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
 
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
-    if (active := SparkSession.getActiveSession()) is not None:
-        return active.sparkContext
-    if not _gateways:
-        launch: Any = launch_gateway
-        _gateways.append(launch(conf))
-    return SparkContext(conf=conf, gateway=_gateways[0])
+    launch: Any = launch_gateway
+    _gateways.append(launch(conf))
+    try:
+        SparkContext(conf=conf, gateway=_gateways[0])
+    except ValueError:
+        # Other code has a context, whose session is active in another thread.
+        end()
 
 
 def process() -> subprocess.Popen[bytes] | None:
@@ -51,7 +50,7 @@ def process() -> subprocess.Popen[bytes] | None:
 
 
 def end() -> None:
-    """End the JVM and wait for its end."""
+    """End the JVM, and wait for its end."""
     gateway = _gateways.pop()
     gateway.shutdown()
     gateway.proc.stdin.close()

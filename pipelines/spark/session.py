@@ -97,7 +97,7 @@ def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     for key, text in ours.items():
         builder = builder.config(key, text)
     with _errors_to(log), _properties(given):
-        jvm.start_context({"spark.app.name": f"tidegate {name}", **ours})
+        jvm.start({"spark.app.name": f"tidegate {name}", **ours})
         session = builder.getOrCreate()
     _log_py4j_to(log)
     _log_updates_to_py4j()
