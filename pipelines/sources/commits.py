@@ -17,7 +17,6 @@ class SourceFile:
     Args:
         path: name of the file in its source; in Delta, the path relative to the table. Base names may repeat.
         written: time of writing, int64 epoch milliseconds; it stays the same in every later listing.
-        action: add action of Delta as JSON, for Spark's reader; empty for other sources, and where it is only listed.
         newest: largest event time in the file, int64 epoch milliseconds; None if it is not recorded.
         oldest: smallest event time; None if it is not recorded.
         rows: number of rows without those that were deleted since it was written; None if it is not recorded.
@@ -28,7 +27,6 @@ class SourceFile:
 
     path: str
     written: Millis
-    action: str = ""
     newest: Millis | None = None
     oldest: Millis | None = None
     rows: int | None = None

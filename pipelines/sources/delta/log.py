@@ -6,7 +6,6 @@ names the version.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -214,7 +213,6 @@ class SourceLog:
                 SourceFile(
                     self._path_of(add["path"]),
                     add["modificationTime"],
-                    json.dumps({"add": add}),
                     rows=number_of_rows(add),
                     stored=number_stored(add),
                     details=details_of(add),
