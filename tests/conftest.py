@@ -6,6 +6,8 @@ Quickly by default, `--hypothesis-profile=long` for an evening.
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +40,23 @@ SLOW = {"benchmarks", "deployment", "expectations", "recovery"}
 """Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
 
 
+MEMORY = Path("/dev/shm")
+"""Folder of Linux in memory: tests commit durably many thousand times, and a disk makes each of them wait."""
+
+MEMORY_NEEDED = 8 * 1024**3
+"""Free bytes from which on tests run in memory."""
+
+
+def pytest_configure() -> None:
+    """Give tests folders in memory if there is room. `--basetemp` and PYTEST_DEBUG_TEMPROOT name others."""
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A run has one Airflow, in one worker, and one Spark session, in another."""
+    """A run has one Airflow, in one worker, and one Spark session, in another. Who asks for the session is marked."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.spark)
     marks = {mark.name for mark in item.iter_markers()}
     if marks & AIRFLOW:
         item.add_marker(pytest.mark.xdist_group("airflow"))

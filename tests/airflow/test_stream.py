@@ -168,7 +168,9 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
             "belongs to pipeline 'sessions'",
             marks=pytest.mark.long,
         ),
-        (code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot"),
+        pytest.param(
+            code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot", marks=pytest.mark.long
+        ),
     ],
     ids=["unknown snapshot", "unknown savepoint", "another pipeline's savepoint", "incompatible code"],
 )

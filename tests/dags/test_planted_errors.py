@@ -53,11 +53,14 @@ def tables(airflow: EmbeddedAirflow) -> PipelineTables:
 @pytest.mark.parametrize(
     ("plant", "caught"),
     [
-        (a_pane_twice, "expect_compound_columns_to_be_unique (panes)"),
-        (a_session_that_overlaps_another, "expect_sessions_to_lie_apart (final windows)"),
+        # Without Airflow, tests/expectations plants each of them in every run.
+        pytest.param(a_pane_twice, "expect_compound_columns_to_be_unique (panes)", marks=pytest.mark.long),
+        pytest.param(
+            a_session_that_overlaps_another, "expect_sessions_to_lie_apart (final windows)", marks=pytest.mark.long
+        ),
         (a_lost_row, "expect_column_pair_values_to_be_equal (ledger)"),
         (a_changed_result, "expect_files_to_be_of_our_commits (files)"),
-        (a_row_that_was_never_published, "expect_epochs_to_be_of_the_line (lines)"),
+        pytest.param(a_row_that_was_never_published, "expect_epochs_to_be_of_the_line (lines)", marks=pytest.mark.long),
     ],
 )
 def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(

@@ -18,6 +18,7 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 pytestmark = pytest.mark.airflow
 
 
+@pytest.mark.long
 def test_a_lease_that_is_held_is_tried_again_then_told_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
     config = load_config(Path(airflow.settings["TIDEGATE_CONFIG"]))
     before = read_status(config.file, "sessions")

@@ -86,6 +86,7 @@ def plainly(numbers: Any, groups: Any, rests: Any = None) -> Any:
     return groups.sum(numbers), np.zeros(len(groups))
 
 
+@pytest.mark.long
 def test_sums_of_doubles_whose_signs_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "sums", plainly)
     with pytest.raises(AssertionError):

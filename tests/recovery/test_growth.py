@@ -39,4 +39,4 @@ def test_it_shows_where_checkpoints_keep_their_tombstones(tmp_path: Path, monkey
 
 def test_it_shows_where_no_snapshot_ever_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.pipelines.run.upkeep.is_worthwhile", lambda *arguments: False)
-    assert "files" in grown(run_epochs(tmp_path, 90, kept_up()))
+    assert "files" in grown(run_epochs(tmp_path, 45, kept_up()))

@@ -62,7 +62,7 @@ def assert_taken_over_at_once(lake: Lake, pipeline: Pipeline) -> None:
     assert not psutil.pid_exists(held.process)
 
 
-@pytest.mark.parametrize("step", ["operated", "committed"])
+@pytest.mark.parametrize("step", [pytest.param("operated", marks=pytest.mark.long), "committed"])
 def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
     spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory, step: str
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
     assert {name: set(ours[name]) ^ set(expected[name]) for name in ours if ours[name] != expected[name]} == {}
 
 
-@pytest.mark.parametrize("step", ["committed", "published late"])
+@pytest.mark.parametrize("step", [pytest.param("committed", marks=pytest.mark.long), "published late"])
 def test_a_stream_killed_between_its_commit_and_the_end_of_its_publishing_loses_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, step: str
 ) -> None:

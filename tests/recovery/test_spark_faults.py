@@ -39,6 +39,7 @@ start = 2024-03-01
 """
 
 
+@pytest.mark.long
 def test_a_driver_out_of_memory_ends_with_an_error_that_says_so_and_its_last_snapshot_goes_on(tmp_path: Path) -> None:
     lake = source_of(tmp_path / "lake", commits=2)
     undisturbed = copy_of(lake, tmp_path / "undisturbed")

@@ -65,7 +65,11 @@ class Month:
     lake: Lake
 
 
-@pytest.fixture(scope="module", params=[aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
+@pytest.fixture(
+    scope="module",
+    params=[aircraft_duty, pytest.param(airport_hours, marks=pytest.mark.long)],
+    ids=lambda pipeline: pipeline.name,
+)
 def by_day(
     request: pytest.FixtureRequest, spark: SparkSession, month: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Month:

@@ -115,10 +115,10 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
 @pytest.mark.parametrize(
     ("source", "compute", "options"),
     [
-        (_AT, _SESSIONS, {}),
+        pytest.param(_AT, _SESSIONS, {}, marks=pytest.mark.long),
         (_AT, _HOURS, {"key": ("User", "place"), "null_keys": "keep", "watermark_by": "place"}),
         pytest.param({"timestamp": "millis", "unit": "ms"}, _HOURS, {"key": ("place",)}, marks=pytest.mark.long),
-        ({"timestamp": "seconds", "unit": "s"}, _LISTS, {"key": ()}),
+        pytest.param({"timestamp": "seconds", "unit": "s"}, _LISTS, {"key": ()}, marks=pytest.mark.long),
         (
             _AT,
             _SESSIONS,

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=list(Accumulation), ids=lambda accumulation: accumulation.name.lower())
+@pytest.fixture(
+    params=[
+        Accumulation.ACCUMULATING,
+        Accumulation.RETRACTING,
+        pytest.param(Accumulation.DISCARDING, marks=pytest.mark.long),
+    ],
+    ids=lambda accumulation: accumulation.name.lower(),
+)
 def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
     """Sessions that fired, grew, merged and were withdrawn; some final, some not, a key that is null."""
     windows = Windows(

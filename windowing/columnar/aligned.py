@@ -22,7 +22,7 @@ from tidegate.windowing.columnar.chains import (
     next_firings,
 )
 from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules, count
-from tidegate.windowing.columnar.order import begins, sort_order
+from tidegate.windowing.columnar.order import begins, is_every_row, rearranged, sort_groups, sort_order
 from tidegate.windowing.columnar.state import CodedRows, InFlight
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.timeline import Timeline
@@ -68,18 +68,20 @@ class AlignedKernel:
         rules, contents = self._rules, self._rules.contents
         seen = self._timeline.seen_by(elements.timestamps, elements.commits)
         assigned = self._assign(elements.timestamps)
-        watermarks = seen[assigned.rows]
+        watermarks = rearranged(seen, assigned.rows)
         accepted = self._accepted(codes, assigned, watermarks, in_flight)
         self._skip(elements, assigned, accepted, seen, output)
-        rows, starts, ends = assigned.rows[accepted], assigned.starts[accepted], assigned.ends[accepted]
-        commits = elements.commits[rows]
+        # Mostly each element has its windows in time, and copying arrays costs more than looking at them.
+        if not accepted.all():
+            assigned, watermarks = assigned.take(np.flatnonzero(accepted)), watermarks[accepted]
+        rows, starts, ends = assigned.rows, assigned.starts, assigned.ends
+        commits = rearranged(elements.commits, rows)
         in_time = ON_TIME_STEP if rules.interval is None else ON_TIME_STEP + commits
-        steps = np.where(ends - 1 > watermarks[accepted], in_time, late_step(self._timeline) + commits)
-        row_codes = codes[rows]
-        order = sort_order(row_codes, starts, steps)
-        rows, row_codes, starts, ends, steps = rows[order], row_codes[order], starts[order], ends[order], steps[order]
-        groups = Groups.of_firsts(begins(row_codes, starts, steps))
-        first = groups.starts
+        steps = np.where(ends - 1 > watermarks, in_time, late_step(self._timeline) + commits)
+        row_codes = rearranged(codes, rows)
+        order, firsts = sort_groups(row_codes, starts, steps)
+        groups = Groups.of_firsts(firsts)
+        rows, first = rows[order], order[groups.starts]
         return Chains(
             codes=row_codes[first],
             starts=starts[first],
@@ -89,16 +91,18 @@ class AlignedKernel:
             if len(first)
             else contents.empty(),
             states=np.full(len(first), -1),
-            earliest=groups.min(elements.timestamps[rows]),
+            earliest=starts[first] if rules.interval is None else groups.min(elements.timestamps[rows]),
         )
 
     def _accepted(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
         """Return a flag for each assigned row: its window takes the element."""
         rules = self._rules
         accepted: Bools = ~rules.have_passed(assigned.ends, watermarks)
+        if not len(in_flight):
+            return accepted
         # A closed window that has state was reopened; it takes elements until it is cleaned.
         closed = np.flatnonzero(~accepted & (rules.cleanups(assigned.ends) > watermarks))
-        if len(closed) and len(in_flight):
+        if len(closed):
             windows_in_flight = set(
                 zip(in_flight.codes.tolist(), in_flight.starts.tolist(), in_flight.ends.tolist(), strict=True)
             )
@@ -110,10 +114,12 @@ class AlignedKernel:
     def _skip(
         self, elements: Elements, assigned: Assigned, accepted: Bools, seen: Int64s, output: KernelOutput
     ) -> None:
+        output.counters.elements += len(elements)
+        if len(assigned.rows) == len(elements) and accepted.all() and is_every_row(assigned.rows, len(elements)):
+            return
         in_windows = np.zeros(len(elements), np.bool_)
         in_windows[assigned.rows[accepted]] = True
         skipped = np.flatnonzero(~in_windows)
-        output.counters.elements += len(elements)
         if not len(skipped):
             return
         firsts = np.full(len(elements), -1)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import KernelOutput, Rules, count
-from tidegate.windowing.columnar.order import begins, sort_order
+from tidegate.windowing.columnar.order import begins, is_every_row, rearranged, sort_order
 from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
 from tidegate.windowing.columnar.retractions import emitted_panes, retract_earlier
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
@@ -116,21 +116,22 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
     contents = chains.contents if rules.empties else _accumulated(chains, rules)
     firings = _firings(chains, windows, rules, timeline)
     window_of = firings.window_of
-    first = begins(window_of)
-    begun = np.flatnonzero(first)
+    begun = np.flatnonzero(begins(window_of))
     rank = np.arange(len(window_of)) - np.repeat(begun, np.diff(begun, append=len(window_of)))
-    starts, ends = windows.starts[window_of], windows.ends[window_of]
+    starts, ends = rearranged(windows.starts, window_of), rearranged(windows.ends, window_of)
     rows = PaneRows(
-        codes=windows.codes[window_of],
+        codes=rearranged(windows.codes, window_of),
         starts=starts,
         ends=ends,
         identity_starts=starts,
         identity_ends=ends,
-        panes=windows.numbers[window_of] + rank,
+        panes=rearranged(windows.numbers, window_of) + rank,
         timings=firings.timings,
         is_retraction=np.zeros(len(window_of), np.int64),
         watermarks=firings.watermarks,
-        results=rules.contents.results(taken(contents, firings.entries)),
+        results=rules.contents.results(
+            contents if is_every_row(firings.entries, len(chains)) else taken(contents, firings.entries)
+        ),
     )
     output.panes.append(rows)
     for index, timing in enumerate(TIMINGS):
@@ -145,7 +146,7 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
 def _windows(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeline) -> _Windows:
     of = chains.of
     opened = of.starts
-    states = of.max(chains.states)
+    states = of.max(chains.states) if len(in_flight) else np.full(len(of), -1)
     ends = chains.ends[opened]
     timed = (chains.steps[opened] >= ON_TIME_STEP) & (chains.steps[opened] < late_step(timeline))
     numbers = np.where(states >= 0, in_flight.panes[states], 0) if len(in_flight) else np.zeros(len(of), np.int64)
@@ -176,9 +177,17 @@ def _windows(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeli
 
 def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline) -> _Firings:
     of, late = chains.of, late_step(timeline)
-    place = chains.of.ids * (2 * late) + chains.steps
     last = windows.ends - 1
     on_time = np.flatnonzero(windows.timed & timeline.reaches(last))
+    if len(of) == len(chains) and len(on_time) == len(of) and rules.interval is None:
+        # Mostly each window has one step in a long epoch, and fires at its end.
+        return _Firings(
+            window_of=on_time,
+            entries=on_time,
+            timings=np.full(len(on_time), ON_TIME),
+            watermarks=timeline.firings(last),
+        )
+    place = of.ids * (2 * late) + chains.steps
     commits = np.maximum(chains.steps - late, 0)
     behind = np.flatnonzero((chains.steps >= late) & timeline.complete[commits])
     parts = [

@@ -11,6 +11,8 @@ import numpy as np
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
 _BITS = 63
+_SAMPLE = 64
+"""Distances from which `_in_steps` guesses the step of a part."""
 
 
 def sort_order(*parts: Int64s) -> Int64s:
@@ -38,6 +40,54 @@ def sort_order(*parts: Int64s) -> Int64s:
     return np.arange(rows) if order is None else order
 
 
+def sort_groups(*parts: Int64s) -> tuple[Int64s, Bools]:
+    """Return the rows in the order of `sort_order`, and a flag for each sorted row: it differs from the previous one.
+
+    If one packed integer holds all parts, the flags come from it, and the caller need not gather the parts of all rows.
+    """
+    rows = len(parts[0])
+    row_bits = int(max(rows - 1, 0)).bit_length()
+    word = _one_word(parts, _BITS - row_bits)
+    if word is None:
+        order = sort_order(*parts)
+        return order, begins(*(part[order] for part in parts))
+    word <<= row_bits
+    word |= np.arange(rows)
+    word.sort()
+    order = word & ((1 << row_bits) - 1)
+    word >>= row_bits
+    return order, begins(word)
+
+
+def _one_word(parts: tuple[Int64s, ...], bits: int) -> Int64s | None:
+    """Return one integer for each row that is ordered as the parts are; None if it needs more than `bits` bits."""
+    if not len(parts[0]):
+        return parts[0].copy()
+    raised = [part - part.min() for part in parts]
+    widths = [int(part.max()).bit_length() for part in raised]
+    if sum(widths) > bits:
+        widest = int(np.argmax(widths))
+        raised[widest] = _in_steps(raised[widest])
+        widths[widest] = int(raised[widest].max()).bit_length()
+        if sum(widths) > bits:
+            return None
+    word = np.zeros(len(parts[0]), np.int64)
+    for part, width in zip(raised, widths, strict=True):
+        if width:
+            word <<= width
+            word |= part
+    return word
+
+
+def _in_steps(distances: Int64s) -> Int64s:
+    """Return distances in their common step if they have one, as the starts of windows do; else as they are."""
+    step = int(np.gcd.reduce(distances[:: max(1, len(distances) // _SAMPLE)]))
+    if step <= 1:
+        return distances
+    steps, rests = np.divmod(distances, step)
+    return distances if rests.any() else steps
+
+
 def _by_word(word: Int64s, row_bits: int, order: Int64s | None) -> Int64s:
     packed = (word if order is None else word[order]) << row_bits
     packed |= np.arange(len(packed))
@@ -47,10 +97,19 @@ def _by_word(word: Int64s, row_bits: int, order: Int64s | None) -> Int64s:
 
 
 def rearranged(part: Int64s, order: Int64s) -> Int64s:
-    """Return `part[order]`, without copying if all values are equal: random access is the largest cost of sorting."""
-    if len(part) and part[0] == part[-1] and part.min() == part.max():
+    """Return `part[order]`, without copying if nothing changes: random access is the largest cost of sorting."""
+    if is_every_row(order, len(part)):
+        return part
+    if len(part) == len(order) and len(part) and part[0] == part[-1] and part.min() == part.max():
         return part
     return part[order]
+
+
+def is_every_row(rows: Int64s, length: int) -> bool:
+    """Return True if `rows` are all rows of an array of this length, in their order."""
+    if len(rows) != length or (length and (rows[0] != 0 or rows[-1] != length - 1)):
+        return False
+    return bool((rows[1:] > rows[:-1]).all())
 
 
 def begins(*parts: Int64s) -> Bools:

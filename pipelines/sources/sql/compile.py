@@ -11,19 +11,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidegate.pipelines.sources.sql import numbers, texts, times
+from tidegate.pipelines.sources.sql.arithmetic import arithmetic, need_number
 from tidegate.pipelines.sources.sql.casts import cast, name_of
 from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Unproven, parse
-from tidegate.pipelines.sources.sql.types import (
-    compared,
-    decimal,
-    decimal_of,
-    is_number,
-    moment_of,
-    number_literal,
-    together,
-)
+from tidegate.pipelines.sources.sql.types import compared, decimal, moment_of, number_literal
 
 _LONGEST_LIST = 10
 """Literals in a list from which on Spark compares doubles by their bits."""
@@ -35,12 +28,6 @@ _COMPARING: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.LTE: numbers.less_equal,
     exp.GT: numbers.greater,
     exp.GTE: numbers.greater_equal,
-}
-
-_COMBINING: dict[type[exp.Expr], Callable[..., Any]] = {
-    exp.Add: numbers.add,
-    exp.Sub: numbers.subtract,
-    exp.Mul: numbers.multiply,
 }
 
 _TYPES = {
@@ -122,35 +109,13 @@ class _Compiler:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             return number_literal(f"-{node.this.this}")
         value = self.compile(node.this)
-        _need_number(value)
+        need_number(value)
         if isinstance(value, Constant):
             return Constant(-value.value, value.type)
         return Call(numbers.negate, (value,), value.type, fails=pa.types.is_integer(value.type))
 
     def _arithmetic(self, node: exp.Expr) -> Node:
-        left, right = self.compile(node.this), self.compile(node.expression)
-        _need_number(left)
-        _need_number(right)
-        if isinstance(node, exp.Div):
-            if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
-                raise Unproven("a quotient of decimals is not proven")
-            if pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type):
-                left, right = together(left, right)
-                if not pa.types.is_floating(left.type):
-                    raise Unproven("a quotient of decimals is not proven")
-            arguments = (cast(left, pa.float64()), cast(right, pa.float64()))
-            return Call(numbers.divide, arguments, pa.float64(), fails=True, right_first=True)
-        if isinstance(node, exp.IntDiv):
-            if not (pa.types.is_integer(left.type) and pa.types.is_integer(right.type)):
-                raise Unproven("div is proven for integers only")
-            arguments = (cast(left, pa.int64()), cast(right, pa.int64()))
-            return Call(numbers.divide_whole, arguments, pa.int64(), fails=True, right_first=True)
-        if isinstance(node, exp.Mod):
-            left, right = together(left, right)
-            if pa.types.is_decimal(left.type):
-                raise Unproven("a remainder of decimals is not proven")
-            return Call(numbers.remainder, (left, right), left.type, fails=True, right_first=True)
-        return _combined(node, left, right)
+        return arithmetic(node, self.compile(node.this), self.compile(node.expression))
 
     def _between(self, node: exp.Expr) -> Node:
         if node.args.get("symmetric") is not None:
@@ -270,32 +235,6 @@ class _Compiler:
         return concat(self._all([node.this, node.expression]))
 
 
-def _combined(node: exp.Expr, left: Node, right: Node) -> Node:
-    """Return the sum, difference or product of two operands."""
-    kernel = _COMBINING[type(node)]
-    is_decimal = any(pa.types.is_decimal(side.type) for side in (left, right))
-    if is_decimal and not any(pa.types.is_floating(side.type) for side in (left, right)):
-        return _combined_decimals(kernel, left, right)
-    left, right = together(left, right)
-    return Call(kernel, (left, right), left.type, fails=pa.types.is_integer(left.type))
-
-
-def _combined_decimals(kernel: Callable[..., Any], left: Node, right: Node) -> Node:
-    """Return the sum, difference or product of decimals, with Spark's precision and scale of the result."""
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        raise Unproven("an operator of two literals is not proven: write its value")
-    first, second = (
-        decimal_of(side if isinstance(side, Constant) and pa.types.is_integer(side.type) else side.type)
-        for side in (left, right)
-    )
-    if kernel is numbers.multiply:
-        kind = decimal(first.precision + second.precision + 1, first.scale + second.scale)
-    else:
-        scale = max(first.scale, second.scale)
-        kind = decimal(max(first.precision - first.scale, second.precision - second.scale) + scale + 1, scale)
-    return Call(kernel, (cast(left, first), cast(right, second)), kind)
-
-
 def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
     """Return the program of a column or of a field of a struct; names in Spark have no case."""
     text = ".".join(names)
@@ -328,11 +267,6 @@ def _condition(node: Node) -> Node:
 
 def _negated(node: Node) -> Node:
     return Call(numbers.invert, (node,), pa.bool_())
-
-
-def _need_number(node: Node) -> None:
-    if not is_number(node.type):
-        raise Unproven(f"arithmetic of {name_of(node.type)} is not proven")
 
 
 def _no_null(*nodes: Node) -> None:

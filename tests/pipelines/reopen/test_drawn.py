@@ -208,6 +208,7 @@ def found_by_a_draw(folder: Path, law: Callable[[Path, str, int], bool], kind: s
     return any(not law(folder / str(seed), kind, seed) for seed in range(seeds))
 
 
+@pytest.mark.long
 def test_the_draws_find_a_watermark_that_forgets_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(tables: Any, newest: int, by_clock: bool = False) -> passed.JudgedAt:
         return passed.judged_at(tables, newest)
