@@ -8,7 +8,7 @@ UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 TWO := --numprocesses=2 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test test-fast test-long checked lint docs picture bench bench-full env lock clean
+.PHONY: run test test-fast test-long test-matrix checked lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: .venv/ready
@@ -23,6 +23,11 @@ test-long: checked
 # Lint, types, and what needs neither a JVM nor Airflow nor minutes of drawing: for every change, in three minutes.
 test-fast: lint
 	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)"
+
+# The Spark tests with each pair of Spark and Delta, one after the other, each in an environment of its own: about ten minutes
+# and 1.7 GB for a pair. MATRIX="4.0.5 -- tests/spark/test_sql.py" chooses versions and tests.
+test-matrix: .venv/made
+	@$(BIN)/python -m tests.matrix $(MATRIX)
 
 # Each takes one core a minute.
 checked: .venv/made

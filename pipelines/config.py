@@ -181,6 +181,13 @@ class Config(BaseModel):
                     f"folder {folder} can't be made: {error.strerror}. Set `{setting}` in {self.file_name}"
                 ) from error
 
+    @property
+    def names(self) -> str:
+        """Return the names of the pipelines as the clause of a message."""
+        if not self.pipelines:
+            return f"{self.file} has no pipeline; add one as [pipelines.NAME]"
+        return f"{self.file} has {', '.join(sorted(self.pipelines))}"
+
     def entry(self, name: str) -> PipelineEntry:
         """Return the entry of a pipeline.
 
@@ -188,8 +195,7 @@ class Config(BaseModel):
             UsageError: there is no pipeline of that name.
         """
         if name not in self.pipelines:
-            names = ", ".join(sorted(self.pipelines)) or "none"
-            raise UsageError(f"unknown pipeline {name!r}: {self.file} has {names}")
+            raise UsageError(f"unknown pipeline {name!r}: {self.names}")
         return self.pipelines[name]
 
     def load(self, path: str, field: str) -> object:

@@ -88,7 +88,7 @@ def told_as(doing: str, then: str) -> Iterator[None]:
 def is_from_beneath(error: Exception) -> bool:
     """Return True if the system, deltalake or Spark failed, and not code of this package or of the user."""
     package = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError) or package in ("deltalake", "pyspark", "py4j")
+    return isinstance(error, OSError) or package in ("deltalake", "pyspark", "py4j", "grpc")
 
 
 def _raised_in_task(text: str) -> tuple[str, str] | None:

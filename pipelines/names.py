@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
-NAME_RULE = "use a letter, then up to 99 letters, digits, _ or -"
+NAME_RULE = "use a letter from a to z or A to Z, then up to 99 such letters, digits, _ or -"
 
 
 def check_name(name: str) -> str:

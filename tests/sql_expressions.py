@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tidegate.pipelines.spark.versions import lacks_function
+
 
 def _lines(text: str) -> list[str]:
     """Return the expressions of a text, which are separated by semicolons and new lines."""
@@ -53,6 +55,7 @@ EXPRESSIONS: list[str] = [
     *(
         f"{function}(m1, '{form}')"
         for function in ("to_timestamp", "try_to_timestamp", "to_date", "try_to_date")
+        if not lacks_function(function)
         for form in ("yyyy-MM-dd", "yyyy-MM-dd HH:mm:ss", "yyyy/MM/dd", "yyyy-MM-dd HH:mm:ss.SSS")
     ),
     *(

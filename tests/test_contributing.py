@@ -34,6 +34,7 @@ SUBJECTS = {
     "a counter",
     "a state column",
     "a source",
+    "a version of Spark or Delta",
     "a command",
     "a DAG",
 }

@@ -26,6 +26,7 @@ ALLOWED = {
     | {"rich", "sqlglot", "pyroaring"},
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
+    "pipelines/spark": {"pyspark", "grpc", "pyarrow", "xxhash"},
     "pipelines/report": LIBRARY | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas"},
     "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "click", "deltalake", "jinja2"}
     | {"pandas", "pyarrow", "numpy"},

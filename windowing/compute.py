@@ -13,6 +13,7 @@ from tidegate.windowing.aggregates.bound import Aggregate, AggregateColumns
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.errors import IllegalArgument, UnboundedStateWarning, UnsupportedOperation
 from tidegate.windowing.evictors import Evictor
+from tidegate.windowing.facts import check_together
 from tidegate.windowing.functions import (
     AggregateFunction,
     KeyedCoProcessFunction,
@@ -98,11 +99,14 @@ class Windows:
                 raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
 
     def _check_code(self) -> None:
-        """Refuse an aggregate, reduce or process of a wrong type."""
+        """Refuse an aggregate, reduce or process of a wrong type, and code of which a snapshot would lose a part."""
+        check_together(self.assigner, WindowAssigner, "staggered", "with_stagger", "stagger_offset")
         if self.process is not None and not isinstance(self.process, ProcessWindowFunction):
             raise IllegalArgument("process", self.process, "give an instance of a ProcessWindowFunction")
         if self.reduce is not None and not callable(self.reduce):
             raise IllegalArgument("reduce", self.reduce, "give a function of two values, such as lambda a, b: a + b")
+        if isinstance(self.aggregate, AggregateFunction):
+            check_together(self.aggregate, AggregateFunction, "stored", "restored")
         if self.aggregate is None or isinstance(self.aggregate, AggregateFunction):
             return
         if not isinstance(self.aggregate, Mapping) or not self.aggregate:

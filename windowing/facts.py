@@ -21,6 +21,8 @@ import inspect
 from types import FunctionType
 from typing import Any, TypeVar
 
+from tidegate.windowing.errors import UnsupportedOperation
+
 _Member = TypeVar("_Member")
 
 _LIBRARY = __name__.rpartition(".")[0]
@@ -59,6 +61,30 @@ class HasFacts:
             answering = next(base for base in cls.__mro__ if name in vars(base))
             if _is_ours(answering):
                 setattr(cls, name, safe)
+
+
+def check_together(value: object, base: type, *names: str) -> None:
+    """Refuse a value whose class overrides only some of the methods of a base that need each other.
+
+    Methods that write and read one thing of a snapshot are such: with one of them from the base class, a restored run
+    would give other results, and nobody would see it.
+
+    Args:
+        value: the value.
+        base: the base class with the methods.
+        names: names of the methods and properties.
+
+    Raises:
+        UnsupportedOperation: the message names the members that are missing.
+    """
+    missing = [name for name in names if getattr(type(value), name, None) is getattr(base, name)]
+    if not missing or len(missing) == len(names):
+        return
+    overridden = ", ".join(name for name in names if name not in missing)
+    raise UnsupportedOperation(
+        f"class {type(value).__name__} overrides {overridden} of {base.__name__}, and not {', '.join(missing)}: a "
+        "snapshot needs them together, so override all of them or none"
+    )
 
 
 def _safe_answers(cls: type) -> dict[str, Any]:

@@ -132,6 +132,8 @@ def run(arguments: list[str]) -> int:
 def _usage(error: click.ClickException) -> str:
     """Return the message of a usage error; for an unknown option or command, with a suggestion or a way to a list."""
     message = error.format_message()
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "pipeline":
+        return f"{message} {_pipelines(error.ctx)}"
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand) or error.possibilities:
         return message
     command = error.ctx.command_path if error.ctx else "tidegate"
@@ -142,6 +144,18 @@ def _usage(error: click.ClickException) -> str:
     misplaced = isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.parent is None
     after = " Give options after the command." if misplaced else ""
     return f"{message}{after} `{command} --help` lists the commands and options"
+
+
+def _pipelines(ctx: click.Context | None) -> str:
+    """Return the names of the project's pipelines, or the reason why there are none to name."""
+    # Help needs no tidegate.toml, so its reader is imported only here.
+    from tidegate.pipelines.config import load_config
+
+    try:
+        # Options of the command line come before arguments that are missing, so --config is already read.
+        return f"Give a pipeline: {load_config(ctx.params.get('config_file') if ctx else None).names}"
+    except TidegateError as error:
+        return f"The project's pipelines can't be listed: {error}"
 
 
 def _names(ctx: click.Context) -> list[str]:

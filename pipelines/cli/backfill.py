@@ -73,6 +73,7 @@ def backfill(
     if order == "arrival":
         if start or end or slice_ or and_following or again or end_of_input or dry_run:
             raise UsageError("--order arrival replays every source commit: leave out the options that name intervals")
+        check_first_run(config, value)
         _replay(screen, config, value, commits_per_epoch)
         return
     if commits_per_epoch is not None:
@@ -86,8 +87,9 @@ def backfill(
     elif start is not None or end is not None or not end_of_input or dry_run:
         raise UsageError("say which event times to run: give --start and --end, such as --start 2013-01-01")
     if dry_run:
-        _show_plan(screen, pipeline, intervals, again)
+        _show_plan(screen, value, intervals, again)
         return
+    check_first_run(config, value)
     from time import perf_counter
 
     from tidegate.pipelines.run.backfill import backfill as run
@@ -151,6 +153,21 @@ def _check_start(config: Config, pipeline: str, first: datetime) -> None:
         )
 
 
+def check_first_run(config: Config, pipeline: Pipeline) -> None:
+    """Refuse the first run of a pipeline whose source does not exist, before Spark starts, which takes a while.
+
+    Later runs first publish epochs that are not yet published, for which no source is needed.
+    """
+    from tidegate.pipelines.sources.open_source import check_sources_exist
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+    config.make_folders()
+    warehouse = warehouse_of(config)
+    if not PipelineTables(warehouse, pipeline.name).exist:
+        check_sources_exist(pipeline, warehouse)
+
+
 def _replay(screen: Screen, config: Config, pipeline: Pipeline, commits_per_epoch: int | None) -> None:
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.replay import replay
@@ -196,13 +213,21 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _show_plan(screen: Screen, pipeline: str, intervals: list[Interval], again: bool) -> None:
-    """Show the effect of a run on each interval. Only the newest snapshot is read, and no JVM is started."""
+def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again: bool) -> None:
+    """Show the effect of a run on each interval. Only logs and the newest snapshot are read, and no JVM is started.
+
+    Raises:
+        Refused: a source does not exist, or lacks a column that the pipeline names.
+    """
+    from tidegate.pipelines.inspect.explanation import look_at_source
     from tidegate.pipelines.snapshots.head import read_snapshot
+    from tidegate.pipelines.sources.open_source import check_sources_exist
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-    config = screen.config()
+    config, pipeline = screen.config(), value.name
+    check_sources_exist(value, warehouse_of(config))
+    look_at_source(config, value)
     head = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
     position = None if head is None else next(iter(head.manifest.positions.values()))
     planned: list[tuple[Interval, str]] = []

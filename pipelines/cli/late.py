@@ -13,10 +13,13 @@ from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.intervals import parse_moment
 from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.prune import prune as run
 from tidegate.pipelines.snapshots.waiting import show_length
-from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.storage import arrow_schema, read_table, warehouse_of
 from tidegate.pipelines.tables import late as late_table
+from tidegate.pipelines.tables.key_groups import hash_of_texts, key_schema
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
 
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
@@ -40,6 +43,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
     """
     tables = screen.tables(pipeline)
     rows = pa.table({})
+    screen.tell_if_never_run(tables)
     if tables.exist:
         rows = read_table(tables.warehouse, tables.open(late_table.NAME), where=~pc.field("stale"))
     if by is not None and len(rows) and by not in rows.column_names:
@@ -87,6 +91,9 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
         None if end is None else to_millis(parse_moment(end, "--end")),
     )
     check_reopenable(value)
+    head = require_snapshot(PipelineTables(warehouse_of(config), pipeline))
+    if key:
+        hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
     from tidegate.pipelines.reopen.run import reopen as run_reopen
     from tidegate.pipelines.run.driver import drive
 
@@ -105,8 +112,8 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     corrected = {"panes": counters["fired_late"], "withdrawn": counters["withdrawn"]}
     screen.show(
         {"pipeline": pipeline, "epoch": manifest.epoch, "rows": rows, **corrected},
-        f"{pipeline}: {rows} late rows reopened in epoch {manifest.epoch}; {corrected['withdrawn']} panes retracted, "
-        f"{corrected['panes']} put out",
+        f"{pipeline}: epoch {manifest.epoch} reopened late rows: {rows}; panes retracted: {corrected['withdrawn']}, "
+        f"put out: {corrected['panes']}",
     )
 
 

@@ -45,6 +45,7 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
     tables = screen.tables(pipeline)
     rows: list[dict[str, Any]] = []
     total = 0
+    screen.tell_if_never_run(tables)
     if tables.exist:
         handle = tables.open(epochs.NAME)
         total = sum(file["num_records"] for file in active_files(handle))

@@ -48,6 +48,7 @@ def create(screen: Screen, pipeline: str, name: str, target: str, if_missing: bo
 def list_(screen: Screen, pipeline: str) -> None:
     """List the savepoints of PIPELINE, the newest first, and those that can't be read with the reason."""
     tables = screen.tables(pipeline)
+    screen.tell_if_never_run(tables)
     entries, broken = list_savepoints(tables), broken_savepoints(tables)
     rows = [
         (

@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from tidegate.pipelines.config import Config, load_config
+from tidegate.pipelines.snapshots.head import no_snapshot_yet
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.far_times import as_text
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -57,6 +58,11 @@ class Screen:
         else:
             for renderable in renderables:
                 self.console.print(renderable)
+
+    def tell_if_never_run(self, tables: PipelineTables) -> None:
+        """Say to people why a list of a pipeline without tables is empty."""
+        if not tables.exist:
+            self.tell(str(no_snapshot_yet(tables)))
 
     def tell(self, text: str) -> None:
         """Say something to people only."""

@@ -35,6 +35,7 @@ def list_(screen: Screen, pipeline: str) -> None:
     are gone, `tidegate restore` asks for --give-up-results.
     """
     tables = screen.tables(pipeline)
+    screen.tell_if_never_run(tables)
     entries = list_snapshots(tables)
     whole = come_back_whole(tables, entries)
     data = [

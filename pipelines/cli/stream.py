@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.pipelines.cli.backfill import put_out
+from tidegate.pipelines.cli.backfill import check_first_run, put_out
 from tidegate.pipelines.cli.runs import lag
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.errors import UsageError
@@ -90,6 +90,7 @@ def stream(
     max_bytes = None if max_bytes_per_epoch is None else parse_size(max_bytes_per_epoch, "--max-bytes-per-epoch")
     config = screen.config()
     value = load_pipeline(config, pipeline)
+    check_first_run(config, value)
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
     from tidegate.pipelines.manifest import Manifest

@@ -75,7 +75,8 @@ def optimize(screen: Screen, pipeline: str) -> None:
     """Merge the small files of PIPELINE's tables. No row changes; `vacuum` removes the old files later."""
     tables = screen.tables(pipeline)
     if not tables.exist:
-        screen.show({"pipeline": pipeline, "files": {}}, f"{pipeline} has no tables yet")
+        screen.tell_if_never_run(tables)
+        screen.show({"pipeline": pipeline, "files": {}})
         return
     with Lease(tables, "optimize", system_clock):
         counts = {name: compact(tables, name) for name in PUBLISHED}

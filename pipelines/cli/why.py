@@ -23,6 +23,7 @@ from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.key_groups import rows_of_key
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
@@ -150,9 +151,7 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
         return None
     rows = read_table(tables.warehouse, handle, [*columns, late.REOPENED, "stale"])
     rows = rows.filter(late.is_open(rows))
-    for name, text in zip(columns, key, strict=True):
-        rows = rows.filter(pc.equal(rows[name].cast("string"), text))
-    return len(rows)
+    return len(rows_of_key(rows, columns, key))
 
 
 def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> dict[str, int]:
@@ -168,8 +167,7 @@ def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> d
 def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> str | None:
     """Describe the window of a key that fired last; None if none has fired."""
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=~pc.field("stale"))
-    for name, text in zip(names, key, strict=True):
-        rows = rows.filter(pc.equal(rows[name].cast("string"), text))
+    rows = rows_of_key(rows, names, key)
     if not results.has_panes(rows.schema):
         last = pc.max(rows["epoch"]).as_py()
         return None if last is None else f"a result, in epoch {last}"

@@ -12,7 +12,7 @@ from tidegate.pipelines.definition.column_names import check_in_flight
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.tables.columns import quoted, to_delta
+from tidegate.pipelines.tables.columns import field_in_sql, quoted, to_delta
 from tidegate.windowing.keys import KeySchema
 
 
@@ -107,7 +107,8 @@ def _instead(schema: pa.Schema, column: str) -> str:
     """Return advice for a missing column: the column that the user may have meant, or the field of a struct."""
     struct, _, field = column.partition(".")
     if field and struct in schema.names and pa.types.is_struct(schema.field(struct).type):
-        return f"give the field of the struct a name, columns={{'{field}': '{column}'}}, and use that"
+        derived = {field.rpartition(".")[2]: field_in_sql(column)}
+        return f"give the field of the struct a name, columns={derived}, and use that"
     by_lower = {name.lower(): name for name in schema.names}
     close = get_close_matches(column.lower(), by_lower, 1)
     return f"{f'did you mean {by_lower[close[0]]!r}? It' if close else 'it'} has {schema.names}"
@@ -129,14 +130,14 @@ def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = 
             is_a = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
             raise _no_effect(prefix, "unit", source.unit, f"{field} is {is_a} and counts nothing")
         if kind.tz is not None and source.zone is not None:
+            instant = f"to_utc_timestamp({quoted(source.timestamp)}, '{source.zone}')"
             raise _no_effect(
                 prefix,
                 "zone",
                 source.zone,
                 f"{field} is TIMESTAMP, an instant that no zone changes",
                 ". If wall-clock times were written there as though they were UTC, derive the instants: "
-                f"columns={{'instant': \"to_utc_timestamp({quoted(source.timestamp)}, '{source.zone}')\"}} and "
-                "timestamp='instant'",
+                f"columns={ {'instant': instant} } and timestamp='instant'",
             )
         return
     if pa.types.is_integer(kind):

@@ -50,7 +50,7 @@ class ShardJob:
     timeline: int
     now: Millis
     old_format: StateFormat | None = None
-    dropped: frozenset[str] = frozenset()
+    left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
 
     @property

@@ -8,11 +8,11 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import COMMIT, ROW, SIDE, STATUS, TIME
+from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.pipelines.tables.columns import quoted
 from tidegate.windowing.operators.two_inputs import value_column
 
@@ -59,4 +59,4 @@ def together(frames: Iterable[DataFrame | None]) -> DataFrame | None:
 
 
 def _nothing(kind: pa.DataType, name: str) -> Column:
-    return F.lit(None).cast(from_arrow_type(kind)).alias(name)
+    return F.lit(None).cast(from_arrow(pa.schema([(name, kind)]))[name].dataType).alias(name)

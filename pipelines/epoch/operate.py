@@ -38,6 +38,8 @@ from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.sources.delta.frames import map_in_arrow
 from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.spark.connect import count_cores
+from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.pipelines.tables.files import write_file
@@ -74,7 +76,7 @@ def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
     frames = plan.frames
     if frames.safe is not None or frames.candidates is not None:
         return True
-    shards, cores = len(plan.shards), spark.sparkContext.defaultParallelism
+    shards, cores = len(plan.shards), count_cores(spark)
     return plan.counts.usable * max(0, shards - _SHARDS_THAT_READ) / cores > _ROWS_READ_AGAIN
 
 
@@ -84,7 +86,7 @@ def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
     A task costs more than a shard without events, so each task runs several shards, one after the other.
     """
     markers = markers_of(plan)
-    tasks = min(len(markers), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    tasks = min(len(markers), _TASKS_PER_CORE * count_cores(spark))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -103,7 +105,7 @@ def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame
     frame = spark.createDataFrame(markers, f"{SHARD} int, {MARKER} string")
     for packs in _packs(spark, plan, job):
         frame = frame.unionByName(packs, allowMissingColumns=True)
-    placed = frame.repartitionById(len(plan.shards), F.col(SHARD)).drop(SHARD)
+    placed = place_by_number(frame, SHARD, len(plan.shards))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         marker, packs = _collected(batches)
@@ -118,7 +120,7 @@ def _packs(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> list[DataFram
     placing = job.placing
     files = job.files
     if files is not None:
-        tasks = _tasks(files, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+        tasks = _tasks(files, _TASKS_PER_CORE * count_cores(spark))
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -181,7 +183,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         timeline=plan.timeline,
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
-        dropped=left_behind(bound.pipeline),
+        left_behind=left_behind(bound.pipeline),
     )
 
 

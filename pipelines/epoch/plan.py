@@ -23,6 +23,7 @@ from tidegate.pipelines.manifest import Interval, Kind, PartitionWatermark, Posi
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.assigners.base import draw_stagger
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
@@ -157,7 +158,7 @@ class EpochPlan:
         if not isinstance(windows, Windows):
             return windows
         assigner, drawn = windows.assigner, None if self.parent is None else self.parent.manifest.stagger_offset
-        assigner = assigner.staggered(self.steps[0].clock) if drawn is None else assigner.with_stagger(drawn)
+        assigner = draw_stagger(assigner, self.steps[0].clock) if drawn is None else assigner.with_stagger(drawn)
         return windows if assigner is windows.assigner else replace(windows, assigner=assigner)
 
     @cached_property

@@ -194,4 +194,4 @@ def _state_rows(job: ShardJob, shard: Shard, marker: Marker) -> pa.Table:
         # If state need not be rewritten, no file has rows of another shard.
         where=(groups >= shard.first) & (groups <= shard.last) if marker.rewrite else None,
     ).drop_columns([state.MANIFEST.name])
-    return rows if job.old_format is None else migrated(rows, job.old_format, job.state, job.dropped)
+    return rows if job.old_format is None else migrated(rows, job.old_format, job.state, job.left_behind)

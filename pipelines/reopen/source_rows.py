@@ -30,6 +30,7 @@ from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.delta.frames import map_in_arrow
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import late
 from tidegate.pipelines.tables.columns import input_rows, quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -88,7 +89,7 @@ class SourceRows:
         """
         job = ReopenJob.of(plan)
         frame = self._events(plan).unionByName(self._markers(job), allowMissingColumns=True)
-        placed = frame.repartitionById(len(plan.epoch.shards), F.col(SHARD)).drop(SHARD)
+        placed = place_by_number(frame, SHARD, len(plan.epoch.shards))
         reports = map_in_arrow(placed, job.run_task, RESULT_SCHEMA).collect()
         outcomes = [ShardOutcome.from_json(row["info"]) for row in reports]
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):

@@ -76,7 +76,9 @@ class Driver:
     @cached_property
     def shards(self) -> int:
         """Number of shards of an epoch: the pipeline's parallelism, else one for each core. Spark is asked once."""
-        wanted = self.pipeline.parallelism or self.spark.sparkContext.defaultParallelism
+        from tidegate.pipelines.spark.connect import count_cores
+
+        wanted = self.pipeline.parallelism or count_cores(self.spark)
         return min(wanted, self.pipeline.max_parallelism)
 
     def recover(self) -> Snapshot | None:
@@ -208,8 +210,11 @@ def _check_session(session: SparkSession, config: Config, error: Exception | Non
         error: an error that the end of the process may have caused; one that names another cause stands.
         within: seconds to wait for the end.
     """
+    from tidegate.pipelines.spark.connect import keep_alive
     from tidegate.pipelines.spark.session import ended_with
 
+    if error is None:
+        keep_alive(session)
     if isinstance(error, LeaseHeld | Refused) or (code := ended_with(session, within)) is None:
         return
     raise TidegateError(f"{_end_of_spark(code, config)}. The last snapshot is good: run again") from error

@@ -191,10 +191,8 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
             "backfill it"
         )
     if difference.found is not None and (columns := _columns_of(bound.pipeline, difference.field)):
-        casts = ", ".join(f"{name!r}: 'try_cast({quoted(name)} as TYPE)'" for name in columns)
-        return (
-            f"If the type in the source changed, cast the column to its old TYPE: columns={{{casts}}}. Or: {_OTHERWISE}"
-        )
+        casts = {name: f"try_cast({quoted(name)} as TYPE)" for name in columns}
+        return f"If the type in the source changed, cast the column to its old TYPE: columns={casts}. Or: {_OTHERWISE}"
     return _NEW_NAME
 
 

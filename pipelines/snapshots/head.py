@@ -136,8 +136,9 @@ def no_snapshot_yet(tables: PipelineTables) -> Refused:
     """Return the error for a caller that needs a snapshot of a pipeline without one."""
     name = tables.pipeline
     return Refused(
-        f"pipeline {name!r} has no snapshot yet: first run `tidegate backfill {name}` with --start and --end, or "
-        f"`tidegate stream {name} --available-now`"
+        f"pipeline {name!r} has no snapshot yet in warehouse {tables.warehouse.uri}: first run `tidegate backfill "
+        f"{name}` with --start and --end, or `tidegate stream {name} --available-now`. If its tables are in another "
+        "place, correct `warehouse` in tidegate.toml"
     )
 
 

@@ -13,8 +13,9 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.key_groups import rows_of_key
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ def partitions(
         timeout = (timeouts or {}).get(sides[name])
         last_commit = partition.last_commit
         # An input that is ahead of the other input holds nothing back, whatever its own partitions do.
-        holds = name in aligned and partition.watermark <= watermarks[name] <= manifest.watermark
+        # After the end of input, nothing holds event time back.
+        is_behind = partition.watermark <= watermarks[name] <= manifest.watermark < MAX_TIMESTAMP
+        holds = name in aligned and is_behind
         others = [watermark for other, watermark in aligned.items() if other != name]
         statuses.append(
             PartitionStatus(
@@ -136,12 +139,15 @@ def open_windows(
         now: int64 epoch milliseconds.
         key: texts of the key columns' values, in order; None for all keys.
         limit: number of windows to return; None for all.
+
+    Raises:
+        UsageError: a text of the key is no value of its column.
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
     rows = state_rows(warehouse, snapshot, pc.field("namespace") == _namespace(manifest))
-    for name, text in zip(names, key or (), strict=False):
-        rows = rows.filter(pc.fill_null(pc.equal(rows[name].cast("string"), text), text == "null"))
+    if key is not None:
+        rows = rows_of_key(rows, names, key)
     blocked = _blocked(manifest, now)
     # Nulls sort last, so what has no end comes last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)

@@ -26,6 +26,16 @@ def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:
     return source
 
 
+def check_sources_exist(pipeline: Pipeline, warehouse: Warehouse) -> None:
+    """Refuse a pipeline whose sources do not exist, before Spark is started.
+
+    Raises:
+        MissingSource: the message names the first source that is missing.
+    """
+    for part in pipeline.inputs:
+        open_source(part.source, warehouse)
+
+
 def missing_sources(pipeline: Pipeline, warehouse: Warehouse) -> dict[str, str]:
     """Return the places of those sources that do not exist yet, each with the message of the source."""
     missing = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark.java import check_java
+from tidegate.pipelines.spark.versions import check_spark, delta_coordinates
 
 JARS_ENVIRONMENT = "TIDEGATE_JARS"
 
@@ -41,19 +42,17 @@ def resolve_jars() -> list[Path]:
     Jars that Spark has already are left out.
 
     Raises:
-        UsageError: they can't be resolved; the message has the resolver's last line.
+        UsageError: Spark is too old, or they can't be resolved; then the message has the resolver's last line.
     """
+    spark, delta = check_spark(), version("delta-spark")
     folder = jars_folder()
     if jars := sorted(folder.glob("*.jar")):
         return jars
     check_java()
     import pyspark
-    from delta import configure_spark_with_delta_pip
-    from pyspark.sql import SparkSession
 
     home = Path(pyspark.__file__).parent
-    options = configure_spark_with_delta_pip(SparkSession.Builder())._options
-    coordinates = str(options["spark.jars.packages"])
+    coordinates = delta_coordinates(spark, delta)
     ivy = folder.with_name(f"{folder.name}.resolving")
     shutil.rmtree(ivy, ignore_errors=True)
     command = [
@@ -74,7 +73,8 @@ def resolve_jars() -> list[Path]:
         reason = next((line for line in lines if "unresolved" in line.lower() or "exception" in line.lower()), "")
         raise UsageError(
             f"Delta's jars ({coordinates}) can't be resolved: {reason or lines[-1:]}. Setting up needs access to Maven "
-            f"Central once; or put the jars into {folder} yourself"
+            f"Central once; or put the jars into {folder} yourself. If Delta {delta} has no jars for Spark {spark}, "
+            "install versions of pyspark and delta-spark that fit: docs/operations/versions.md has some"
         )
     ours = ivy / "ours"
     ours.mkdir()

@@ -11,20 +11,32 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from socketserver import BaseServer
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.spark.class_archive import java_options
+from tidegate.pipelines.spark.connect import is_connect, remote_of, start_connect
 from tidegate.pipelines.spark.jars import find_jars
 from tidegate.pipelines.spark.java import check_java
 from tidegate.pipelines.spark.shipping import ship
+from tidegate.pipelines.spark.versions import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
+
+_SESSION: dict[str, str | int | bool] = {
+    # Times are passed to Python in the session's zone, and ours is UTC.
+    _TIME_ZONE: "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
+    "spark.sql.shuffle.partitions": 8,
+    "spark.databricks.delta.snapshotPartitions": 2,
+}
+"""Settings that a session can change, so a Connect server gets them too."""
 
 _WORKER_MEMORY: dict[str, str | int] = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -39,14 +51,16 @@ in page faults.
 
 
 def start_session(config: Config, name: str) -> SparkSession:
-    """Start a Spark session with Delta for a run; the executors of a cluster get the code of this process.
+    """Start a Spark session for a run; the executors of a cluster or a Connect server get the code of this process.
 
     Args:
         config: the project; its `spark` settings take precedence over ours.
         name: purpose of the session, for people who look at Spark.
 
     Raises:
-        UsageError: there is no Java, or too old a one; the jars were never resolved; or `spark` sets another time zone.
+        UsageError: Spark is too old; there is no Java, or too old a one; the jars were never resolved; or `spark` sets
+            another time zone.
+        TidegateError: there is no Connect server where `spark.remote` or SPARK_REMOTE says.
     """
     zone = config.spark.get(_TIME_ZONE, "UTC")
     if zone != "UTC":
@@ -54,6 +68,21 @@ def start_session(config: Config, name: str) -> SparkSession:
             f"spark.{_TIME_ZONE!r} = {zone!r} in {config.file}: event times are read in UTC. Remove it, and name the "
             "zone of a wall-clock column in DeltaSource(..., zone=)"
         )
+    check_spark()
+    log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
+    remote = remote_of(config.spark)
+    session = _start_jvm(config, name, log) if remote is None else _start_on_server(config, name, remote)
+    ship(session, config.root, config.work_folder / "shipped")
+    return session
+
+
+def _start_on_server(config: Config, name: str, remote: str) -> SparkSession:
+    ours = {key: _text(value) for key, value in _SESSION.items()}
+    given = {key: _text(value) for key, value in config.spark.items()}
+    return start_connect(remote, name, ours, given, str(config.file))
+
+
+def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     java = check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark import SparkContext
@@ -67,12 +96,10 @@ def start_session(config: Config, name: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
         builder = builder.config(key, text)
-    log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
     with _errors_to(log), _properties(given):
         session = builder.getOrCreate()
     _log_py4j_to(log)
     _log_updates_to_py4j()
-    ship(session, config.root, config.work_folder / "shipped")
     return session
 
 
@@ -135,8 +162,10 @@ def _log_updates_to_py4j() -> None:
             "the connection for updates of Spark accumulators failed", exc_info=True
         )
 
-    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
-        server.handle_error = handle_error  # type: ignore[method-assign]
+    # Each version of Spark has other servers.
+    for server in vars(accumulators).values():
+        if isinstance(server, type) and issubclass(server, BaseServer) and server.__module__ == accumulators.__name__:
+            server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -178,23 +207,21 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(config.work_folder / "spark-warehouse"),
-        # Times are passed to Python in the session's zone, and ours is UTC.
-        _TIME_ZONE: "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
-        "spark.sql.shuffle.partitions": 8,
-        "spark.databricks.delta.snapshotPartitions": 2,
+        **_SESSION,
         "spark.python.worker.faulthandler.enabled": True,
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
     }
 
 
 def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
-    """Return the exit code of a session's JVM; None while it runs, or if this process did not start it.
+    """Return the exit code of a session's JVM; None while it runs, or if it is not a child of this process.
 
     Args:
         session: the session.
         within: seconds to wait for its end.
     """
+    if is_connect(session):
+        return None
     started: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
     try:
         return None if started is None else started.wait(within)

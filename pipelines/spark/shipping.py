@@ -1,7 +1,8 @@
-"""Shipping of code to the executors of a cluster: Tidegate and the project's own modules, as the driver has them.
+"""Shipping of code to the executors: Tidegate and the project's own modules, as the driver has them.
 
-They are sent with the application in one zip file, so a new version needs no installation on the workers, and driver
-and executors always run the same code. Other packages (pyarrow, deltalake and so on) must be installed there.
+They are sent with the application, or with the session of a Connect server, in one zip file. So a new version needs no
+installation on the workers, and driver and executors always run the same code. Other packages (pyarrow, deltalake and
+so on) must be installed there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from tidegate.pipelines.spark.connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +35,10 @@ def ship(session: SparkSession, root: Path, folder: Path) -> None:
         root: the project's folder; the imported modules below it are sent.
         folder: folder for the zip file, which is named by its content.
     """
+    if is_connect(session):
+        # Even on this machine, the server's tasks are not children of this process.
+        session.addArtifacts(str(pack(own_modules(sys.modules, root), folder)), pyfile=True)
+        return
     context = session.sparkContext
     if not _LOCAL.fullmatch(context.master or "local"):
         context.addPyFile(str(pack(own_modules(sys.modules, root), folder)))

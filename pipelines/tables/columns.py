@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.windowing.timestamps import TIMESTAMP as TIMESTAMP
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) -> pa.Field:
@@ -18,6 +21,11 @@ def column(name: str, kind: pa.DataType, meaning: str, nullable: bool = True) ->
 def quoted(name: str) -> str:
     """Return a column's name as Spark's SQL takes it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def field_in_sql(path: str) -> str:
+    """Return the path of a struct's field, such as `place.distance`, as SQL; only parts that need it are quoted."""
+    return ".".join(part if _WORD.fullmatch(part) else quoted(part) for part in path.split("."))
 
 
 def input_fields(ours: Iterable[pa.Field], source: pa.Schema, names: Mapping[str, str] | None = None) -> list[pa.Field]:

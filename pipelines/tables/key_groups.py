@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 from tidegate.pipelines.errors import UsageError
 from tidegate.windowing.keys import KeySchema, signed64
 
+NULL = "null"
+"""Text that stands for a null in a key column."""
+
 
 def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa.Array:
     """Return the key group of each row, int32. Each distinct key is hashed once.
@@ -44,13 +47,73 @@ def hash_of_texts(key: KeySchema, texts: Sequence[str]) -> int:
     if len(texts) != len(key.names) or not key.names:
         names = ", ".join(key.names) or "none"
         raise UsageError(f"the key has the columns {names}: give one value for each, in order")
-    values = []
-    for name, kind, text in zip(key.names, key.types, texts, strict=True):
-        try:
-            values.append(pa.scalar(text).cast(kind).as_py())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UsageError(f"{text!r} is not a value of key column {name!r}, which has type {kind}") from error
+    parts = zip(key.names, key.types, texts, strict=True)
+    values = [_value_of_text(name, kind, text).as_py() for name, kind, text in parts]
     return signed64(key.hash_of(key.key_of(values)))
+
+
+def rows_of_key(rows: pa.Table, names: Sequence[str], texts: Sequence[str]) -> pa.Table:
+    """Return the rows of a key; the text `null` stands for a null in its column, too.
+
+    Args:
+        rows: rows with the key columns.
+        names: names of the key columns.
+        texts: texts of their values, in order.
+
+    Raises:
+        UsageError: a text is no value of its column.
+    """
+    for name, text in zip(names, texts, strict=True):
+        column = rows[name]
+        kind = column.type
+        if text == NULL and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            rows = rows.filter(pc.is_null(column))
+        else:
+            equal = pc.equal(column, _value_of_text(name, kind, text))
+            rows = rows.filter(pc.fill_null(equal, text == NULL))
+    return rows
+
+
+def _value_of_text(name: str, kind: pa.DataType, text: str) -> pa.Scalar:
+    """Return the value of a key column from its text.
+
+    Raises:
+        UsageError: the text is no value of the column's type.
+    """
+    try:
+        return _parsed(text, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UsageError(
+            f"{text!r} is not a value of key column {name!r}, which has type {kind}{_example(kind)}"
+        ) from error
+
+
+def _parsed(text: str, kind: pa.DataType) -> pa.Scalar:
+    value = pa.scalar(text)
+    try:
+        return value.cast(kind)
+    except pa.ArrowInvalid:
+        # A column of moments takes a text without a zone as UTC, as --start and --end do.
+        if not pa.types.is_timestamp(kind) or kind.tz is None:
+            raise
+    return value.cast(pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)
+
+
+def _example(kind: pa.DataType) -> str:
+    """Return the form of a type's values, for a message."""
+    if pa.types.is_integer(kind):
+        return f": give a whole number of {kind.bit_width} bits, such as 42"
+    if pa.types.is_date(kind):
+        return ": give a date, such as 2024-03-01"
+    if pa.types.is_timestamp(kind):
+        zone = "" if kind.tz is None else "; without a zone it is in UTC"
+        return f": give a date-time, such as 2024-03-01T06:00:00{'' if kind.tz is None else 'Z'}{zone}"
+    if pa.types.is_boolean(kind):
+        return ": give true or false"
+    if pa.types.is_decimal(kind):
+        whole = kind.precision - kind.scale
+        return f": give a number with at most {whole} digits before the decimal point and {kind.scale} after it"
+    return ""
 
 
 def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], int], kind: pa.DataType) -> pa.Array:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.pipelines.tables.columns import quoted
+
 _NEWEST = "__newest"
 _AFTER_ALL = "TIMESTAMP '9999-12-31 23:59:59Z'"
 """Value for times that a TIMESTAMP can't hold: the watermark after the end of input, the end of the global window."""
@@ -41,7 +43,7 @@ class ResultQueries:
         rows = f"{_table(self.results)} WHERE NOT stale"
         if not self.panes:
             return f"SELECT * FROM {rows}"
-        by = ", ".join(map(_quoted, (*self.key, "window_id")))
+        by = ", ".join(map(quoted, (*self.key, "window_id")))
         # A retraction (op '-') of a pane sorts as newer than the pane itself.
         number = f"row_number() OVER (PARTITION BY {by} ORDER BY pane DESC, epoch DESC, op DESC)"
         numbered = f"SELECT *, {number} AS {_NEWEST} FROM {rows}"
@@ -64,8 +66,4 @@ class ResultQueries:
 
 
 def _table(path: str) -> str:
-    return f"delta.{_quoted(path)}"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    return f"delta.{quoted(path)}"

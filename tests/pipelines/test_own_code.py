@@ -5,15 +5,18 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from tests.lake import EVENTS, hourly_pipeline, session_pipeline
+from tests.lake import EVENTS, at, hourly_pipeline, session_pipeline
+from tests.pipelines.by_hand import ByHand
 from tests.windowing.contracts.scripted import CountThem
 from tests.windowing.contracts.test_facts import OwnGenerator, subclassed
+from tests.windowing.contracts.test_what_belongs_together import Shifted
 from tests.windowing.contracts.test_what_facts_decide import WITH_OWN, Counted
 from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.definition.binding import bind
@@ -37,6 +40,7 @@ from tidegate.windowing import (
     WatermarkStrategy,
     Windows,
 )
+from tidegate.windowing.errors import UnsupportedOperation
 
 HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
 
@@ -177,3 +181,12 @@ def test_an_aggregate_that_says_the_order_does_not_matter_may_be_reopened_and_cu
     pipeline = of(Windows(HOURS, aggregate={"n": CountsInAnyOrder()}))
     assert check_reopenable(pipeline) == pipeline.compute
     assert bind(pipeline, EVENTS, EVENTS).may_split_commits
+
+
+def test_a_stagger_that_a_restore_would_not_bring_back_is_refused_when_the_first_epoch_is_planned(
+    tmp_path: Path,
+) -> None:
+    windows = Windows(Shifted(3_600_000), aggregate={"n": Count()})
+    planned = ByHand(tmp_path, of(windows)).planned([("ann", at("10:00"), 1)], at("11:00"))
+    with pytest.raises(UnsupportedOperation, match="would have other windows after a restore"):
+        assert planned.plan.compute

@@ -73,8 +73,8 @@ def test_what_an_input_can_not_have_is_refused_under_the_field_of_its_own_side(
     ("given", "message"),
     [
         ({"key": None}, "key = None: give a tuple of names of columns"),
-        ({"name": None}, "name = None: use a letter, then"),
-        ({"name": "a b"}, "name = 'a b': use a letter, then"),
+        ({"name": None}, "name = None: use a letter from a to z"),
+        ({"name": "a b"}, "name = 'a b': use a letter from a to z"),
         ({"parallelism": "4"}, "parallelism = '4': give a whole number from 1 to max_parallelism (128)"),
         ({"parallelism": 2.0}, "parallelism = 2.0: give a whole number"),
         ({"source": "events"}, "source = 'events': give a DeltaSource, such as DeltaSource('events', timestamp='at')"),
@@ -101,6 +101,8 @@ COLUMNS = pa.schema(
         ("day", pa.date32()),
         ("is_new", pa.bool_()),
         ("place", pa.struct([("distance", pa.int64())])),
+        ("Müller's `best` price", pa.string()),
+        ("net price", pa.struct([("Müller's", pa.int64())])),
     ]
 )
 
@@ -111,6 +113,12 @@ COLUMNS = pa.schema(
         (Sum("paid at"), "aggregate['x'], Sum.column = 'paid at': it has type string, which is not a number: "),
         (Sum("paid at"), "columns={'number': 'try_cast(`paid at` as decimal(18, 2))'}"),
         (Variance("day"), "Variance.column = 'day': it has type date32[day], which is not a number: derive one"),
+        (Variance("day"), "columns={'days': 'unix_date(`day`)'}"),
+        (
+            Sum("Müller's `best` price"),
+            """columns={'number': "try_cast(`Müller's ``best`` price` as decimal(18, 2))"}""",
+        ),
+        (Sum("net price.Müller's"), """columns={"Müller's": "`net price`.`Müller's`"}"""),
         (Sum("is_new"), "use CountIf, which counts true values"),
         (Sum("place.distance"), "columns={'distance': 'place.distance'}"),
         (Sum("User"), "did you mean 'user'? It has ['user', "),

@@ -64,7 +64,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def by_table(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Everything that a stream over the table leaves."""
+    """Tables after a stream over the Delta table."""
     lake = copy_of(source, tmp_path_factory.mktemp("by_table") / "lake")
     run(NoSpark(), lake)
     return without_position(outcome(lake))

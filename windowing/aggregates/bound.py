@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.facts import check_together
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.functions.timed import TimedAggregateFunction
 from tidegate.windowing.time import Millis
@@ -54,6 +55,8 @@ class AggregateColumns(TimedAggregateFunction):
     def __init__(self, functions: Mapping[str, AggregateFunction]) -> None:
         self.names = tuple(functions)
         self.functions = tuple(functions.values())
+        for function in self.functions:
+            check_together(function, AggregateFunction, "stored", "restored")
         self._plain = [(i, f.add) for i, f in enumerate(self.functions) if not f.takes_time]
         self._timed = [(i, f.add_at) for i, f in enumerate(self.functions) if f.takes_time]
         self._merges = [f.merge for f in self.functions]

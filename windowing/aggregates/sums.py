@@ -93,11 +93,12 @@ def _number_from(kind: pa.DataType, column: str) -> str:
     """Return advice how to derive a number from a column of another type."""
     if pa.types.is_boolean(kind):
         return "use CountIf, which counts true values"
-    quoted = column if column.isidentifier() else f"`{column}`"
+    # Quoted, because a name may have spaces or dots in it, or be a word of SQL.
+    quoted = "`" + column.replace("`", "``") + "`"
     if pa.types.is_date(kind):
-        return f"derive one, columns={{'days': 'unix_date({quoted})'}}"
+        return f"derive one, columns={ {'days': f'unix_date({quoted})'} }"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return f"derive one, columns={{'number': 'try_cast({quoted} as decimal(18, 2))'}}"
+        return f"derive one, columns={ {'number': f'try_cast({quoted} as decimal(18, 2))'} }"
     return "derive one in columns="
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.assigners.gap_column import GapColumn
+from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.time import Millis
 from tidegate.windowing.time_domain import EVENT_TIME, TimeDomain
@@ -131,6 +132,29 @@ class WindowAssigner(HasFacts, ABC):
     def gap_of_every_element(self) -> Millis | None:
         """Gap of sessions, milliseconds, if it is the same for all elements; else None."""
         return None
+
+
+def draw_stagger(assigner: WindowAssigner, clock: Millis) -> WindowAssigner:
+    """Return the assigner with its stagger drawn, after a check that a snapshot can bring the same windows back.
+
+    Args:
+        assigner: the assigner.
+        clock: processing time, int64 epoch milliseconds.
+
+    Raises:
+        UnsupportedOperation: a user's class draws a stagger that its `stagger_offset` and `with_stagger` don't keep.
+    """
+    drawn = assigner.staggered(clock)
+    offset = drawn.stagger_offset
+    restored = assigner if offset is None else assigner.with_stagger(offset)
+    # A class that is no dataclass has no equality to compare by.
+    if drawn != restored and (offset is None or type(drawn).__eq__ is not object.__eq__):
+        raise UnsupportedOperation(
+            f"assigner {drawn!r}, which `staggered` of {assigner!r} made, would have other windows after a restore: "
+            f"its stagger_offset is {offset}, from which a restore makes {restored!r}. Keep all that `staggered` "
+            "draws in stagger_offset, as milliseconds"
+        )
+    return drawn
 
 
 class MergingWindowAssigner(WindowAssigner):

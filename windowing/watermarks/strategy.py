@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.facts import check_together
 from tidegate.windowing.time import Duration, Millis, non_negative_millis, positive_millis
 from tidegate.windowing.watermarks.alignment import WatermarkAlignmentParams
 from tidegate.windowing.watermarks.bounded import (
@@ -176,10 +177,12 @@ class WatermarkStrategy:
 
         Raises:
             IllegalArgument: the supplier returned a value that is no `WatermarkGenerator`.
+            UnsupportedOperation: the generator overrides only one of `snapshot` and `restore`.
         """
         generator = self.supplier()
         if not isinstance(generator, WatermarkGenerator):
             raise IllegalArgument("supplier", self.supplier, f"it made {generator!r}, not a WatermarkGenerator")
+        check_together(generator, WatermarkGenerator, "snapshot", "restore")
         if self.idle_timeout is None:
             return generator
         return WatermarksWithIdleness(generator, self.idle_timeout, clock)

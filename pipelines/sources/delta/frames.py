@@ -7,7 +7,7 @@ partitions and SQL. The log names the files to read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, LAST_TIME, OK, ROW, STATUS, TIME
@@ -24,6 +23,8 @@ from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.limits import columns_read, gap_column
 from tidegate.pipelines.sources.rules import COMMITTED, OF_TIME, RuleSettings, status_in_sql
+from tidegate.pipelines.spark.connect import is_connect
+from tidegate.pipelines.spark.versions import to_arrow
 from tidegate.pipelines.tables.columns import quoted
 from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
@@ -49,9 +50,19 @@ class SourceFrames:
         self._pipeline = pipeline
         self._input = pipeline.inputs[0] if part is None else part
         self._field = "" if self._input == pipeline.inputs[0] else "right."
-        jvm: Any = spark._jvm
-        self._jvm = jvm
-        self._log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+
+    @cached_property
+    def _jvm(self) -> Any:
+        if is_connect(self._spark):
+            raise Refused(
+                f"pipeline {self._pipeline.name!r} reads {self._path} through Spark, which Spark Connect can't do. "
+                "`tidegate explain` shows why Spark must read it: change that, or run it without Connect"
+            )
+        return self._spark._jvm
+
+    @cached_property
+    def _log(self) -> Any:
+        return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)
 
     def snapshot(self, version: int) -> DataFrame:
         """Return all rows of a version."""
@@ -81,13 +92,13 @@ class SourceFrames:
         kept = derived
         if self._input.where is not None:
             kept = self._checked("where", partial(derived.where, self._input.where))
-        if not kept._jdf.queryExecution().analyzed().deterministic():
+        if not is_connect(self._spark) and not kept._jdf.queryExecution().analyzed().deterministic():
             raise Refused(
                 f"columns or where of pipeline {self._pipeline.name!r} has an expression that gives another value each "
                 "time it is read, such as rand() or uuid(): a run that is repeated would not be the same. Write such "
                 "values into the source table"
             )
-        return to_arrow_schema(frame.schema, timezone="UTC"), to_arrow_schema(derived.schema, timezone="UTC")
+        return to_arrow(frame.schema), to_arrow(derived.schema)
 
     def judged(
         self, frame: DataFrame, source: pa.Schema, origins: Mapping[str, tuple[int, Millis]] | None = None
@@ -156,7 +167,7 @@ class SourceFrames:
         """Return the settings of the rules that reject a row."""
         pipeline = self._pipeline
         read = columns_read(pipeline, self._input, frame.columns)
-        kinds = to_arrow_schema(StructType([frame.schema[name] for name in read]), timezone="UTC")
+        kinds = to_arrow(StructType([frame.schema[name] for name in read]))
         return RuleSettings(
             key=self._input.key if pipeline.null_keys == "reject" else (),
             max_ahead=pipeline.max_ahead_millis,

@@ -73,7 +73,8 @@ class SourceLog:
             table = warehouse.open(path)
         except TableNotFoundError as error:
             raise MissingSource(
-                f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source"
+                f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source, or "
+                "`warehouse` in tidegate.toml"
             ) from error
         except DeltaError as error:
             raise Refused(

@@ -17,6 +17,7 @@ from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, 
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Unproven, parse
 from tidegate.pipelines.sources.sql.types import compared, decimal, moment_of, number_literal
+from tidegate.pipelines.spark.versions import lacks_function
 
 _LONGEST_LIST = 10
 """Literals in a list from which on Spark compares doubles by their bits."""
@@ -210,7 +211,7 @@ class _Compiler:
 
     def _call(self, node: exp.Expr) -> Node:
         name = str(node.this)
-        build = FUNCTIONS.get(name.lower())
+        build = None if lacks_function(name.lower()) else FUNCTIONS.get(name.lower())
         if build is None:
             raise Unproven(f"the function {name} is not proven")
         try:

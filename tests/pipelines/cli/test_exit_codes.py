@@ -13,8 +13,9 @@ from pathlib import Path
 import click
 import psutil
 import pytest
+from deltalake import write_deltalake
 
-from tests.lake import Clock, at
+from tests.lake import EVENTS, Clock, at
 from tests.pipelines.cli.project import Project
 from tidegate.pipelines.cli import cli, run
 from tidegate.pipelines.run.lease import Lease
@@ -208,6 +209,7 @@ def test_what_changes_tables_waits_for_no_lease_but_ends_with_4(project: Project
 
 
 def test_a_lease_held_by_another_driver_is_4_and_starts_no_spark(project: Project) -> None:
+    write_deltalake(str(project.folder / "warehouse" / "events"), EVENTS.empty_table())
     clock = Clock()
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with Lease(project.by_hand.tables, "stream", clock):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from tests.lake import Clock, at, session_pipeline
-from tests.pipelines.by_hand import HandPlan
+from tests.pipelines.by_hand import ByHand, HandPlan
 from tests.pipelines.cli.project import Project
 from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.manifest import PartitionWatermark
@@ -163,6 +165,19 @@ def test_why_of_one_key_tells_its_windows_and_what_fired_last(project: Project) 
     assert (code, "the key has 1 column(s), user" in text) == (2, True)
 
 
+@pytest.mark.parametrize("command", [("why", "sessions"), ("late", "reopen", "sessions")], ids=" ".join)
+def test_a_key_that_is_no_value_of_its_column_is_a_usage_error(project: Project, command: tuple[str, ...]) -> None:
+    project.rewrite("session_pipeline(key=('value',))")
+    by_hand = ByHand(project.folder, session_pipeline(key=("value",)))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    code, told = project.tidegate(*command, "--key", "abc")
+    assert code == 2
+    assert told == (
+        "tidegate: 'abc' is not a value of key column 'value', which has type int64: give a whole number of 64 bits, "
+        "such as 42\n"
+    )
+
+
 def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> None:
     project.by_hand.epoch(
         ("ann", at("23:50"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
@@ -176,6 +191,15 @@ def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
     project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"": idle})
     (window,) = project.data("why", "sessions")["windows"]
     assert "every source partition is idle" in window["reason"]
+
+
+def test_nothing_holds_event_time_back_after_the_end_of_input(project: Project) -> None:
+    source = PartitionWatermark(watermark=to_millis(at("10:00")))
+    plan = project.by_hand.planned([("ann", at("11:00"), 1)], at("12:00"), partitions={"": source})
+    ended = HandPlan(replace(plan.plan, steps=(CommitStep(plan.plan.clock, MAX_TIMESTAMP),)), ())
+    publish(project.by_hand.tables, project.by_hand.committed(ended))
+    assert [partition["holds"] for partition in project.data("why", "sessions")["partitions"]] == [False]
+    assert "holds the watermark back" not in project.tidegate("why", "sessions")[1]
 
 
 def test_why_tells_a_window_that_fired_and_waits_for_late_elements(project: Project) -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.lake import at
+from deltalake import write_deltalake
+
+from tests.lake import EVENTS, at
 from tests.pipelines.cli.project import Project
 
 
@@ -81,6 +83,7 @@ def test_a_dry_run_says_what_would_become_of_each_interval(project: Project) -> 
     by_hand.epoch(
         ("ann", at("10:00"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
     )
+    write_deltalake(str(project.folder / "warehouse" / "events"), EVENTS.empty_table())
     told = project.data(
         "backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-03", "--slice", "1d", "--dry-run"
     )

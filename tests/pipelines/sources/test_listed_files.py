@@ -1,4 +1,4 @@
-"""A source of another kind, as its user meets it: in the pipeline, in messages, in commands and in the manifest."""
+"""A source of another kind, as a user brings it: the pipeline, the messages, and the fields of the manifest."""
 
 from __future__ import annotations
 

@@ -7,10 +7,11 @@ Source: Flink's `WindowOperator` and `EvictingWindowOperator`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.assigners.base import draw_stagger
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
@@ -66,7 +67,7 @@ class WindowOperator:
         self.timers.start(self)
         self.assigner = windows.assigner
         self._assign = windows.assigner.assign_windows
-        self._undrawn_stagger: Callable[[Millis], WindowAssigner] | None = windows.assigner.staggered
+        self._may_draw_stagger = True
         self.merging = windows.assigner.merges
         self._event_time = windows.assigner.is_event_time
         self._lateness = windows.lateness
@@ -117,7 +118,7 @@ class WindowOperator:
         """
         context = self._context
         self._counters.elements += 1
-        if self._undrawn_stagger is not None:
+        if self._may_draw_stagger:
             self._draw_stagger()
         assigned = self._assign(value, timestamp, context)
         accepted, reason = False, LATE
@@ -349,7 +350,7 @@ class WindowOperator:
 
     def restore_stagger(self, offset: Millis | None) -> None:
         """Restore an offset that was drawn before, so that windows keep their bounds; None changes nothing."""
-        if offset is not None and self._undrawn_stagger is not None:
+        if offset is not None and self._may_draw_stagger:
             self._set_assigner(self.assigner.with_stagger(offset))
 
     def take_output(self) -> list[Record]:
@@ -380,9 +381,9 @@ class WindowOperator:
         return cells + len(self.merging_sets) + sum(len(cell) for cell in self.global_cells.values())
 
     def _draw_stagger(self) -> None:
-        self._set_assigner(self._undrawn_stagger(self._context.current_processing_time))  # type: ignore[misc]
+        self._set_assigner(draw_stagger(self.assigner, self._context.current_processing_time))
 
     def _set_assigner(self, assigner: WindowAssigner) -> None:
         self.assigner = assigner
         self._assign = assigner.assign_windows
-        self._undrawn_stagger = None
+        self._may_draw_stagger = False

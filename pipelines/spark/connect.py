@@ -1,0 +1,147 @@
+"""Sessions of Spark Connect: Spark runs in a server, and this process has no JVM.
+
+The server is named as everywhere in Spark: by the setting `spark.remote`, else by the variable SPARK_REMOTE. Tidegate
+and the project's modules are sent with the session; other packages must be installed where the server runs Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from tidegate.pipelines.errors import TidegateError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REMOTE = "spark.remote"
+_ENVIRONMENT = "SPARK_REMOTE"
+_ANSWERS_WITHIN = 30.0
+"""Longest time in seconds until a server is reached; Spark's own client tries for ten minutes."""
+_ROWS_TO_COUNT = 1 << 16
+"""Rows of the job that counts cores: many more than cores, so that no task is without a row."""
+
+_TOUCHED_EVERY = 300.0
+"""Seconds between two calls that keep a session alive; a server closes a session that was not used for an hour."""
+
+_cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+_touched: WeakKeyDictionary[SparkSession, float] = WeakKeyDictionary()
+
+
+def remote_of(settings: Mapping[str, str | int | bool]) -> str | None:
+    """Return the address of the Connect server that a project's settings or SPARK_REMOTE name; None for a JVM."""
+    return str(settings.get(REMOTE) or os.environ.get(_ENVIRONMENT) or "") or None
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Return True for a session of Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def start_connect(remote: str, name: str, ours: Mapping[str, str], given: Mapping[str, str], file: str) -> SparkSession:
+    """Start a session on a Connect server.
+
+    Args:
+        remote: address of the server, such as `sc://host:15002`; it may hold a token, so no message shows all of it.
+        name: purpose of the session.
+        ours: settings of a session that Tidegate chooses.
+        given: settings of the project.
+        file: the file that has them, for messages.
+
+    Raises:
+        UsageError: the address is faulty, a package is missing, or only the start of the server can change a setting.
+        TidegateError: no server answers.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    _check_reached(remote)
+    session = SparkSession.builder.appName(f"tidegate {name}").remote(remote).getOrCreate()
+    for key, text in {**ours, **given}.items():
+        if key == REMOTE:
+            continue
+        try:
+            if key == "spark.master":
+                raise ValueError("the server has its own master")
+            session.conf.set(key, text)
+        except (PySparkException, ValueError) as error:
+            session.stop()
+            raise UsageError(
+                f"spark.{key!r} in {file} can't be set in a session of Spark Connect: {str(error).splitlines()[0]} "
+                f"Remove it, and start the server {_shown(remote)} with it if you need it"
+            ) from error
+    return session
+
+
+def _check_reached(remote: str) -> None:
+    """Raise an error if the address is faulty or no server answers."""
+    if not remote.startswith("sc://"):
+        raise UsageError(
+            f"{REMOTE} = {_shown(remote)!r}: give the address of a Spark Connect server, such as sc://host:15002; "
+            f'for Spark in this process, use "spark.master" instead'
+        )
+    try:
+        import grpc
+        from pyspark.errors import PySparkException
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+    except ImportError as error:
+        raise UsageError(
+            f"Spark Connect ({_shown(remote)}) needs packages that are not installed: {str(error).splitlines()[0]} "
+            "Install them with `pip install 'tidegate[connect]'`"
+        ) from error
+    try:
+        channel = DefaultChannelBuilder(remote).toChannel()
+    except (PySparkException, ValueError) as error:
+        raise UsageError(
+            f"{REMOTE} = {_shown(remote)!r} is no address of a Spark Connect server: give sc://host:port, with "
+            "parameters as in sc://host:port/;use_ssl=true;token=..."
+        ) from error
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_ANSWERS_WITHIN)
+    except grpc.FutureTimeoutError as error:
+        raise TidegateError(
+            f"no Spark Connect server answers at {_shown(remote)} within {_ANSWERS_WITHIN:.0f} s: start it, or "
+            f"correct {REMOTE} in tidegate.toml or the variable {_ENVIRONMENT}"
+        ) from error
+    finally:
+        channel.close()
+
+
+def _shown(remote: str) -> str:
+    """Return an address without its parameters and user, which may be secrets."""
+    return re.sub(r"//[^@/;]*@", "//", remote.partition(";")[0]).rstrip("/")
+
+
+def count_cores(session: SparkSession) -> int:
+    """Return the number of tasks that the session runs at the same time.
+
+    Connect has no call for it. The server makes as many partitions of a range as it has cores, and a short job counts
+    them, once for each session.
+    """
+    if not is_connect(session):
+        return session.sparkContext.defaultParallelism
+    if session not in _cores:
+        from pyspark.sql import functions as F
+
+        parts = session.range(_ROWS_TO_COUNT).select(F.spark_partition_id().alias("part"))
+        _cores[session] = int(parts.agg(F.max("part")).collect()[0][0]) + 1
+    return _cores[session]
+
+
+def keep_alive(session: SparkSession, timer: Callable[[], float] = time.monotonic) -> None:
+    """Use a session of Connect if it was not used here for minutes, so that a stream may wait longer for data.
+
+    Args:
+        session: the session; one with a JVM of its own needs nothing.
+        timer: returns seconds that only grow.
+    """
+    if not is_connect(session):
+        return
+    now = timer()
+    if now - _touched.setdefault(session, now) >= _TOUCHED_EVERY:
+        _touched[session] = now
+        session.conf.get("spark.sql.session.timeZone")

@@ -1,0 +1,54 @@
+"""docs/operations/alarms.md quotes messages; each of them is a message of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operations" / "alarms.md").read_text()
+
+QUOTED = sorted(
+    {
+        text
+        for row in re.findall(r"^\|([^|]*)\|", PAGE.partition("\n## A check failed\n")[0], re.MULTILINE)
+        for text in re.findall(r'"([^"]+)"', row)
+    }
+)
+
+
+@cache
+def messages() -> str:
+    """Every text of the code but docstrings; a value that is put into a text stands as one sign."""
+    return "\n".join(text for file in sorted((ROOT / "pipelines").rglob("*.py")) for text in _texts(file))
+
+
+def _texts(file: Path) -> Iterator[str]:
+    tree = ast.parse(file.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def is_told(quoted: str) -> bool:
+    """True if a message has this text; dots and NAME stand for values."""
+    parts = [re.escape(part.strip()) for part in re.split(r"\.\.\.|NAME", quoted)]
+    return re.search(".*".join(parts), messages()) is not None
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+def test_a_quoted_message_is_one_of_the_code(quoted: str) -> None:
+    assert is_told(quoted)
+
+
+def test_many_messages_are_quoted_and_another_one_is_found() -> None:
+    assert len(QUOTED) > 15
+    assert not is_told("overlaps what was run")

@@ -1,0 +1,153 @@
+"""Differences between versions of Spark and Delta: which jars fit, which versions are refused, how rows are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from tests.matrix import PAIRS, ROOT, Pair, split, without
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.spark import versions
+from tidegate.pipelines.spark.jars import resolve_jars
+from tidegate.pipelines.spark.session import start_session
+from tidegate.pipelines.spark.versions import (
+    check_spark,
+    delta_coordinates,
+    from_arrow,
+    numbers_by_partition,
+    place_by_number,
+    to_arrow,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.mark.parametrize(
+    ("pyspark", "delta", "jar"),
+    [
+        ("4.0.0", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
+        ("4.0.5", "4.1.0", "io.delta:delta-spark_4.0_2.13:4.1.0"),
+        ("4.1.4", "4.4.0", "io.delta:delta-spark_4.1_2.13:4.4.0"),
+        ("4.2.0", "4.4.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        ("4.3.0.dev1", "4.10.0rc1", "io.delta:delta-spark_4.3_2.13:4.10.0rc1"),
+    ],
+)
+def test_each_spark_has_a_jar_of_delta(pyspark: str, delta: str, jar: str) -> None:
+    assert delta_coordinates(pyspark, delta) == jar
+
+
+def test_the_jar_is_the_one_that_delta_itself_names() -> None:
+    from importlib.metadata import version
+
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    named = configure_spark_with_delta_pip(SparkSession.Builder())._options["spark.jars.packages"]
+    assert delta_coordinates(version("pyspark"), version("delta-spark")) == named
+
+
+@pytest.mark.parametrize("act", [lambda folder: resolve_jars(), lambda folder: start_session(Config(root=folder), "x")])
+def test_too_old_a_spark_is_refused_before_anything_starts(
+    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: {"pyspark": "3.5.9"}[package])
+    with pytest.raises(UsageError) as refused:
+        act(tmp_path)
+    assert str(refused.value) == (
+        "pyspark 3.5.9 is too old: Tidegate needs Spark 4.0 or newer. Install a pair of versions from "
+        "docs/operations/versions.md, such as `pip install pyspark==4.2.0 delta-spark==4.4.0`"
+    )
+    assert Pair("4.2.0", "4.4.0") in PAIRS, "the pair that the message names is tested"
+
+
+@pytest.mark.parametrize("installed", ["4.0.0", "4.0.0.dev2", "4.2.1", "5.0.0", "10.1"])
+def test_newer_versions_pass(installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: installed)
+    assert check_spark() == installed
+
+
+@pytest.mark.parametrize(("installed", "is_left"), [("4.0.5", True), ("4.1.0", False), ("4.2.0", False)])
+def test_a_function_that_this_spark_lacks_is_left_to_it_and_refused_there(
+    installed: str, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: installed)
+    refused = pytest.raises(Unproven, match="try_to_date is not proven") if is_left else nullcontext()
+    with refused:
+        compile_expression("try_to_date(day, 'yyyy-MM-dd')", pa.schema([("day", pa.string())]))
+
+
+class Frame40:
+    """A frame of Spark 4.0, which has no `repartitionById`: all else is the frame's own."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def __getattr__(self, name: str) -> object:
+        if name == "repartitionById":
+            raise AttributeError(name)
+        return getattr(self._frame, name)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 100])
+def test_each_row_lands_in_the_partition_that_its_column_names(spark: SparkSession, partitions: int) -> None:
+    rows = [(number % partitions, number) for number in range(3 * partitions)]
+    numbered = spark.createDataFrame(rows, "part int, number int")
+    for frame in (numbered, Frame40(numbered)):
+        placed = place_by_number(frame, "part", partitions)  # type: ignore[arg-type]
+        assert placed.columns == ["number"]
+        found = placed.select("number", F.spark_partition_id().alias("part")).collect()
+        assert sorted((row["part"], row["number"]) for row in found) == sorted(rows)
+
+
+def test_each_partition_has_a_number_of_its_own() -> None:
+    numbers = numbers_by_partition(50)
+    assert len(set(numbers)) == 50
+    assert numbers_by_partition(1) == [0]
+
+
+def test_columns_are_the_same_in_spark_and_arrow() -> None:
+    """Versions have other defaults for the zone of timestamps."""
+    columns = pa.schema(
+        [
+            ("instant", pa.timestamp("us", tz="UTC")),
+            ("wall clock", pa.timestamp("us")),
+            ("nested", pa.struct([("at", pa.timestamp("us", tz="UTC")), ("names", pa.list_(pa.string()))])),
+        ]
+    )
+    types = from_arrow(columns)
+    assert [field.dataType.typeName() for field in types] == ["timestamp", "timestamp_ntz", "struct"]
+    assert [field.type for field in to_arrow(types)][:2] == [field.type for field in columns][:2]
+    assert to_arrow(types).field("nested").type.field("at").type == pa.timestamp("us", tz="UTC")
+
+
+def test_the_page_has_a_row_for_each_pair_of_the_matrix() -> None:
+    page = (ROOT / "docs" / "operations" / "versions.md").read_text()
+    assert [pair for pair in PAIRS if f"| {pair.spark} | {pair.delta} |" not in page] == []
+
+
+def test_a_lock_file_without_some_packages_has_all_others(tmp_path: Path) -> None:
+    lock = ["# by hand\n", "a==1 \\\n", "    --hash=x\n", "pyspark==4.2.0 \\\n", "    --hash=y\n", "z==3\n"]
+    assert list(without(lock, ("pyspark",))) == ["# by hand\n", "a==1 \\\n", "    --hash=x\n", "z==3\n"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "tests"),
+    [
+        ([], set(), []),
+        (["4.0.5", "4.2.0"], {"4.0.5", "4.2.0"}, []),
+        (["4.0.5", "--", "-k", "x"], {"4.0.5"}, ["-k", "x"]),
+    ],
+)
+def test_arguments_of_the_matrix(arguments: list[str], names: set[str], tests: list[str]) -> None:
+    assert split(arguments) == (names, tests)

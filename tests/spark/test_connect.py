@@ -1,0 +1,267 @@
+"""Through Spark Connect, a backfill and a stream give the rows that they give with a JVM of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+
+from tests.lake import Lake, assert_same_windows, at
+from tests.spark.days import arrivals
+from tidegate.pipelines.spark.jars import find_jars
+from tidegate.pipelines.storage import read_table, warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parent.parent.parent
+STARTS_WITHIN = 120.0
+
+JOBS = '''"""Sessions of each user with a function of the project's own, and the hours of each user."""
+
+from datetime import timedelta
+
+import pyarrow as pa
+
+from tidegate import (
+    Count, DeltaSource, EventTimeSessionWindows, Pipeline, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows,
+)
+from tidegate.windowing import ProcessWindowFunction
+
+HOUR = timedelta(hours=1)
+
+
+class Spread(ProcessWindowFunction):
+    """The distance between the smallest and the largest value."""
+
+    result_type = pa.struct([("spread", pa.int64())])
+
+    def process(self, key, context, elements):
+        values = [element["value"] for element in elements]
+        yield {"spread": max(values) - min(values)}
+
+
+common = dict(
+    source=DeltaSource("events", timestamp="at"),
+    key=("user",),
+    watermark=WatermarkStrategy.for_bounded_out_of_orderness(HOUR),
+)
+sessions = EventTimeSessionWindows.with_gap(HOUR / 4)
+spreads = Pipeline(name="spreads", compute=Windows(sessions, process=Spread()), **common)
+hours = Pipeline(
+    name="hours",
+    compute=Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"events": Count(), "total": Sum("value")}),
+    where="value % 7 <> 0",
+    columns={"value": "value * 2"},
+    **common,
+)
+class Fails(ProcessWindowFunction):
+    """Fails in the task."""
+
+    result_type = Spread.result_type
+
+    def process(self, key, context, elements):
+        raise ValueError(f"no good value for {key}")
+
+
+fails = Pipeline(name="fails", compute=Windows(sessions, process=Fails()), **common)
+by_spark = Pipeline(
+    name="by_spark",
+    compute=Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"events": Count()}),
+    **{**common, "source": DeltaSource("events", timestamp="at", reader="spark")},
+)
+'''
+
+PIPELINES = """
+[pipelines.spreads]
+object = "jobs:spreads"
+start = 2024-03-01
+
+[pipelines.hours]
+object = "jobs:hours"
+start = 2024-03-01
+
+[pipelines.fails]
+object = "jobs:fails"
+start = 2024-03-01
+
+[pipelines.by_spark]
+object = "jobs:by_spark"
+start = 2024-03-01
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project in a folder: a source table, jobs, and settings of Spark."""
+
+    lake: Lake
+
+    @classmethod
+    def made(cls, folder: Path, **spark: str) -> Project:
+        """Make a project with settings of Spark."""
+        folder.mkdir()
+        (folder / "jobs.py").write_text(JOBS)
+        settings = [f'"spark.{name.replace("_", ".")}" = "{text}"' for name, text in spark.items()]
+        (folder / "tidegate.toml").write_text("\n".join(["[spark]", *settings, PIPELINES]))
+        return cls(Lake(folder))
+
+    def run(
+        self, *arguments: str, python: Sequence[str] = ("-m", "tidegate.pipelines.cli"), **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the project's folder, with a script in Python that runs it."""
+        inherited = {name: text for name, text in os.environ.items() if name != "SPARK_REMOTE"}
+        return subprocess.run(
+            [sys.executable, *python, *arguments, "--json"],
+            cwd=self.lake.folder,
+            env={**inherited, "PYTHONPATH": str(ROOT), **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    def do(self, *arguments: str, **options: Any) -> None:
+        """Run a command that must succeed."""
+        done = self.run(*arguments, **options)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def fail(self, code: int, *arguments: str, **environment: str) -> str:
+        """Run a command that must end with an exit code, and return its message."""
+        done = self.run(*arguments, **environment)
+        assert done.returncode == code, done.stdout + done.stderr
+        return str(json.loads(done.stdout)["message"])
+
+    def rows(self, pipeline: str, table: str) -> pa.Table:
+        """Return the rows of one of a pipeline's tables."""
+        tables = PipelineTables(warehouse_of(self.lake.config), pipeline)
+        return read_table(tables.warehouse, tables.open(table))
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Connect server, whose Python has neither this checkout nor a project."""
+    folder, home, port = tmp_path_factory.mktemp("server"), Path(pyspark.__file__).parent, free_port()
+    settings = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.jars": ",".join(map(str, find_jars())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(home / "bin" / "spark-submit")]
+    for key, text in settings.items():
+        command += ["--conf", f"{key}={text}"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    environment = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
+    environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+        )
+    try:
+        deadline = time.monotonic() + STARTS_WITHIN
+        while not listens(port):
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(60)
+
+
+def listens(port: int) -> bool:
+    """Return True if a process answers at a port; wait a little if not."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except ConnectionRefusedError:
+        time.sleep(0.2)
+        return False
+    return True
+
+
+def test_a_backfill_and_a_stream_give_the_rows_of_a_session_with_a_jvm(tmp_path: Path, server: str) -> None:
+    connect = Project.made(tmp_path / "connect", remote=server)
+    classic = Project.made(tmp_path / "classic", master="local[2]", driver_memory="1g")
+    day = arrivals(1)
+    for project in (connect, classic):
+        project.lake.append(*day[:200])
+        project.do("backfill", "spreads", "--start", "2024-03-01", "--end", "2024-03-02", "--slice", "12h")
+        project.lake.append(*day[200:], ("late", at("03:00"), 1))
+        for pipeline in ("spreads", "hours"):
+            project.do("stream", pipeline, "--available-now")
+    for pipeline in ("spreads", "hours"):
+        for table in ("results", "late"):
+            rows = connect.rows(pipeline, table)
+            assert len(rows) > 0
+            assert_same_windows(rows, classic.rows(pipeline, table))
+
+
+def test_events_are_exchanged_between_tasks(tmp_path: Path, server: str) -> None:
+    in_place, exchanged = (Project.made(tmp_path / name, remote=server) for name in ("in_place", "exchanged"))
+    for project in (in_place, exchanged):
+        project.lake.append(*arrivals(2))
+    in_place.do("stream", "hours", "--available-now", "--parallelism", "8")
+    # The limit is for millions of rows.
+    script = "from tidegate.pipelines import cli\nfrom tidegate.pipelines.epoch import operate\n"
+    script += "operate._ROWS_READ_AGAIN = -1\ncli.main()"
+    exchanged.do("stream", "hours", "--available-now", "--parallelism", "8", python=("-c", script))
+    assert_same_windows(exchanged.rows("hours", "results"), in_place.rows("hours", "results"))
+
+
+def test_a_setting_that_only_the_start_of_the_server_decides_is_refused(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect", remote=f"{server}/;user_id=ann", driver_memory="8g")
+    project.lake.append(("ann", at("10:00"), 1))
+    message = project.fail(2, "stream", "hours", "--available-now")
+    assert f"spark.'spark.driver.memory' in {project.lake.folder}/tidegate.toml can't be set in a session" in message
+    assert f"start the server {server} with it" in message
+
+
+def test_the_server_is_named_by_the_environment_too_and_must_answer(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect")
+    project.lake.append(("ann", at("10:00"), 1))
+    project.do("stream", "hours", "--available-now", SPARK_REMOTE=server)
+    assert project.rows("hours", "epochs").num_rows == 1
+    nobody = f"sc://127.0.0.1:{free_port()}"
+    message = project.fail(1, "stream", "hours", "--available-now", SPARK_REMOTE=f"{nobody}/;token=hush")
+    assert f"no Spark Connect server answers at {nobody} within" in message
+    assert "hush" not in message
+
+
+def test_what_only_a_jvm_can_read_is_refused(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect", remote=server)
+    project.lake.append(("ann", at("10:00"), 1))
+    message = project.fail(3, "stream", "by_spark", "--available-now")
+    assert "by_spark" in message
+
+
+def test_an_error_in_a_task_is_told_in_one_line(tmp_path: Path, server: str) -> None:
+    project = Project.made(tmp_path / "connect", remote=server)
+    project.lake.append(("ann", at("10:00"), 1), ("bob", at("23:00"), 1))
+    message = project.fail(1, "stream", "fails", "--available-now")
+    assert message.startswith("epoch 1 of fails can't be computed: ValueError: no good value for ann")
