@@ -77,13 +77,15 @@ class Files:
 
     def schemas(self, version: int) -> tuple[pa.Schema, pa.Schema]:
         """The columns of the source, and the same as the columns after `columns=`."""
-        return self.source.schema, self.source.schema
+        columns = self.source.now().schema
+        return columns, columns
 
     def rows(self, commit: ReadCommit, columns: pa.Schema) -> list[dict[str, Any]]:
         """The rows of a commit, or of the part of it that is read."""
         rows: list[dict[str, Any]] = []
+        reader = self.source.now().reader(columns)
         for file in commit.files:
-            with self.source.reader(columns).open(FilePart.of(file, 0, 0)) as part:
+            with reader.open(FilePart.of(file, 0, 0)) as part:
                 for _, group in part.groups():
                     rows += part.read(group, columns.names).to_pylist()
         return rows
