@@ -144,7 +144,7 @@ def test_a_backfill_and_then_a_stream_have_the_windows_of_the_table(lake: Lake, 
 
 
 def test_a_stream_has_the_windows_of_one_backfill(lake: Lake) -> None:
-    """Of events that are in order, so that none is late for the stream."""
+    """The events are in order, so that none is late for the stream."""
     path = Path(lake.path("events.list"))
     path.write_text(path.read_text().splitlines(keepends=True)[0] + path.read_text().splitlines(keepends=True)[1])
     once = replace(LISTED, name="once")
