@@ -174,7 +174,8 @@ def test_however_commits_arrive_and_runs_stop_the_tables_are_those_of_one_backfi
 ) -> None:
     streamed(lake, pipeline, random.Random(seed))
     beside = replayed(lake, pipeline, tmp_path / "beside")
-    assert rows_of(beside, pipeline)["results"]
+    # The rows of a drawn join may have no pairs (seed 2); windows always fire.
+    assert rows_of(beside, pipeline)["results"] or len(pipeline.inputs) > 1
     # The replay ends at the newest commit; a clock epoch of the stream at the same time records nothing else.
     assert differences(rows_of(lake, pipeline), rows_of(beside, pipeline)) == {}
     epochs = sorted(lake.rows(pipeline, "epochs").to_pylist(), key=lambda row: row["epoch"])
