@@ -90,7 +90,13 @@ class OpenList:
     def _schema_of(self, file: SourceFile) -> pa.Schema:
         filesystem, root = self.warehouse.filesystem(self._folder)
         self._check_present(0, [file])
-        return pq.read_schema(f"{root}/{file.path}" if root else file.path, filesystem=filesystem).remove_metadata()
+        try:
+            schema = pq.read_schema(f"{root}/{file.path}" if root else file.path, filesystem=filesystem)
+        except (OSError, pa.ArrowException) as error:
+            raise Refused(
+                f"list {self.path}: file {file.path} can't be read: {error}. Put the file back as it was, and run again"
+            ) from error
+        return schema.remove_metadata()
 
     def _digest(self, version: int) -> str:
         """Return a hash of the lines up to a version."""
@@ -98,7 +104,7 @@ class OpenList:
 
     def now(self) -> OpenList:
         """Return the list with the lines that it has now."""
-        return OpenList(self.warehouse, self.path)
+        return type(self)(self.warehouse, self.path)
 
     def of_position(self, version: int) -> dict[str, Any]:
         """Return the hash of the lines that are read, by which a changed one is found."""

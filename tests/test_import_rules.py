@@ -169,9 +169,6 @@ DESCRIBES = {
 }
 """Files outside the room `sources` that may name the source Delta, only to describe a table; and why."""
 
-MAPS = {"pipelines/epoch/operate.py", "pipelines/reopen/source_rows.py"}
-"""Files that map frames of Spark in Arrow, by the function `map_in_arrow`."""
-
 
 def test_only_sources_know_delta_and_others_at_most_describe_a_table() -> None:
     """Plans, runs and commands go by the protocol of sources, so that another source is one more folder."""
@@ -181,9 +178,9 @@ def test_only_sources_know_delta_and_others_at_most_describe_a_table() -> None:
             place = file.relative_to(ROOT).as_posix()
             names = {name for _, name in imports(file) if name == delta or name.startswith(f"{delta}.")}
             if names and not place.startswith("pipelines/sources/delta/"):
-                assert names == {f"{delta}.{'frames' if place in MAPS else 'description'}"}, place
+                assert names == {f"{delta}.description"}, place
                 naming.add(place)
-    assert naming == {*DESCRIBES, *MAPS}
+    assert naming == set(DESCRIBES)
 
 
 def test_dag_files_import_nothing_but_the_factory() -> None:

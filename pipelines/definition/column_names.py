@@ -30,7 +30,11 @@ _IN_FLIGHT = frozenset(
         sources.MARKER,
         sources.SIDE,
         sources.SHARD,
-        "__path",
+        sources.PATH,
+        sources.FILE,
+        sources.PLACE,
+        sources.KEPT,
+        sources.PARTITION,
         "__origin",
         "__committed",
     }

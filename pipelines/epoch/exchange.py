@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import KEY_PREFIX, PACK, SHARD, key_type
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, MARKER, PACK, SHARD, key_type
 from tidegate.pipelines.manifest import Shard
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
@@ -111,6 +111,18 @@ class Placing:
         numbers = (np.cumsum(present) - 1)[taken].astype(np.int32)
         column = pa.DictionaryArray.from_arrays(pa.array(numbers, mask=missing), values.filter(pa.array(present)))
         return kept.add_column(events.schema.get_field_index(name), name, column)
+
+
+def collected(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Buffer]]:
+    """Return the marker and the packs of one shard; the marker is None in a task that got none."""
+    marker: str | None = None
+    packs: list[pa.Buffer] = []
+    for batch in batches:
+        for text in batch.column(MARKER).drop_null().to_pylist():
+            marker = text
+        if PACK in batch.schema.names:
+            packs += [pack.as_buffer() for pack in batch.column(PACK).drop_null()]
+    return marker, packs
 
 
 def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:

@@ -1,19 +1,15 @@
-"""Slices of plans whose tasks read the source's files themselves: the files, the rows to read, and their number."""
+"""Slices of plans: the files, the rows to read of them, and their number."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, STATUS
-from tidegate.pipelines.epoch.plan import SliceCounts, SliceFrames
+from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME
+from tidegate.pipelines.epoch.plan import SliceCounts
 from tidegate.pipelines.epoch.read_commits import ReadCommit
-from tidegate.pipelines.manifest import Interval, Position
+from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
-from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.measures import Measures
 from tidegate.pipelines.sources.open_input import OpenInput
@@ -22,56 +18,120 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 _DAY = 86_400_000
 
 
+@dataclass(frozen=True)
+class IntervalParts:
+    """The rows of one input that a backfill's run reads.
+
+    Args:
+        inside: rows of the interval.
+        before: rows before it that were committed since the parent, which may be late.
+        unusable: parts with rows for table rejects.
+        counts: number of the rows.
+    """
+
+    inside: tuple[FilePart, ...]
+    before: tuple[FilePart, ...]
+    unusable: tuple[FilePart, ...]
+    counts: SliceCounts
+
+
 def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
     """Return the slice of a stream's epoch."""
-    return replace(
-        files,
-        parts=tuple(FilePart.of(file, read.step, read.commit.time) for read in commits for file in read.files),
+    return files.of(
+        FilePart.of(file, read.step, read.commit.time, input=read.number, version=read.commit.version)
+        for read in commits
+        for file in read.files
     )
 
 
-def of_rest(source: OpenInput, files: FileSlice, position: Position) -> FileSlice:
-    """Return the slice of a hand-over: the rows of the backfill's source version from the frontier on."""
-    assert position.frontier is not None
-    active = source.log.active(files.columns.time_in_files or "", position.version, to_read=True)
-    return replace(
-        files, parts=_parts(_of_interval(files, active, position.frontier, LAST_TIME), position.frontier, LAST_TIME)
+def of_version(
+    source: OpenInput,
+    version: int,
+    after: Manifest | None,
+    since: Millis = FIRST_TIME,
+    until: Millis = LAST_TIME,
+) -> FileSlice:
+    """Return the rows of a version with event times in `[since, until)`; in event order they count as one commit.
+
+    Args:
+        source: the input.
+        version: the version.
+        after: a snapshot; rows that its line rejected because their time was ahead are rejected again.
+        since: int64 epoch milliseconds.
+        until: int64 epoch milliseconds, exclusive.
+    """
+    columns = source.columns
+    active = source.log.active(columns.time_in_files or "", version, to_read=True)
+    within = files_within(active, since, until, is_wall_clock=columns.zone is not None)
+    files = source.files.of(parts_of(source, within, version, since, until))
+    return files if after is None else source.rejecting_again(files, after)
+
+
+def files_within(
+    files: Iterable[SourceFile], since: Millis, until: Millis, is_wall_clock: bool = False
+) -> list[SourceFile]:
+    """Return the files that may have rows with event times in `[since, until)`.
+
+    Args:
+        files: files with the bounds of their event times.
+        since: int64 epoch milliseconds.
+        until: int64 epoch milliseconds, exclusive.
+        is_wall_clock: True if the bounds are wall-clock times of a zone, which is at most a day from UTC.
+    """
+    # A log may truncate the largest time to milliseconds.
+    margin = _DAY if is_wall_clock else 1
+    return [
+        file
+        for file in files
+        if (file.newest is None or file.newest + margin >= since)
+        and (file.oldest is None or file.oldest - margin < until)
+    ]
+
+
+def of_added(
+    source: OpenInput, commits: Sequence[SourceCommit], since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+) -> FileSlice:
+    """Return the rows of files that commits added, with event times in `[since, until)`; they count as one commit."""
+    return source.files.of(
+        part for commit in commits for part in parts_of(source, commit.files, commit.version, since, until)
+    )
+
+
+def parts_of(
+    source: OpenInput, files: Iterable[SourceFile], version: int, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+) -> tuple[FilePart, ...]:
+    """Return the parts of files; rows are compared with the time at which their file was written."""
+    return tuple(
+        FilePart.of(file, 0, file.written, since, until, input=source.number, version=version) for file in files
     )
 
 
 def of_interval(
-    source: OpenInput, files: FileSlice, interval: Interval, recent: Sequence[SourceCommit] | None
-) -> tuple[SliceFrames, SliceCounts]:
+    source: OpenInput, interval: Interval, recent: Sequence[SourceCommit] | None, after: Manifest | None
+) -> IntervalParts:
     """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 
     Args:
-        source: the source.
-        files: slice of the source without files.
+        source: the input.
         interval: the span of event time.
         recent: versions since the parent; None for a first run, which reads all versions.
+        after: manifest of the parent; None for a first run.
     """
-    active = source.log.active(files.columns.time_in_files or "", to_read=True)
-    inside = replace(
-        files, parts=_parts(_of_interval(files, active, interval.start, interval.end), interval.start, interval.end)
-    )
-    within = measure_files(inside, with_rejects=False)
+    inside = of_version(source, source.log.head, after, interval.start, interval.end)
+    within = source.measure(inside, with_rejects=False)
     if recent is None:
         # A first run reports the unusable rows of all files, whatever their times are.
-        before = replace(files, parts=())
-        stragglers, late = 0, 0
-        seen = measure_files(replace(files, parts=_parts(active, FIRST_TIME, LAST_TIME)))
-        dropped = seen.placeless
+        before = of_version(source, source.log.head, None)
+        seen = source.measure(before)
+        stragglers, late, dropped = 0, 0, seen.placeless
     else:
-        new = [file for commit in recent for file in commit.files]
-        before = replace(files, parts=_parts(new, FIRST_TIME, interval.start))
-        seen = measure_files(before)
+        before = of_added(source, recent, FIRST_TIME, interval.start)
+        seen = source.measure(before)
         stragglers, late, dropped = seen.usable, seen.size, seen.counts.get(DROPPED, 0)
-    unusable = None
-    if seen.rejected:
-        unusable = unusable_rows(source.rows_at(source.log.head) if recent is None else source.rows_of(new))
-    parts = (inside.parts if within.usable else ()) + (before.parts if stragglers else ())
-    return (
-        SliceFrames(None, None, unusable, replace(files, parts=parts, traced=stragglers > 0) if parts else None),
+    return IntervalParts(
+        inside.parts if within.usable else (),
+        before.parts if stragglers else (),
+        rejecting(before, seen),
         SliceCounts(
             usable=within.usable + stragglers,
             dropped=within.counts.get(DROPPED, 0) + dropped,
@@ -81,9 +141,11 @@ def of_interval(
     )
 
 
-def unusable_rows(judged: DataFrame) -> DataFrame:
-    """Return those judged rows that go to table rejects."""
-    return judged.where(~F.col(STATUS).isin(OK, DROPPED))
+def rejecting(files: FileSlice, measures: Measures) -> tuple[FilePart, ...]:
+    """Return the parts of a slice with rejected rows, which lie in no interval."""
+    return tuple(
+        replace(files.parts[number], since=FIRST_TIME, until=LAST_TIME) for number in sorted(measures.rejecting)
+    )
 
 
 def may_be_late(
@@ -101,21 +163,3 @@ def may_be_late(
         return {}
     bounds = {index: max(watermarks[index] - lateness, closed_through) for index in measures.smallest}
     return {index: bounds[index] for index, smallest in measures.smallest.items() if smallest <= bounds[index]}
-
-
-def _of_interval(slice_: FileSlice, files: Sequence[SourceFile], since: Millis, until: Millis) -> list[SourceFile]:
-    """Return the files that may have rows of an interval. The log truncates the largest time to milliseconds.
-
-    Bounds of wall-clock times are in their zone, at most a day from UTC.
-    """
-    margin = 1 if slice_.columns.zone is None else _DAY
-    return [
-        file
-        for file in files
-        if (file.newest is None or file.newest + margin >= since)
-        and (file.oldest is None or file.oldest - margin < until)
-    ]
-
-
-def _parts(files: Sequence[SourceFile], since: Millis, until: Millis) -> tuple[FilePart, ...]:
-    return tuple(FilePart.of(file, 0, file.written, since, until) for file in files)

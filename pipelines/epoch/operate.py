@@ -16,32 +16,22 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from tidegate.pipelines.definition.event_columns import (
-    COMMIT,
-    KEY_PREFIX,
-    MARKER,
-    PACK,
-    ROW,
-    SHARD,
-    STATUS,
-    TIME,
-    VALUE_PREFIX,
-)
-from tidegate.pipelines.epoch.exchange import PACKED, unpacked
+from tidegate.pipelines.definition.event_columns import MARKER, SHARD
+from tidegate.pipelines.epoch.exchange import PACKED, Placing, collected, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, ShardOutcome, run_shard
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.manifest import Shard
 from tidegate.pipelines.snapshots.compatibility import left_behind, migration_of
-from tidegate.pipelines.sources.delta.frames import map_in_arrow
 from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.slice_rows import run_over, tasks_of
+from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.spark.connect import count_cores
 from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.columns import quoted, to_delta
+from tidegate.pipelines.tables.columns import to_delta
 from tidegate.pipelines.tables.files import write_file
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
@@ -50,7 +40,6 @@ _SHARDS_THAT_READ = 3
 """Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/0019)."""
 _ROWS_READ_AGAIN = 2_000_000
 """Rows that a core may read and discard before the extra stage of an exchange is cheaper."""
-_TASKS_PER_CORE = 4
 
 
 def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
@@ -62,8 +51,9 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
     job = job_of(plan)
     began = perf_counter()
     reports = _exchanged(spark, plan, job) if _must_exchange(spark, plan) else _in_place(spark, plan, job)
-    if plan.frames.unusable is not None:
-        reports = reports.unionByName(_rejected(job, plan.frames.unusable))
+    if (unusable := plan.rows.unusable) is not None:
+        write = partial(write_rejects, job, unusable)
+        reports = reports.unionByName(run_over(spark, unusable, write, RESULT_SCHEMA))
     outcomes = [ShardOutcome.from_json(row["info"]) for row in reports.collect()]
     _check_complete(plan, outcomes)
     for outcome in outcomes:
@@ -72,9 +62,9 @@ def operate(spark: SparkSession, plan: EpochPlan) -> list[ShardOutcome]:
 
 
 def _must_exchange(spark: SparkSession, plan: EpochPlan) -> bool:
-    """Return True if the events must be shuffled: Spark reads them, or else all shards together would read too much."""
-    frames = plan.frames
-    if frames.safe is not None or frames.candidates is not None:
+    """Return True if the events must be shuffled: they go through Spark, or all shards together would read too much."""
+    events = plan.rows.events
+    if events is not None and events.needs_spark:
         return True
     shards, cores = len(plan.shards), count_cores(spark)
     return plan.counts.usable * max(0, shards - _SHARDS_THAT_READ) / cores > _ROWS_READ_AGAIN
@@ -86,7 +76,7 @@ def _in_place(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame:
     A task costs more than a shard without events, so each task runs several shards, one after the other.
     """
     markers = markers_of(plan)
-    tasks = min(len(markers), _TASKS_PER_CORE * count_cores(spark))
+    tasks = min(len(markers), tasks_of(spark))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -103,59 +93,22 @@ def _exchanged(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> DataFrame
     """Let tasks pack the events that they read, and shuffle the packs to the shards."""
     markers = [(marker.shard, marker.to_json()) for marker in markers_of(plan)]
     frame = spark.createDataFrame(markers, f"{SHARD} int, {MARKER} string")
-    for packs in _packs(spark, plan, job):
+    if (events := plan.rows.events) is not None:
+        packs = run_over(spark, events, partial(_packs, job.placing, events), PACKED)
         frame = frame.unionByName(packs, allowMissingColumns=True)
     placed = place_by_number(frame, SHARD, len(plan.shards))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        marker, packs = _collected(batches)
+        marker, packs = collected(batches)
         if marker is not None:
-            yield run_shard(job, marker, lambda: unpacked(packs))
+            yield run_shard(job, Marker.from_json(marker), lambda: unpacked(packs))
 
     return placed.mapInArrow(run, RESULT_SCHEMA)
 
 
-def _packs(spark: SparkSession, plan: EpochPlan, job: ShardJob) -> list[DataFrame]:
-    """Return the packs of events, read from files by the tasks, or else from frames of Spark."""
-    placing = job.placing
-    files = job.files
-    if files is not None:
-        tasks = _tasks(files, _TASKS_PER_CORE * count_cores(spark))
-
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for task in batch.column(0).to_pylist():
-                    yield from placing.packs(files.events(tasks[task]))
-
-        return [spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, PACKED)]
-
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return placing.packs(pa.Table.from_batches([batch]) for batch in batches if len(batch))
-
-    return [map_in_arrow(frame, pack, PACKED) for frame in _events(plan)]
-
-
-def _tasks(files: FileSlice, most: int) -> list[list[int]]:
-    """Return the numbers of a slice's parts in at most `most` heaps, each with about the same number of rows."""
-    heaps: list[list[int]] = [[] for _ in range(min(most, len(files.parts)))]
-    heights = [0] * len(heaps)
-    for number, part in sorted(enumerate(files.parts), key=lambda item: -(item[1].rows or 0)):
-        lowest = heights.index(min(heights))
-        heaps[lowest].append(number)
-        heights[lowest] += part.rows or 1
-    return heaps
-
-
-def _collected(batches: Iterator[pa.RecordBatch]) -> tuple[Marker | None, list[pa.Buffer]]:
-    """Return the marker and the packs of one shard."""
-    marker: Marker | None = None
-    packs: list[pa.Buffer] = []
-    for batch in batches:
-        for text in batch.column(MARKER).drop_null().to_pylist():
-            marker = Marker.from_json(text)
-        if PACK in batch.schema.names:
-            packs += [pack.as_buffer() for pack in batch.column(PACK).drop_null()]
-    return marker, packs
+def _packs(placing: Placing, files: FileSlice, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+    """Yield the usable rows of a slice as events, packed by shard."""
+    return placing.packs(map(files.events_of, judged))
 
 
 def job_of(plan: EpochPlan) -> ShardJob:
@@ -173,7 +126,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         value_types=tuple(to_delta(bound.derived.field(name).type) for name in bound.used),
         state=bound.state,
         shards=plan.shards,
-        files=plan.frames.files,
+        files=plan.rows.events,
         max_parallelism=bound.pipeline.max_parallelism,
         order=plan.order,
         steps=plan.steps,
@@ -191,20 +144,6 @@ def _panes(plan: EpochPlan) -> PanePolicy:
     """Return the pane policy of the pipeline. Closed windows stay closed, unless the epoch reopens late rows."""
     closed = MIN_TIMESTAMP if plan.kind == "reopen" else plan.closed_through
     return replace(plan.bound.panes, closed_through=closed)
-
-
-def _events(plan: EpochPlan) -> list[DataFrame]:
-    """Return the usable rows with the columns that tasks need; rows that may be late carry all columns."""
-    bound = plan.bound
-    columns = [
-        F.col(TIME),
-        F.col(COMMIT),
-        *[F.col(quoted(name)).alias(f"{KEY_PREFIX}{name}") for name in bound.key.names],
-        *[F.col(quoted(name)).alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
-    ]
-    frames = plan.frames
-    safe = [] if frames.safe is None else [frames.safe.select(*columns)]
-    return safe if frames.candidates is None else [*safe, frames.candidates.select(*columns, F.col(ROW))]
 
 
 def markers_of(plan: EpochPlan) -> list[Marker]:
@@ -240,38 +179,29 @@ def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:
     )
 
 
-def _rejected(job: ShardJob, unusable: DataFrame) -> DataFrame:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write_rejects(job, batches)
-
-    return unusable.select(F.col(ROW), F.col(STATUS)).mapInArrow(write, RESULT_SCHEMA)
-
-
-def write_rejects(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows that can't be used, with all columns and the reason."""
+def write_rejects(job: ShardJob, files: FileSlice, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a slice that can't be used, with all columns and the reason."""
     schema = job.schemas[rejects.NAME]
-    ours = len(rejects.TRAILING)
     parts = []
-    for batch in batches:
-        count = len(batch)
-        columns = [
-            values.cast(field.type)
-            for field, values in zip(list(schema)[:-ours], batch.column(0).flatten(), strict=True)
-        ]
-        columns.append(batch.column(1).cast(pa.string()))
-        columns += [pa.array([value] * count, kind) for value, kind in _constants(job)]
-        parts.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+    for rows in judged:
+        for reason, flags in rows.rejected.items():
+            whole, count = files.as_rows(rows, flags), int(flags.sum())
+            constants = (
+                (reason, pa.string()),
+                (job.timeline, pa.int64()),
+                (job.epoch, pa.int64()),
+                (False, pa.bool_()),
+            )
+            columns = [*whole.columns, *(pa.array([value] * count, kind) for value, kind in constants)]
+            typed = [column.cast(field.type) for field, column in zip(schema, columns, strict=True)]
+            parts.append(pa.table(typed, schema=schema))
     if not parts:
         return
-    table = pa.Table.from_batches(parts)
+    table = pa.concat_tables(parts)
     file = write_file(job.warehouse, job.paths[rejects.NAME], f"{rejects.NAME}-{job.epoch:06d}", table)
     outcome = ShardOutcome(-1, True, files={} if file is None else {rejects.NAME: file})
     outcome.counters = {"rejected": len(table)}
     yield pa.RecordBatch.from_pydict({"shard": pa.array([-1], pa.int32()), "info": [outcome.to_json()]})
-
-
-def _constants(job: ShardJob) -> tuple[tuple[Any, pa.DataType], ...]:
-    return (job.timeline, pa.int64()), (job.epoch, pa.int64()), (False, pa.bool_())
 
 
 def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:
@@ -288,6 +218,6 @@ def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:
         raise TidegateError(
             f"epoch {plan.epoch} of {plan.tables.pipeline}: the slice was counted as {plan.counts.usable} usable and "
             f"{counted} rejected rows, and the tasks saw {elements} and {rejected}. The source gave different rows "
-            "when it was read twice: is there a non-deterministic expression in `columns` or `where`? "
+            "when it was read twice. "
             "Nothing was committed"
         )

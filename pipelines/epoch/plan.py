@@ -1,26 +1,24 @@
 """Step 1 of an epoch: the plan names the rows to read, the snapshot to continue from, and the movement of time.
 
-A plan changes no table. Its rows are counted with the files' statistics, or with one cheap aggregate in Spark, and
-later the reports of the tasks are checked against the counts. `plan_interval` makes the plans of backfills,
+A plan changes no table. Its rows are counted, mostly with the files' statistics, and later the reports of the tasks are
+checked against the counts. `plan_interval` makes the plans of backfills,
 `plan_commits` the plans of streams.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pyspark.sql import DataFrame
-
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.epoch.closed import closed_by
-from tidegate.pipelines.epoch.joint_frames import together
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Kind, PartitionWatermark, Position, Shard, StaleInterval
 from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.assigners.base import draw_stagger
@@ -29,30 +27,35 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 
 @dataclass(frozen=True)
-class SliceFrames:
+class SliceRows:
     """The rows of a slice.
 
     Args:
-        safe: rows that can't be late, with the columns in use; only these columns are read and shuffled.
-        candidates: rows that may be late, with all columns; None if no row may be late.
-        unusable: rows for table rejects, with all columns; None if there are none.
-        files: all usable rows, if the tasks read the source's files themselves.
+        events: files with usable rows; None if there are none.
+        unusable: files with rows for table rejects; None if there are none.
     """
 
-    safe: DataFrame | None
-    candidates: DataFrame | None
-    unusable: DataFrame | None
-    files: FileSlice | None = None
+    events: FileSlice | None = None
+    unusable: FileSlice | None = None
 
     @classmethod
-    def together(cls, parts: Sequence[SliceFrames]) -> SliceFrames:
-        """Return the rows of several slices with the same columns."""
-        return cls(
-            together(part.safe for part in parts),
-            together(part.candidates for part in parts),
-            together(part.unusable for part in parts),
-            parts[0].files,
-        )
+    def of(
+        cls,
+        files: FileSlice,
+        events: Iterable[FilePart] = (),
+        late: Mapping[int, Millis] | None = None,
+        unusable: Iterable[FilePart] = (),
+    ) -> SliceRows:
+        """Return the rows of parts of files.
+
+        Args:
+            files: a slice of the same tables.
+            events: parts with usable rows.
+            late: by commit, the time up to which its rows may be late.
+            unusable: parts with rejected rows.
+        """
+        usable, rejected = files.of(events, late), files.of(unusable)
+        return cls(usable if usable.parts else None, rejected if rejected.parts else None)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class EpochPlan:
     order: EventOrder | None = None
     interval: Interval | None = None
     positions: dict[str, Position]
-    frames: SliceFrames
+    rows: SliceRows = field(default_factory=SliceRows)
     counts: SliceCounts
     steps: tuple[CommitStep, ...]
     partitions: dict[str, PartitionWatermark]

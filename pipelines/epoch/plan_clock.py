@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
 from tidegate.pipelines.epoch.plan_commits import settled_position
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep
@@ -81,7 +81,6 @@ def without_data(
         head=head,
         kind="clock",
         positions=dict(positions),
-        frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
         steps=(step,),
         partitions=times.partitions,

@@ -7,28 +7,19 @@ strategy. Then the stream continues with version V + 1. So backfill and stream t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from tidegate.pipelines.definition.event_columns import DROPPED, OK, STATUS, TIME
+from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.file_slices import of_rest
-from tidegate.pipelines.epoch.joint_frames import joint_frame, together
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
-from tidegate.pipelines.epoch.plan_commits import measure
+from tidegate.pipelines.epoch.file_slices import of_version
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceRows, clock_of
 from tidegate.pipelines.epoch.seen_events import SeenEvents
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.head import Snapshot, lineage
-from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, show_millis
-from tidegate.windowing.watermarks import SeenEvent
 
 
 def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, now: Millis, shards: int) -> EpochPlan:
@@ -62,21 +53,13 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
             f"again before a stream goes on, `tidegate backfill {pipeline.name} {again}`"
         )
     times, clock = EventTimes.restored(pipeline, manifest.watermark, clock_of(head), {}, {}), clock_of(head)
-    seen: list[Iterable[SeenEvent]] = [() for _ in source.inputs]
-    if source.files is not None and source.rejected_ahead(manifest) is None:
-        files = of_rest(source, source.files, source.settled(source.position_of(manifest)))
-        measures = [measure_files(files, source.input.input.watermark_by, with_rejects=False)]
-        frames = SliceFrames(None, None, None, replace(files, traced=False) if measures[0].usable else None)
-    else:
-        rests = [(input_, _rest(input_, manifest)) for input_ in source.inputs]
-        measures = [measure([rest]) for rest in rests]
-        seen = [SeenEvents(rest, input_.input).of(0) if input_.input.reads_events else () for input_, rest in rests]
-        usable = [
-            joint_frame(bound, input_.input, rest).where(F.col(STATUS) == OK)
-            for (input_, rest), measured in zip(rests, measures, strict=True)
-            if measured.usable
-        ]
-        frames = SliceFrames(together(usable), None, None)
+    rests = [_rest(input_, manifest) for input_ in source.inputs]
+    measures = [source.measure(rest, with_rejects=False) for rest in rests]
+    seen = [
+        SeenEvents(source.spark, rest, input_.input, input_.number).of(0) if input_.input.reads_events else ()
+        for input_, rest in zip(source.inputs, rests, strict=True)
+    ]
+    parts = [part for rest, measured in zip(rests, measures, strict=True) if measured.usable for part in rest.parts]
     step = times.end_together([measured.largest.get(0, {}) for measured in measures], clock, seen)
     counts = SliceCounts(
         usable=sum(measured.usable for measured in measures),
@@ -96,7 +79,7 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
                 input_.log.settled(manifest.position_in(input_.table).version)
             ).items()
         },
-        frames=frames,
+        rows=SliceRows.of(source.files, parts),
         counts=counts,
         steps=(step,),
         partitions=times.partitions,
@@ -107,9 +90,8 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
     )
 
 
-def _rest(source: OpenInput, manifest: Manifest) -> DataFrame:
+def _rest(source: OpenInput, manifest: Manifest) -> FileSlice:
     """Return the rows that the backfill left in the version that it read: those from the frontier on."""
     position = source.settled(source.position_of(manifest))
     assert position.frontier is not None
-    after = F.col(STATUS).isin(OK, DROPPED) & (F.col(TIME) >= position.frontier)
-    return source.rows_at(position.version, manifest).where(after)
+    return of_version(source, position.version, manifest, since=position.frontier)

@@ -5,58 +5,68 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.pipelines.definition.bound_input import BoundInput
-from tidegate.pipelines.definition.event_columns import COMMIT, DROPPED, OK, ONLY_PARTITION, STATUS, TIME
-from tidegate.pipelines.tables.columns import quoted
+from tidegate.pipelines.definition.event_columns import COMMIT, PARTITION, TIME, plain
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.windowing.watermarks import SeenEvent
-
-_PARTITION = "__partition"
 
 
 class SeenEvents:
     """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit on the driver.
 
+    Tasks read them, and Spark orders them.
+
     Args:
-        frame: judged rows of one input.
+        spark: the session.
+        files: the slice.
         input_: the input. A generator gets the columns that `uses` names, or else all columns.
+        number: number of the input; events of the other input are left out.
     """
 
-    def __init__(self, frame: DataFrame, input_: BoundInput) -> None:
-        names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
-        columns = [F.col(quoted(name)) for name in names]
-        ties = [
-            column
-            for column, name in zip(columns, names, strict=True)
-            if not pa.types.is_nested(input_.derived.field(name).type)
-        ]
-        rows = frame.where(moves_watermark(input_)).select(
-            COMMIT, partition_of(input_).alias(_PARTITION), TIME, F.struct(*columns).alias("event"), *ties
-        )
-        ordered = rows.orderBy(COMMIT, TIME, *ties).select(COMMIT, _PARTITION, TIME, "event")
-        self._rows: Iterator[SeenEvent] = (
-            SeenEvent(row[COMMIT], row[_PARTITION], row[TIME], row["event"].asDict(recursive=True))
-            for row in ordered.toLocalIterator(prefetchPartitions=True)
-        )
+    def __init__(self, spark: SparkSession, files: FileSlice, input_: BoundInput, number: int) -> None:
+        read = files.of(part for part in files.parts if part.input == number)
+        self._names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
+        self._rows: Iterator[SeenEvent] = self._ordered(spark, read, input_, number) if read.parts else iter(())
         self._next = next(self._rows, None)
+
+    def _ordered(self, spark: SparkSession, files: FileSlice, input_: BoundInput, number: int) -> Iterator[SeenEvent]:
+        names, columns = self._names, files.tables[number].columns
+        kinds = [input_.derived.field(name).type for name in names]
+        schema = pa.schema(
+            [
+                (COMMIT, pa.int32()),
+                (PARTITION, pa.string()),
+                (TIME, pa.int64()),
+                *((f"c{place}", kind) for place, kind in enumerate(kinds)),
+            ]
+        )
+
+        read = list(dict.fromkeys([*columns.names, *([columns.partition_by] if columns.partition_by else []), *names]))
+
+        def events(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+            for rows in judged:
+                part = files.parts[rows.number]
+                for table, times in rows.moving(part, columns, read):
+                    commits = pa.repeat(pa.scalar(part.commit, pa.int32()), len(table))
+                    values = [plain(table[name]) for name in names]
+                    seen = pa.table([commits, columns.partitions(table), pa.array(times), *values], schema=schema)
+                    yield from seen.to_batches()
+
+        frame = run_over(spark, files, events, from_arrow(schema), [read] * len(files.tables))
+        ties = [F.col(f"c{place}") for place, kind in enumerate(kinds) if not pa.types.is_nested(kind)]
+        for row in frame.orderBy(COMMIT, TIME, *ties).toLocalIterator(prefetchPartitions=True):
+            values = row.asDict(recursive=True)
+            event = {name: values[f"c{place}"] for place, name in enumerate(names)}
+            yield SeenEvent(row[COMMIT], row[PARTITION], row[TIME], event)
 
     def of(self, commit: int) -> Iterator[SeenEvent]:
         """Yield the events of a commit. Call it for the commits in ascending order."""
         while self._next is not None and self._next.commit == commit:
             yield self._next
             self._next = next(self._rows, None)
-
-
-def moves_watermark(input_: BoundInput) -> Column:
-    """Return the condition for judged rows whose event time moves the watermark; an unusable time is null."""
-    if input_.input.watermark_from == "kept":
-        return F.col(STATUS) == OK
-    return F.col(STATUS).isin(OK, DROPPED) & F.col(TIME).isNotNull()
-
-
-def partition_of(input_: BoundInput) -> Column:
-    """Return the source partition of a row, as text."""
-    by = input_.input.watermark_by
-    return F.lit(ONLY_PARTITION) if by is None else F.coalesce(F.col(quoted(by)).cast("string"), F.lit("null"))

@@ -1,4 +1,4 @@
-"""The source rows of events: columns of the events if Spark read them, else read from the source files again."""
+"""The source rows of events: read from the source files again, or columns of the events that Spark read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import FILE, PLACE, ROW
+from tidegate.pipelines.definition.event_columns import FILE, KEY_PREFIX, PLACE, ROW
 from tidegate.pipelines.sources.file_slice import FileSlice
 
 
@@ -16,12 +16,27 @@ def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] |
 
     Args:
         events: events of the shard.
-        files: the slice that the events were read from; None if Spark read them.
+        files: the slice that the events were read from; None if they carry their rows.
         rows: numbers of the events.
     """
-    if files is None:
-        carried: list[pa.Array] = events[ROW].take(rows).combine_chunks().flatten()
-        return carried
-    origins = events.select([FILE, PLACE]).take(rows)
+    asked = events.take(rows)
+    carried = None
+    if ROW in events.column_names:
+        structs = asked[ROW].combine_chunks()
+        if files is None or not structs.null_count:
+            return list(structs.flatten())
+        carried = pa.Table.from_arrays(structs.flatten(), schema=files.shape.rows)
+    assert files is not None
+    is_carried = (
+        np.zeros(len(asked), np.bool_) if carried is None else structs.is_valid().to_numpy(zero_copy_only=False)
+    )
+    read = pa.array(np.flatnonzero(~is_carried))
+    origins = asked.select([FILE, PLACE]).take(read)
     numbers, places = (np.asarray(origins[name].to_numpy()).astype(np.int64) for name in (FILE, PLACE))
-    return [column.combine_chunks() for column in files.source_rows(numbers, places).columns]
+    keys = [asked[f"{KEY_PREFIX}{name}"].take(read) for name in files.shape.key]
+    whole = files.source_rows(numbers, places, keys)
+    if carried is not None and is_carried.any():
+        whole = pa.concat_tables([whole, carried.filter(pa.array(is_carried))])
+        order = np.concatenate([np.flatnonzero(~is_carried), np.flatnonzero(is_carried)])
+        whole = whole.take(pa.array(np.argsort(order)))
+    return [column.combine_chunks() for column in whole.columns]

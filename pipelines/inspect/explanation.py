@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.epoch.shards import BYTES_PER_SHARD, ROWS_PER_SHARD
-from tidegate.pipelines.sources.choose_reader import asks_for_spark
-from tidegate.pipelines.sources.sql.expression import Expression
+from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
 from tidegate.windowing.columnar.plan import early_interval
@@ -42,78 +41,50 @@ class Explanation:
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLook:
-    """A fact about the source's table.
-
-    Args:
-        through_spark: the reason why Spark reads its files; None if the tasks read them.
-        expressions: each expression of `columns` and `where`, with the reason if Spark must evaluate it.
-    """
-
-    through_spark: str | None = None
-    expressions: tuple[Expression, ...] = ()
-
-
-def explain(pipeline: Pipeline, source: SourceLook | None = None) -> Explanation:
+def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None) -> Explanation:
     """Explain how a pipeline is run.
 
     Args:
         pipeline: the pipeline.
-        source: the fact about its table; None if nobody looked at the table, and then both ways to read it are named.
+        choices: who reads each input; None if there is no table yet, and then both ways to read it are named.
     """
     choice = choose_operator(pipeline.compute)
-    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, source)))
+    return Explanation(pipeline.name, choice, _order(pipeline.compute), tuple(_steps(pipeline, choice, choices)))
 
 
-def look_at_source(config: Config, pipeline: Pipeline) -> SourceLook | None:
-    """Look at the log of a pipeline's source, without Spark; return None if there is no table yet.
+def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
+    """Return who reads each input of a pipeline, by its table's log and without Spark; None if there is no table yet.
 
     Raises:
         Refused: a column that the pipeline names is missing, or has an unsuitable type. This is not checked if one of
             `columns` is left to Spark, because only Spark knows its type.
     """
     from tidegate.pipelines.sources.base import MissingSource
-    from tidegate.pipelines.sources.bind import bind_to_source, look_at_sql, text_of
-    from tidegate.pipelines.sources.choose_reader import why_through_spark
-    from tidegate.pipelines.sources.open_source import open_source
-    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.sources.bind import bind_to_source, choices_of
 
-    reason = asks_for_spark(pipeline)
-    warehouse = warehouse_of(config)
     try:
-        sources = [open_source(input_.source, warehouse) for input_ in pipeline.inputs]
+        choices = choices_of(config, pipeline)
     except MissingSource:
-        return None if reason is None else SourceLook(reason)
-    looks = [
-        look_at_sql(config, pipeline, input_, source)
-        for input_, source in zip(pipeline.inputs, sources, strict=True)
-        if input_.columns or input_.where is not None
-    ]
-    expressions = tuple(expression for _, part in looks for expression in part)
-    left_to_spark = next((expression for expression in expressions if expression.reason is not None), None)
-    if any(sql is None for sql, _ in looks):
-        assert left_to_spark is not None
-        return SourceLook(reason or left_to_spark.why, expressions)
-    bound = bind_to_source(config, pipeline)
-    reason = reason or why_through_spark(bound, sources[0], lambda name: text_of(config.spark.get(name)))
-    return SourceLook(reason, expressions)
+        return None
+    if all(choice.derived is not None for choice in choices):
+        bind_to_source(config, pipeline)
+    return choices
 
 
-def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None) -> list[Step]:
+def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice] | None) -> list[Step]:
     return [
         Step(
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
-        *_reading(pipeline, source),
-        *_evaluating(source),
+        *_reading(pipeline, choices),
+        *(step for chosen in choices or () for step in _evaluating(chosen)),
         *(
             Step("driver", _pass(input_))
             for input_ in pipeline.inputs
             if input_.watermark and input_.watermark.reads_events
         ),
         Step(
-            "Spark",
+            "Python task",
             f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
             "rejects)",
         ),
@@ -124,50 +95,52 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, source: SourceLook | None
     ]
 
 
-def _reading(pipeline: Pipeline, source: SourceLook | None) -> list[Step]:
+def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]:
     """Return the steps that bring the events to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     shards = f"{least}, or more if a shard would get over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
-    through_spark = asks_for_spark(pipeline) if source is None else source.through_spark
-    if through_spark is None:
+    asked = [Choice(files_by_spark=asks_for_spark(input_)) for input_ in pipeline.inputs]
+    steps = []
+    for input_, choice in zip(pipeline.inputs, choices or asked, strict=True):
+        if choice.files_by_spark is not None:
+            steps.append(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({choice.files_by_spark})"))
+            continue
         unless = (
             "; the table does not exist yet: Spark will read it if it has a feature or a type of Delta that only Spark "
-            f"reads{_or_sql(pipeline)}"
+            f"reads{_or_sql(input_)}"
         )
-        read = _scan(pipeline, pipeline.inputs[0], "read the files of")
-        return [
-            Step("Python task", f"{read}{unless if source is None else ''}"),
+        read = _scan(pipeline, input_, "read the files of")
+        steps.append(Step("Python task", f"{read}{unless if choices is None else ''}"))
+        if choice.sql_by_spark is not None:
+            steps.append(Step("Spark", f"evaluate SQL over the columns that it needs ({choice.sql_by_spark})"))
+    if any(choice.needs_spark for choice in choices or asked):
+        steps.append(Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"))
+    else:
+        steps.append(
             Step(
                 "Python task",
                 f"few rows: every shard reads all of them and keeps those of its {group}; many rows: the reading "
                 f"task packs them by it, and Spark moves the packs: {shards}",
-            ),
-            Step("Python task", "fetch all columns of late rows from their file"),
-        ]
-    return [
-        *(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({through_spark})") for input_ in pipeline.inputs),
-        Step("Spark", "keep all columns of rows that may be late"),
-        Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"),
-    ]
-
-
-def _evaluating(source: SourceLook | None) -> list[Step]:
-    """Return a step for each expression: the process that evaluates it, and why."""
-    if source is None:
-        return []
-    steps = []
-    for expression in source.expressions:
-        if expression.reason is not None:
-            step = Step("Spark", f"{expression.field} = {expression.text}: {expression.reason}")
-        elif source.through_spark is not None:
-            step = Step("Spark", f"{expression.field} = {expression.text}: it reads the source anyway")
-        else:
-            step = Step(
-                "Python task", f"{expression.field} = {expression.text}: as Arrow compute, proven equal to Spark"
             )
-        steps.append(step)
+        )
+    if any(choice.files_by_spark is not None for choice in choices or asked):
+        steps.append(Step("Spark", "keep all columns of rows that may be late"))
+    if any(choice.files_by_spark is None for choice in choices or asked):
+        steps.append(Step("Python task", "fetch all columns of late rows from their file"))
     return steps
+
+
+def _evaluating(choice: Choice) -> Iterator[Step]:
+    """Yield a step for each expression of an input: the process that evaluates it, and why."""
+    for expression in choice.expressions:
+        text = f"{expression.field} = {expression.text}"
+        if expression.reason is not None:
+            yield Step("Spark", f"{text}: {expression.reason}")
+        elif choice.needs_spark:
+            yield Step("Spark", f"{text}: the input's rows go through it anyway")
+        else:
+            yield Step("Python task", f"{text}: as Arrow compute, proven equal to Spark")
 
 
 def _merged(pipeline: Pipeline) -> str:
@@ -176,9 +149,9 @@ def _merged(pipeline: Pipeline) -> str:
     return "; commits of both sources by commit time (ties: left first), the watermark the smaller of both"
 
 
-def _or_sql(pipeline: Pipeline) -> str:
-    has_sql = any(input_.columns or input_.where is not None for input_ in pipeline.inputs)
-    return ", or if an expression is not proven to give Spark's values as Arrow compute" if has_sql else ""
+def _or_sql(input_: Input) -> str:
+    has_sql = input_.columns or input_.where is not None
+    return ", and evaluate SQL that is not proven to give Spark's values as Arrow compute" if has_sql else ""
 
 
 def _scan(pipeline: Pipeline, input_: Input, verb: str) -> str:

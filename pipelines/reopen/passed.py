@@ -9,26 +9,28 @@ treatment, as long as the version that was read can be opened.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import gcd
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from tidegate.pipelines.definition.event_columns import COMMIT, OK, STATUS, TIME
+from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, plain
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.plan_interval import may_lie_within
+from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.manifest import Interval
 from tidegate.pipelines.reopen.stretches import END, START, windows_at
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.spark.versions import from_arrow
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import epochs
-from tidegate.pipelines.tables.columns import quoted
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
@@ -114,17 +116,15 @@ def marks_of(
 
 
 class Passed:
-    """Finder of the windows that an element missed; it reads the source with Spark.
+    """Finder of the windows that an element missed.
 
     Args:
-        spark: the Spark session.
         source: the source at its newest version.
         head: the snapshot whose rows are searched.
         tables: the pipeline's tables.
     """
 
-    def __init__(self, spark: SparkSession, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
-        self._spark = spark
+    def __init__(self, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
         self._source = source
         self._position = source.settled(source.position_of(head.manifest))
         by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
@@ -136,11 +136,28 @@ class Passed:
         grid = windows.assigner.window_grid
         assert grid is not None, windows.assigner
         slot, offset = gcd(grid.slide, grid.size), grid.offset
-        behind = self._rows(within).where(F.col(TIME) <= F.col(_JUDGED_AT) - F.lit(lateness))
-        # All times in a slot lie in the same windows, because windows begin and end only at the bounds of slots.
-        number = F.floor((F.col(TIME) - F.lit(offset)) / F.lit(slot)).cast("long")
-        names = [F.col(quoted(name)) for name in key.names]
-        slots = behind.groupBy(*names, number.alias(_SLOT)).agg(F.max(_JUDGED_AT).alias(_JUDGED_AT)).toArrow()
+        kinds = pa.schema([*zip(key.names, key.types, strict=True), (_SLOT, pa.int64()), (_JUDGED_AT, pa.int64())])
+        files, watermarks = self._files(within)
+
+        def behind(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+            for events in map(files.events_of, judged):
+                marks = np.array(watermarks)[np.asarray(events[COMMIT])] if len(events) else np.zeros(0, np.int64)
+                times = np.asarray(events[TIME].to_numpy(), np.int64)
+                late = times <= marks - lateness
+                # All times in a slot lie in the same windows, because windows begin and end only at bounds of slots.
+                slots = pa.array(np.floor_divide(times - offset, slot)[late])
+                keys = [plain(events[f"{KEY_PREFIX}{name}"]).filter(pa.array(late)) for name in key.names]
+                columns = [column.cast(kind) for column, kind in zip(keys, key.types, strict=True)]
+                slots_behind = pa.table([*columns, slots, pa.array(marks[late])], schema=kinds)
+                yield from _newest(slots_behind, key.names).to_batches()
+
+        slots = kinds.empty_table()
+        if files.parts:
+            spark = self._source.spark
+            # Names of keys may have dots, which Spark would take for fields.
+            unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(kinds)])
+            rows = run_over(spark, files, behind, from_arrow(unnamed)).toArrow()
+            slots = _newest(rows.rename_columns(kinds.names).cast(kinds), key.names)
         times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))
         passed = pc.less_equal(missed[END], pc.add(missed[_JUDGED_AT], 1 - lateness))
@@ -150,20 +167,25 @@ class Passed:
             .cast(pa.schema([*(pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)), *_SPAN]))
         )
 
-    def _rows(self, within: Interval) -> DataFrame:
-        """Return the usable rows in an interval from completely read versions, each with its judging watermark."""
+    def _files(self, within: Interval) -> tuple[FileSlice, list[Millis]]:
+        """Return the rows in an interval from completely read versions, and the watermark of each commit of the slice.
+
+        Rows that were judged against the same watermark are one commit.
+        """
         source, position = self._source, self._position
-        files = source.log.active(source.bound.pipeline.source.timestamp, position.version)
-        marks = marks_of(source, files, position.version, self._judged_at, within)
+        until = within.end if position.frontier is None else min(within.end, position.frontier)
+        files = of_version(source, position.version, None, within.start, until)
+        active = source.log.active(source.bound.pipeline.source.timestamp, position.version)
+        marks = marks_of(source, active, position.version, self._judged_at, within)
         watermarks = sorted(set(marks.values()))
-        origins = {file.path: (watermarks.index(marks[file.path]), file.written) for file in files}
-        frame = source.frames.judged(source.frames.snapshot(position.version), source.bound.source, origins)
-        judged = self._spark.createDataFrame(list(enumerate(watermarks)), f"{COMMIT} int, {_JUDGED_AT} long")
-        inside = may_lie_within(source, within) & (F.col(TIME) >= within.start) & (F.col(TIME) < within.end)
-        usable = (F.col(STATUS) == OK) & inside
-        if position.frontier is not None:
-            usable = usable & (F.col(TIME) < position.frontier)
-        return frame.where(usable).join(F.broadcast(judged), COMMIT)
+        numbered = (replace(part, commit=watermarks.index(marks[part.path])) for part in files.parts)
+        return files.of(numbered), watermarks
+
+
+def _newest(slots: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return each key and slot once, with the newest watermark."""
+    grouped = slots.group_by([*key, _SLOT], use_threads=False).aggregate([(_JUDGED_AT, "max")])
+    return grouped.select([*key, _SLOT, f"{_JUDGED_AT}_max"]).rename_columns([*key, _SLOT, _JUDGED_AT])
 
 
 _SPAN = (pa.field(START, pa.int64()), pa.field(END, pa.int64()))

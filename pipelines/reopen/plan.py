@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames, clock_of
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, clock_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
@@ -206,7 +206,6 @@ def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Mi
         kind="reopen",
         order=order,
         positions=dict(manifest.positions),
-        frames=SliceFrames(None, None, None),
         counts=SliceCounts(),
         steps=(CommitStep(clock_of(head), manifest.watermark),),
         partitions=EventTimes.of(bound.pipeline, manifest).partitions,

@@ -1,25 +1,18 @@
-"""Source rows that a snapshot has read. Spark reads them again to compute stretches."""
+"""Source rows that a snapshot has read. Tasks read them again to compute stretches."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.pipelines.definition.event_columns import (
-    COMMIT,
-    KEY_PREFIX,
-    MARKER,
-    OK,
-    SHARD,
-    STATUS,
-    TIME,
-    VALUE_PREFIX,
-)
-from tidegate.pipelines.epoch.plan_interval import may_lie_within
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, MARKER, SHARD, TIME, plain
+from tidegate.pipelines.epoch.exchange import PACKED, Placing
+from tidegate.pipelines.epoch.file_slices import of_version, parts_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import Interval
@@ -28,16 +21,18 @@ from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.reopen.task import ReopenJob
 from tidegate.pipelines.snapshots.head import Snapshot
-from tidegate.pipelines.sources.delta.frames import map_in_arrow
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.spark.versions import place_by_number
 from tidegate.pipelines.tables import late
-from tidegate.pipelines.tables.columns import input_rows, quoted
+from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.keys import SPARK_SEED
-
-_NUMBER = "__number"
+from tidegate.windowing.keys import KeySchema
 
 
 class SourceRows:
@@ -65,10 +60,7 @@ class SourceRows:
         bound = self._source.bound
         inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
         if set(bound.key.names) & set(bound.pipeline.columns) and len(inputs):
-            numbered = inputs.append_column(_NUMBER, pa.array(range(len(inputs)), pa.int64()))
-            derived = self._source.frames.derived(self._spark.createDataFrame(numbered))
-            names = (_NUMBER, *bound.key.names)
-            inputs = derived.select(*[F.col(quoted(name)) for name in names]).toArrow().sort_by(_NUMBER)
+            inputs = self._source.derived(inputs, bound.key.names)
         for name, kind in zip(bound.key.names, bound.key.types, strict=True):
             column = inputs[name].cast(kind) if name in inputs.column_names else pa.nulls(0, kind)
             place = late_rows.schema.get_field_index(name)
@@ -79,7 +71,7 @@ class SourceRows:
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Return the windows that missed a row because they had passed, while another window accepted the row."""
-        return Passed(self._spark, self._source, self._head, self._tables).windows(windows, within)
+        return Passed(self._source, self._head, self._tables).windows(windows, within)
 
     def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
         """Compute the stretches of a plan again, in one task for each shard with stretches.
@@ -88,54 +80,47 @@ class SourceRows:
             TidegateError: a shard did not report.
         """
         job = ReopenJob.of(plan)
-        frame = self._events(plan).unionByName(self._markers(job), allowMissingColumns=True)
+        frame = self._markers(job)
+        if (events := self._events(plan)) is not None:
+            frame = events.unionByName(frame, allowMissingColumns=True)
         placed = place_by_number(frame, SHARD, len(plan.epoch.shards))
-        reports = map_in_arrow(placed, job.run_task, RESULT_SCHEMA).collect()
+        reports = placed.mapInArrow(job.run_task, RESULT_SCHEMA).collect()
         outcomes = [ShardOutcome.from_json(row["info"]) for row in reports]
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
             raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
         return outcomes
 
-    @cached_property
-    def _rows(self) -> DataFrame:
-        """Every usable row that was read, also from the version that was read in part."""
+    def _files(self, within: Interval) -> FileSlice:
+        """Return every usable row of an interval that was read, also from the version that was read in part."""
         source, position = self._source, self._position
-        parts = []
+        end = within.end if position.frontier is None else min(within.end, position.frontier)
+        parts: list[FilePart] = []
         if position.version >= 0:
-            parts.append(source.rows_at(position.version, self._head.manifest))
+            parts += of_version(source, position.version, self._head.manifest, within.start, end).parts
         if position.files:
-            commits = source.commits(position.version, position.version + 1)
-            begun = [file for commit in commits for file in commit.files[: position.files]]
-            frame = source.frames.files(position.version + 1, [file.action for file in begun])
-            origins = {file.path: (0, commits[0].time) for file in begun}
-            parts.append(source.frames.judged(frame, source.bound.source, origins))
-        if not parts:
+            (commit,) = source.commits(position.version, position.version + 1)
+            begun = parts_of(source, commit.files[: position.files], commit.version, within.start, end)
+            parts += [replace(part, committed=commit.time) for part in begun]
+        if position.version < 0 and not position.files:
             name = source.bound.pipeline.name
             raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")
-        rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        usable = F.col(STATUS) == OK
-        return rows.where(usable if position.frontier is None else usable & (F.col(TIME) < position.frontier))
+        return source.files.of(parts)
 
-    def _events(self, plan: ReopenPlan) -> DataFrame:
-        bound, spans = self._source.bound, plan.spans
-        renamed = spans.rename_columns([f"__span_{name}" for name in plan.key] + [START, END])
-        wanted = F.broadcast(self._spark.createDataFrame(renamed))
-        within: Column = (F.col(TIME) >= F.col(START)) & (F.col(TIME) < F.col(END))
-        for name in plan.key:
-            within = within & F.col(quoted(name)).eqNullSafe(F.col(quoted(f"__span_{name}")))
-        groups = bound.pipeline.max_parallelism
-        names = [F.col(quoted(name)) for name in plan.key]
-        key_group = F.pmod(F.xxhash64(*names) if names else F.lit(SPARK_SEED), F.lit(groups))
+    def _events(self, plan: ReopenPlan) -> DataFrame | None:
+        """Return the packed events of the stretches of a plan; None if no file may have any."""
+        spans, key, spark = plan.spans, self._source.bound.key, self._spark
         first, last = (pc.min_max(spans[name]) for name in (START, END))
-        all_of_it = Interval(start=first["min"].as_py(), end=last["max"].as_py())
-        rows = self._rows.where(may_lie_within(self._source, all_of_it))
-        return rows.join(wanted, within).select(
-            _shard_of(plan, key_group).alias(SHARD),
-            F.col(TIME),
-            F.lit(0).alias(COMMIT),
-            *[F.col(quoted(name)).alias(f"{KEY_PREFIX}{name}") for name in plan.key],
-            *[F.col(quoted(name)).alias(f"{VALUE_PREFIX}{name}") for name in bound.used],
-        )
+        files = self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
+        if not files.parts:
+            return None
+        shards, groups = plan.epoch.shards, self._source.bound.pipeline.max_parallelism
+        placing = Placing(key, shards, groups)
+
+        def wanted(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+            events = (within_spans(key, files.events_of(rows), spans) for rows in judged)
+            return placing.packs(table for table in events if len(table))
+
+        return run_over(spark, files, wanted, PACKED)
 
     def _markers(self, job: ReopenJob) -> DataFrame:
         """Return a marker for each shard of the job. Shards without events run too, to retract published panes."""
@@ -143,9 +128,36 @@ class SourceRows:
         return self._spark.createDataFrame(rows, f"{SHARD} int, {MARKER} string")
 
 
-def _shard_of(plan: ReopenPlan, key_group: Column) -> Column:
-    """Return the number of a key group's shard. The shards are those of the head, which may differ in size."""
-    number = F.lit(0)
-    for index, shard in enumerate(plan.epoch.shards):
-        number = F.when(key_group >= shard.first, F.lit(index)).otherwise(number)
-    return number.cast("int")
+def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:
+    """Return the events that lie in a span of their key. Spans of a key don't touch.
+
+    Args:
+        key: the key columns.
+        events: events of a slice.
+        spans: spans with the key columns.
+    """
+    keys = {
+        name: plain(events[f"{KEY_PREFIX}{name}"]).cast(kind) for name, kind in zip(key.names, key.types, strict=True)
+    }
+    of_spans, of_events = encode_keys(
+        key, ({name: spans[name] for name in key.names}, len(spans)), (keys, len(events))
+    ).codes
+    starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
+    times = np.asarray(events[TIME].to_numpy(), np.int64)
+    order = np.lexsort((starts, of_spans))
+    # Events and starts of spans in one order: the last start at or before an event is that of its span, if any is.
+    everything = np.lexsort(
+        (
+            np.concatenate([np.zeros(len(spans)), np.ones(len(events))]),
+            np.concatenate([starts[order], times]),
+            np.concatenate([of_spans[order], of_events]),
+        )
+    )
+    is_span = everything < len(spans)
+    last = np.maximum.accumulate(np.where(is_span, np.arange(len(everything)), -1))
+    places = everything[~is_span] - len(spans)
+    nearest = everything[np.maximum(last[~is_span], 0)]
+    span = order[np.minimum(nearest, len(spans) - 1)] if len(spans) else nearest
+    inside = np.zeros(len(events), np.bool_)
+    inside[places] = (last[~is_span] >= 0) & (of_spans[span] == of_events[places]) & (times[places] < ends[span])
+    return events.filter(pa.array(inside))

@@ -9,7 +9,8 @@ from time import perf_counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.event_columns import MARKER
+from tidegate.pipelines.definition.event_columns import COMMIT, TIME
+from tidegate.pipelines.epoch.exchange import collected, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
@@ -97,19 +98,13 @@ class ReopenJob:
         return outcome
 
     def run_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run as a Spark task on the events of a shard and the marker that names it. Without a marker, do nothing."""
-        number: int | None = None
-        parts: list[pa.RecordBatch] = []
-        for batch in batches:
-            markers = batch.column(batch.schema.get_field_index(MARKER))
-            if markers.null_count < len(markers):
-                number = int(markers.drop_null()[0].as_py())
-                batch = batch.filter(markers.is_null())
-            parts.append(batch)
-        if number is None:
+        """Run as a Spark task on the packs of a shard and the marker that names it. Without a marker, do nothing."""
+        marker, packs = collected(batches)
+        if marker is None:
             return
-        outcome = self.run(number, pa.Table.from_batches(parts).drop_columns([MARKER]))
-        yield pa.RecordBatch.from_pydict({"shard": pa.array([number], pa.int32()), "info": [outcome.to_json()]})
+        events = unpacked(packs)
+        outcome = self.run(int(marker), pa.table({COMMIT: [], TIME: []}) if events is None else events)
+        yield pa.RecordBatch.from_pydict({"shard": pa.array([int(marker)], pa.int32()), "info": [outcome.to_json()]})
 
 
 def _groups(plan: ReopenPlan, rows: pa.Table) -> Sequence[int]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from pyspark import SparkContext
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -18,6 +17,7 @@ from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.sources.delta.description import DeltaSource
+from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.class_archive import options_to_make
 from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
 
@@ -40,11 +40,7 @@ def warm_up(archive: Path, folder: Path) -> None:
     with drive(config, pipeline, "setup") as driver:
         list(backfill(driver, cut(begin, begin + timedelta(days=1), None)))
         Stream(driver, lambda manifest: None).run_available()
-        jvm = SparkContext._gateway
-    assert jvm is not None
-    jvm.shutdown()
-    jvm.proc.stdin.close()
-    jvm.proc.wait()
+    jvm.end()
 
 
 if __name__ == "__main__":

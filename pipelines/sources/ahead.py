@@ -7,26 +7,28 @@ number of rows with equal values are rejected again. Nothing distinguishes rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from tidegate.pipelines.definition.event_columns import ROW, STATUS
 from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.rules import Int64s
+from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.columns import input_rows, quoted
+from tidegate.pipelines.tables.columns import input_rows
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-_TEXT, _COPIES = "__text", "__copies"
-_EXACT = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-"""Options of Spark that convert times to text with all their digits."""
+_WHOLE = 2**31 - 1
+_FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", pa.int64()), ("text", pa.string())])
 
 
 def rejected_ahead(
@@ -49,27 +51,61 @@ def rejected_ahead(
     return input_rows(rows, rejects.TRAILING, source, renamed) if len(rows) else None
 
 
-def rejected_again(spark: SparkSession, judged: DataFrame, rejected: pa.Table) -> DataFrame:
-    """Return the judged rows of a version after those that were rejected before are rejected again.
+def rejecting_again(files: FileSlice, rejected: pa.Table, spark: SparkSession) -> FileSlice:
+    """Return the rows of a version, with the places of those that were rejected before and are rejected again.
 
     Args:
-        spark: the Spark session.
-        judged: every row of the version.
+        files: all files of the version that may have such rows, of one input.
         rejected: the rows that were rejected before, in the columns of the source.
+        spark: the session, for rows that go through it.
     """
-    row = F.struct(*[F.col(quoted(name)) for name in rejected.column_names])
-    copies = (
-        spark.createDataFrame(rejected).select(_text(row).alias(_TEXT)).groupBy(_TEXT).agg(F.count("*").alias(_COPIES))
-    )
-    rows = judged.withColumn(_TEXT, _text(F.col(ROW))).join(F.broadcast(copies), _TEXT, "left")
+    if not files.parts:
+        return files
+    columns, copies = files.table_of(0).columns, Counter(_texts(rejected))
+    times = None
+    if columns.by_spark is None or columns.time_in_files is not None:
+        times, _ = columns.millis(columns.derive(rejected, [columns.timestamp])[columns.timestamp])
+    find = partial(_find, files, times)
+    if files.needs_spark:
+        schema = "number long, place long, accepted long, text string"
+        equal_rows = run_over(spark, files, find, schema, are_placed=True).toArrow()
+    else:
+        names = [[table.columns.timestamp] for table in files.tables]
+        equal_rows = pa.Table.from_batches(find(files.judged(names=names)), _FOUND)
+    places: dict[int, list[int]] = {}
     # Among rows with equal values, those that are still ahead of their file are rejected first.
-    order = F.when(F.col(STATUS) == rejects.AHEAD, 0).otherwise(1)
-    number = F.row_number().over(Window.partitionBy(_TEXT).orderBy(order))
-    doubtful = rows.where(F.col(_COPIES).isNotNull()).withColumn("__number", number)
-    status = F.when(F.col("__number") <= F.col(_COPIES), rejects.AHEAD).otherwise(F.col(STATUS))
-    settled = doubtful.withColumn(STATUS, status).drop("__number")
-    return rows.where(F.col(_COPIES).isNull()).unionByName(settled).drop(_TEXT, _COPIES)
+    order = [(name, "ascending") for name in ("accepted", "number", "place")]
+    for row in equal_rows.sort_by(order).to_pylist():
+        if copies[row["text"]] > 0:
+            copies[row["text"]] -= 1
+            places.setdefault(row["number"], []).append(row["place"])
+    again = {number: tuple(sorted(rows)) for number, rows in places.items()}
+    return files.of((replace(part, again=again.get(number, ())) for number, part in enumerate(files.parts)), files.late)
 
 
-def _text(row: Column) -> Column:
-    return F.to_json(row, _EXACT)
+def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with one of the given event times: part, place, 0 if it is ahead of its file, and values."""
+    for rows in judged:
+        wanted = np.ones(len(rows.times), np.bool_) if times is None else np.isin(rows.times, times)
+        if not wanted.any():
+            continue
+        whole = rows.rows
+        if whole is None:
+            whole = files.table_of(rows.number).source_rows(files.parts[rows.number], rows.places[wanted])
+        else:
+            whole = whole.filter(pa.array(wanted))
+        ahead = rows.rejected.get(rejects.AHEAD, np.zeros(len(rows.times), np.bool_))[wanted]
+        columns = [
+            pa.array(np.full(len(whole), rows.number)),
+            pa.array(rows.places[wanted]),
+            pa.array((~ahead).astype(np.int64)),
+            pa.array(_texts(whole), pa.string()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_FOUND)
+
+
+def _texts(rows: pa.Table) -> list[str]:
+    """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
+    whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
+    columns = [column.combine_chunks() for column in rows.columns]
+    return ["\n".join(column.slice(row, 1).to_string(**whole) for column in columns) for row in range(len(rows))]

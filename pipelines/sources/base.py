@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
-from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
@@ -93,24 +93,25 @@ class PartReader(Protocol):
 
 
 class SparkReader(Protocol):
-    """Reader of a source by Spark, for rows that the tasks can't read. Only Delta tables have it."""
+    """Reader of a source by Spark, for files that the tasks can't read. It is pickled, and holds no session.
 
-    def schemas(self, version: int) -> tuple[pa.Schema, pa.Schema]:
-        """Return the columns of the source, and the columns after `columns=`."""
+    Only Delta tables have it.
+    """
 
-    def snapshot(self, version: int) -> DataFrame:
-        """Return all rows of a version."""
+    def schema(self, spark: SparkSession, version: int) -> pa.Schema:
+        """Return the columns of a version, without metadata."""
 
-    def files(self, version: int, actions: Sequence[str]) -> DataFrame:
-        """Return the rows of files, read with the columns of a version."""
+    def empty(self, spark: SparkSession, version: int) -> DataFrame:
+        """Return a frame with the columns of a version, and no rows."""
 
-    def derived(self, frame: DataFrame) -> DataFrame:
-        """Return rows of the source with the columns of `columns=`."""
+    def rows(self, spark: SparkSession, parts: Sequence[FilePart], are_placed: bool = False) -> DataFrame:
+        """Return the rows of files: all columns, then path and place in the file, and all columns as a struct.
 
-    def judged(
-        self, frame: DataFrame, source: pa.Schema, origins: Mapping[str, tuple[int, Millis]] | None = None
-    ) -> DataFrame:
-        """Return rows with derived columns, event time, status, commit index, and the source row as a struct."""
+        Args:
+            spark: the session.
+            parts: the files. Rows outside the intervals of all parts may be missing.
+            are_placed: True if places must tell rows of a file apart; otherwise they may all be 0.
+        """
 
 
 @runtime_checkable
@@ -212,8 +213,12 @@ class Source(Protocol):
             columns: all columns in the types to read them in; texts and bytes of a key are dictionaries.
         """
 
-    def spark_reader(self, spark: SparkSession, pipeline: Pipeline, part: Input) -> SparkReader | None:
-        """Return the reader by Spark; None if there is none, so that what the tasks can't read is refused."""
+    def spark_reader(self, timestamp: str | None) -> SparkReader | None:
+        """Return the reader by Spark; None if there is none, so that what the tasks can't read is refused.
+
+        Args:
+            timestamp: TIMESTAMP column of the source that has the event time; None if another column has it.
+        """
 
 
 MEMBERS = tuple(sorted(name for name in vars(Source) if not name.startswith("_")))

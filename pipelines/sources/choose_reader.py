@@ -1,27 +1,37 @@
-"""Check who reads a source: Arrow in the tasks, or Spark.
+"""Choice of the reader of an input: who reads its files, and who evaluates its SQL.
 
-Spark reads what is left to it: SQL that is not proven to mean the same in Arrow, two sources, generators that see every
-event, types that are not listed here, and what the source itself leaves to Spark. `explain` shows the reason. A source
-is never read in part: one unknown feature sends it to Spark.
+Tasks read files with Arrow, and evaluate SQL that is proven to mean the same in Arrow. Spark evaluates other SQL over
+the rows that the tasks read. Spark reads the files itself if the user asks for it, if a source has what our reader does
+not know, and if SQL that is not proven uses a column that Spark compares in a way of its own. A table is never read in
+part: one unknown feature sends it to Spark. `explain` shows the reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
-from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import Source
-from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.file_slice import EventShape, FileSlice
 from tidegate.pipelines.sources.limits import gap_column
+from tidegate.pipelines.sources.schemas import without_metadata
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.sql.expression import differing_setting
+from tidegate.pipelines.sources.source_table import SourceTable
+from tidegate.pipelines.sources.sql.expression import Expression, differing_setting
+from tidegate.pipelines.tables.columns import quoted, to_delta
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.pipelines.sources.spark_sql import SparkSql
     from tidegate.pipelines.sources.sql.derived import SourceSql
+    from tidegate.pipelines.sources.sql.program import Node
 
 Setting: TypeAlias = "Callable[[str], str | None]"
 """Function that returns the value of a setting of Spark; None if it is not set."""
@@ -35,76 +45,96 @@ def unset(name: str) -> str | None:
     return None
 
 
-def why_through_spark(bound: BoundPipeline, source: Source, setting: Setting = unset) -> str | None:
-    """Return the reason why Arrow can't read a source's files; None if it can.
+@dataclass(frozen=True)
+class Choice:
+    """Readers of an input: of its files, and of its SQL.
 
     Args:
-        bound: the pipeline, bound to the source.
-        source: the source.
+        files_by_spark: the reason why Spark reads the files; None if the tasks read them.
+        sql_by_spark: the reason why Spark evaluates the SQL; None if the tasks do, or if there is none.
+        sql: programs of the SQL for the tasks; None if there is none, or if Spark evaluates it.
+        partition: program of the text that names a row's source partition; None if it needs none.
+        expressions: each expression of `columns` and `where`, with the reason if no program is proven for it.
+        derived: columns after `columns=`; None if only Spark knows their types.
+    """
+
+    files_by_spark: str | None = None
+    sql_by_spark: str | None = None
+    sql: SourceSql | None = None
+    partition: Node | None = None
+    expressions: tuple[Expression, ...] = ()
+    derived: pa.Schema | None = None
+
+    @property
+    def needs_spark(self) -> bool:
+        """True if rows go through Spark before they are judged."""
+        return self.files_by_spark is not None or self.sql_by_spark is not None
+
+
+def asks_for_spark(input_: Input) -> str | None:
+    """Return the reason in an input's description why Spark must read its files; None if there is none."""
+    # A field of DeltaSource: other sources need not be readable by Spark.
+    return "the source says reader='spark'" if getattr(input_.source, "reader", "auto") == "spark" else None
+
+
+def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Setting = unset) -> Choice:
+    """Return who reads an input, without Spark.
+
+    Args:
+        pipeline: the pipeline.
+        input_: the input.
+        source: its source.
         setting: returns the value of a setting of Spark; None if it is not set.
     """
-    if (reason := asks_for_spark(bound.pipeline)) is not None:
-        return reason
-    _, left_to_spark = _sql_of(bound, source, setting)
-    if left_to_spark is not None:
-        return left_to_spark
-    pipeline = bound.pipeline
-    if (reason := source.left_to_spark()) is not None:
-        return reason
-    if pipeline.watermark_by is not None:
-        kind = bound.derived.field(pipeline.watermark_by).type
-        if not any(is_kind(kind) for is_kind in _OF_ONE_TEXT):
-            return f"watermark_by = {pipeline.watermark_by!r} is of type {kind}"
-    unknown = [field.name for field in bound.source if not _is_known(field.type)]
-    if unknown:
-        return f"column {unknown[0]} is of type {bound.source.field(unknown[0]).type}"
-    return None
+    files_by_spark = asks_for_spark(input_) or source.left_to_spark() or _unknown_type(source.schema)
+    choice = _choose_evaluator(pipeline, input_, source, setting)
+    if files_by_spark is None and choice.sql_by_spark is not None and source.unusual:
+        from tidegate.pipelines.sources.sql.words import columns_in
+
+        texts = [*input_.columns.values(), *([] if input_.where is None else [input_.where])]
+        for name in columns_in(texts, list(source.unusual)):
+            files_by_spark = f"{choice.sql_by_spark}, and {source.unusual[name]}"
+            break
+    return choice if files_by_spark is None else replace(choice, files_by_spark=files_by_spark, sql=None)
 
 
-def asks_for_spark(pipeline: Pipeline) -> str | None:
-    """Return the reason in the pipeline itself why Spark must read the source; None if there is none."""
-    # A field of DeltaSource: other sources need not be readable by Spark.
-    if getattr(pipeline.source, "reader", "auto") == "spark":
-        return "the source says reader='spark'"
-    if len(pipeline.inputs) > 1:
-        return "it has two sources"
-    if pipeline.watermark.reads_events:
-        return "its watermark generator sees every event"
-    return None
+def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting: Setting) -> Choice:
+    schema, has_sql = without_metadata(source.schema), bool(input_.columns) or input_.where is not None
+    sql: SourceSql | None = None
+    expressions: tuple[Expression, ...] = ()
+    reason: str | None = None
+    if has_sql:
+        # Pipelines without SQL should not wait for this import.
+        from tidegate.pipelines.sources.sql.derived import compile_input
+
+        sql, compiled = compile_input(pipeline.name, input_, schema, source.unusual)
+        differs = differing_setting(setting)
+        expressions = tuple(replace(each, reason=differs or each.reason) for each in compiled)
+        reason = next((each.why for each in expressions if each.reason is not None), None)
+    derived = schema if sql is None else sql.schema
+    if reason is not None:
+        is_typed = all(each.reason is None for each in expressions if each.field != "where")
+        return Choice(sql_by_spark=reason, expressions=expressions, derived=derived if is_typed else None)
+    by = input_.watermark_by
+    # A missing column is refused when the pipeline is bound.
+    kind = derived.field(by).type if by in derived.names else pa.string()
+    if by is None or any(is_kind(kind) for is_kind in _OF_ONE_TEXT):
+        return Choice(sql=sql, expressions=expressions, derived=derived)
+    from tidegate.pipelines.sources.sql.compile import compile_expression
+    from tidegate.pipelines.sources.sql.reading import Unproven
+
+    try:
+        partition = compile_expression(f"cast({quoted(by)} as string)", derived)
+    except Unproven as error:
+        why = f"watermark_by = {by!r} is of type {kind}, whose text Spark makes: {error}"
+        return Choice(sql_by_spark=why, expressions=expressions, derived=derived)
+    return Choice(sql=sql, partition=partition, expressions=expressions, derived=derived)
 
 
-def _sql_of(bound: BoundPipeline, source: Source, setting: Setting) -> tuple[SourceSql | None, str | None]:
-    """Return the programs of an input's SQL, None if it has none or Spark evaluates it, and the reason why."""
-    input_ = bound.pipeline.inputs[0]
-    if input_.where is None and not input_.columns:
-        return None, None
-    if (reason := differing_setting(setting)) is not None:
-        return None, reason
-    # Pipelines without SQL should not wait for this import.
-    from tidegate.pipelines.sources.sql.derived import compile_input, differing_type
-
-    sql, expressions = compile_input(bound.pipeline.name, input_, bound.source, source.unusual)
-    expression = next((expression for expression in expressions if expression.reason is not None), None)
-    expression = differing_type(sql, bound.derived) if expression is None else expression
-    return (sql, None) if expression is None else (None, expression.why)
-
-
-def slice_of(bound: BoundPipeline, source: Source, setting: Setting = unset) -> FileSlice:
-    """Return a slice of a source that the tasks can read, without files."""
-    pipeline = bound.pipeline
-    columns = SourceColumns(
-        schema=bound.source,
-        timestamp=pipeline.source.timestamp,
-        unit=pipeline.source.unit if pa.types.is_integer(bound.derived.field(pipeline.source.timestamp).type) else None,
-        key=pipeline.key,
-        used=bound.used,
-        reject_null_keys=pipeline.null_keys == "reject",
-        max_ahead=pipeline.max_ahead_millis,
-        gap=gap_column(pipeline),
-        zone=pipeline.source.zone,
-        sql=_sql_of(bound, source, setting)[0],
-    )
-    return FileSlice(source.reader(columns.as_read), columns, ())
+def _unknown_type(schema: pa.Schema) -> str | None:
+    """Return the reason why Spark must read a source with these columns; None if there is none."""
+    unknown = next((field for field in schema if not _is_known(field.type)), None)
+    return None if unknown is None else f"column {unknown.name} is of type {unknown.type}"
 
 
 def _is_known(kind: pa.DataType) -> bool:
@@ -126,3 +156,92 @@ def _is_known(kind: pa.DataType) -> bool:
         pa.types.is_date32,
     )
     return any(is_kind(kind) for is_kind in plain) or kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us"))
+
+
+@dataclass(frozen=True)
+class InputColumns:
+    """The columns of an input, with their types.
+
+    Args:
+        source: columns of the source.
+        derived: columns after `columns=`.
+        by_spark: `where` and `columns` for Spark; None if no row goes through it.
+    """
+
+    source: pa.Schema
+    derived: pa.Schema
+    by_spark: SparkSql | None = None
+
+
+def columns_of(
+    pipeline: Pipeline, input_: Input, source: Source, choice: Choice, spark: Callable[[], SparkSession]
+) -> InputColumns:
+    """Return the columns of an input; Spark tells the types of what it evaluates.
+
+    Args:
+        pipeline: the pipeline.
+        input_: the input.
+        source: its source.
+        choice: who reads the input.
+        spark: returns the session; called only if rows go through it.
+
+    Raises:
+        Refused: an expression can't be evaluated, or only Spark could read the source and it can't.
+    """
+    schema = without_metadata(source.schema)
+    if not choice.needs_spark:
+        return InputColumns(schema, schema if choice.sql is None else choice.sql.schema)
+    from tidegate.pipelines.sources.spark_sql import SparkSql, empty_frame
+
+    session = spark()
+    frame = empty_frame(session, schema)
+    if choice.files_by_spark is not None:
+        reader = source.spark_reader(None)
+        if reader is None:
+            raise Refused(
+                f"pipeline {pipeline.name!r} can't read source {source.path}: {choice.files_by_spark}, and Spark can't "
+                "read a source of this kind. Change that part of the pipeline, or write the events into a Delta table"
+            )
+        frame = reader.empty(session, source.head)
+        schema = reader.schema(session, source.head)
+    sql = SparkSql.of(pipeline, input_).typed(frame)
+    return InputColumns(schema, sql.schema, sql)
+
+
+def slice_of(
+    bound: BoundPipeline, sources: Sequence[Source], choices: Sequence[Choice], columns: Sequence[InputColumns]
+) -> FileSlice:
+    """Return the slice of a pipeline's inputs, without files.
+
+    Args:
+        bound: the pipeline.
+        sources: the source of each input, in order.
+        choices: who reads each input.
+        columns: the columns of each input.
+    """
+    pipeline = bound.pipeline
+    tables = []
+    for part, source, choice, typed in zip(bound.inputs, sources, choices, columns, strict=True):
+        described, is_number = part.input.source, pa.types.is_integer
+        read = SourceColumns(
+            schema=part.source,
+            timestamp=described.timestamp,
+            unit=described.unit if is_number(part.derived.field(described.timestamp).type) else None,
+            key=part.input.key,
+            used=part.used,
+            reject_null_keys=pipeline.null_keys == "reject",
+            max_ahead=pipeline.max_ahead_millis,
+            gap=gap_column(pipeline),
+            zone=described.zone,
+            sql=choice.sql,
+            by_spark=typed.by_spark,
+            partition_by=part.input.watermark_by,
+            partition=choice.partition,
+        )
+        reader = None if choice.files_by_spark is not None else source.reader(read.as_read)
+        in_files = read.time_in_files
+        is_instant = in_files is not None and part.source.field(in_files).type == pa.timestamp("us", "UTC")
+        by_spark = None if choice.files_by_spark is None else source.spark_reader(in_files if is_instant else None)
+        tables.append(SourceTable(reader, read, part.side, by_spark, source.path))
+    values = pa.schema([(name, to_delta(bound.derived.field(name).type)) for name in bound.used])
+    return FileSlice(tuple(tables), EventShape(bound.key.names, values, bound.source))

@@ -17,7 +17,6 @@ class SourceFile:
     Args:
         path: name of the file in its source; in Delta, the path relative to the table. Base names may repeat.
         written: time of writing, int64 epoch milliseconds; it stays the same in every later listing.
-        action: add action of Delta as JSON, for Spark's reader; empty for other sources, and where it is only listed.
         newest: largest event time in the file, int64 epoch milliseconds; None if it is not recorded.
         oldest: smallest event time; None if it is not recorded.
         rows: number of rows without those that were deleted since it was written; None if it is not recorded.
@@ -28,7 +27,6 @@ class SourceFile:
 
     path: str
     written: Millis
-    action: str = ""
     newest: Millis | None = None
     oldest: Millis | None = None
     rows: int | None = None
@@ -64,6 +62,10 @@ class FilePart:
         since: int64 epoch milliseconds.
         until: int64 epoch milliseconds, exclusive.
         details: as of `SourceFile`.
+        input: number of the input that has the file.
+        version: a version of the source in which the file has these rows.
+        live: number of rows without deleted rows; None if the source does not record it.
+        again: places of rows that are rejected again because their time was ahead of their commit, ascending.
     """
 
     path: str
@@ -73,10 +75,22 @@ class FilePart:
     since: Millis = FIRST_TIME
     until: Millis = LAST_TIME
     details: Mapping[str, Any] = field(default_factory=dict)
+    input: int = 0
+    version: int = 0
+    live: int | None = None
+    again: tuple[int, ...] = ()
 
     @classmethod
     def of(
-        cls, file: SourceFile, commit: int, committed: Millis, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+        cls,
+        file: SourceFile,
+        commit: int,
+        committed: Millis,
+        since: Millis = FIRST_TIME,
+        until: Millis = LAST_TIME,
+        *,
+        input: int = 0,  # noqa: A002 - the parameter has the name of the field
+        version: int = 0,
     ) -> FilePart:
         """Return the rows of a file, with the details that its reader needs."""
-        return cls(file.path, file.stored, commit, committed, since, until, file.details)
+        return cls(file.path, file.stored, commit, committed, since, until, file.details, input, version, file.rows)

@@ -1,26 +1,32 @@
-"""Counts of the rows in a slice of files, before the tasks run: from the files' statistics, else from their rows.
+"""Counts of the rows in a slice, before the tasks run: from the files' statistics, else from their rows.
 
 The statistics in a Parquet footer bound the values of a row group exactly. If they show that every row of the group is
-usable and lies in the interval, none of its rows are read. A group with deleted rows is always read.
+usable and lies in the interval, none of its rows are read. A group with deleted rows is always read. Rows that go
+through Spark are counted by its tasks.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION, plain
+from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import OpenPart
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.file_slice import FileSlice, JudgedRows
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.measures import Measures
-from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, Int64s, are_times_usable, rejected
+from tidegate.pipelines.sources.rules import Int64s, are_times_usable
+from tidegate.pipelines.sources.slice_rows import run_over
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
 from tidegate.pipelines.tables.far_times import MICROS
 from tidegate.windowing.time import Millis
 
@@ -38,38 +44,45 @@ class _Counted:
     is_placeless: bool = False
 
 
-def measure_files(files: FileSlice, partition_by: str | None = None, with_rejects: bool = True) -> Measures:
-    """Count the rows of files, in threads of this process.
+def measure_files(files: FileSlice, with_rejects: bool = True, spark: SparkSession | None = None) -> Measures:
+    """Count the rows of a slice: in threads of this process, or in tasks if rows go through Spark.
 
     Args:
-        files: the files.
-        partition_by: column of source partitions.
+        files: the slice.
         with_rejects: True counts rejected rows too, which lie in no interval.
+        spark: the session; None if no row goes through Spark.
 
     Raises:
         Refused: a file is gone or can't be read.
     """
     measures = Measures()
 
-    def measure(part: FilePart) -> list[_Counted]:
-        with files.open(part) as file:
-            return list(_measure(files, part, file, partition_by, with_rejects))
+    def measure(number: int) -> list[_Counted]:
+        part, table = files.parts[number], files.table_of(number)
+        with table.open(part) as file:
+            return list(_measure(number, table, part, file, with_rejects))
 
+    numbers = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
-        for part, counts in zip(files.parts, threads.map(measure, files.parts), strict=True):
-            for counted in counts:
-                measures.add(
-                    part.commit, counted.status, counted.rows, counted.partition, counted.smallest, counted.largest
-                )
-                measures.size += counted.size
-                measures.placeless += counted.rows if counted.is_placeless else 0
+        for number, counts in zip(numbers, threads.map(measure, numbers), strict=True):
+            _add(measures, files.parts[number], number, counts)
+    if files.needs_spark:
+        assert spark is not None
+        _measure_by_spark(spark, files, with_rejects, measures)
     return measures
 
 
-def _measure(
-    files: FileSlice, part: FilePart, file: OpenPart, partition_by: str | None, with_rejects: bool
-) -> Iterator[_Counted]:
-    columns = files.columns
+def _add(measures: Measures, part: FilePart, number: int, counts: Iterable[_Counted]) -> None:
+    for counted in counts:
+        measures.add(part.commit, counted.status, counted.rows, counted.partition, counted.smallest, counted.largest)
+        measures.size += counted.size
+        measures.placeless += counted.rows if counted.is_placeless else 0
+        if counted.status not in (OK, DROPPED):
+            measures.rejecting.add(number)
+
+
+def _measure(number: int, table: SourceTable, part: FilePart, file: OpenPart, with_rejects: bool) -> Iterator[_Counted]:
+    columns = table.columns
     interval = (FIRST_TIME, LAST_TIME) if with_rejects else (part.since, part.until)
 
     def sized(counted: _Counted, group: int) -> _Counted:
@@ -80,20 +93,53 @@ def _measure(
         nullable = [name for name in columns.rules.key if columns.is_derived(name) or file.may_be_null(group, name)]
         limited = [name for name in columns.limited if columns.is_derived(name) or not _is_within(file, group, name)]
         # Statistics count deleted rows, and their times may be the smallest or largest.
-        is_whole = not _needs_rows(columns) and file.kept(first, group) is None
-        if not nullable and not limited and partition_by is None and is_whole:
-            whole_group = _by_statistics(files, part, file, group)
+        is_whole = not columns.drops_rows and columns.time_in_files is not None and file.kept(first, group) is None
+        if not nullable and not limited and columns.partition_by is None and is_whole and not part.again:
+            whole_group = _by_statistics(columns, part, file, group)
             if whole_group is not None:
                 yield sized(whole_group, group)
                 continue
-        names = [columns.timestamp, *nullable, *limited, *([partition_by] if partition_by else [])]
-        judged = files.judged(part, file, group, first, list(dict.fromkeys(names)))
-        yield from _count_dropped(columns, judged, part, partition_by, with_rejects)
-        for counted in _count(judged, part, partition_by):
-            if counted.status == OK:
-                yield sized(counted, group)
-            elif with_rejects:
-                yield counted
+        by = [] if columns.partition_by is None else [columns.partition_by]
+        names = list(dict.fromkeys([columns.timestamp, *nullable, *limited, *by]))
+        judged = table.judged_group(number, part, file, (first, group), names)
+        for counted in _count_all(columns, judged, part, with_rejects):
+            yield sized(counted, group) if counted.status == OK else counted
+
+
+def _measure_by_spark(spark: SparkSession, files: FileSlice, with_rejects: bool, measures: Measures) -> None:
+    """Add the rows that go through Spark, and compare their number with that of the log if all of them were read.
+
+    Raises:
+        Refused: Spark gave another number of rows than the log has, so rows would be lost or counted twice.
+    """
+    numbers = [number for number in range(len(files.parts)) if files.table_of(number).needs_spark]
+    parts = [files.parts[number] for number in numbers]
+    # Rejected rows lie in no interval, so all rows are read to find them.
+    read = files.of(replace(part, since=FIRST_TIME, until=LAST_TIME) if with_rejects else part for part in parts)
+
+    def count(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+        for rows in judged:
+            part, columns = parts[rows.number], read.table_of(rows.number).columns
+            seen = len(rows.times) + (0 if rows.dropped is None else len(rows.dropped))
+            counts = [asdict(counted) for counted in _count_all(columns, rows, part, with_rejects)]
+            yield pa.RecordBatch.from_pydict({"counted": [json.dumps([rows.number, seen, counts])]})
+
+    seen = dict.fromkeys(range(len(parts)), 0)
+    for row in run_over(spark, read, count, "counted string").collect():
+        place, rows, counts = json.loads(row["counted"])
+        seen[place] += rows
+        _add(measures, parts[place], numbers[place], [_Counted(**counted) for counted in counts])
+    for input_, table in enumerate(files.tables):
+        of_table = [place for place, part in enumerate(parts) if part.input == input_]
+        expected = [parts[place].live for place in of_table]
+        total = sum(seen[place] for place in of_table)
+        if with_rejects and of_table and None not in expected and sum(filter(None, expected)) != total:
+            raise Refused(
+                f"source table {table.name}: {total} rows were read from {len(of_table)} file(s) that have "
+                f"{sum(filter(None, expected))} by the log, {parts[of_table[0]].path} the first of them. Nothing was "
+                "committed. A file was replaced, or the statistics in the log are wrong: put the files back that were "
+                "committed"
+            )
 
 
 def _is_within(file: OpenPart, group: int, name: str) -> bool:
@@ -102,9 +148,8 @@ def _is_within(file: OpenPart, group: int, name: str) -> bool:
     return bounds is not None and all(first >= MICROS[0] and last < MICROS[1] for first, last in bounds)
 
 
-def _by_statistics(files: FileSlice, part: FilePart, file: OpenPart, group: int) -> _Counted | None:
+def _by_statistics(columns: SourceColumns, part: FilePart, file: OpenPart, group: int) -> _Counted | None:
     """Return the count of a row group if statistics show that all its rows are usable and in the interval, or None."""
-    columns = files.columns
     bounds = file.bounds(group, columns.timestamp)
     if bounds is None or file.may_be_null(group, columns.timestamp):
         return None
@@ -116,45 +161,39 @@ def _by_statistics(files: FileSlice, part: FilePart, file: OpenPart, group: int)
     return _Counted(OK, file.rows_of(group), smallest=smallest, largest=largest)
 
 
-def _needs_rows(columns: SourceColumns) -> bool:
-    """Return True if statistics can't tell which rows there are: of a condition, or of a derived event time."""
-    return columns.time_in_files is None or (columns.sql is not None and columns.sql.where is not None)
-
-
-def _count(judged: JudgedRows, part: FilePart, partition_by: str | None) -> Iterator[_Counted]:
-    for reason, rows in judged.rejected.items():
-        yield _Counted(reason, int(np.count_nonzero(rows)))
+def _count_all(columns: SourceColumns, judged: JudgedRows, part: FilePart, with_rejects: bool) -> Iterator[_Counted]:
+    """Count judged rows: those of the interval, rejected rows, and those that `where` drops."""
+    yield from _count_dropped(columns, judged, part, with_rejects)
+    if with_rejects:
+        for reason, rows in judged.rejected.items():
+            yield _Counted(reason, int(np.count_nonzero(rows)))
     wanted = judged.usable(part.since, part.until)
     if wanted.any():
-        yield from _by_partition(OK, judged.table.filter(pa.array(wanted)), judged.times[wanted], partition_by)
+        yield from _by_partition(columns, OK, judged.table.filter(pa.array(wanted)), judged.times[wanted])
 
 
-def _by_partition(status: str, table: pa.Table, times: Int64s, partition_by: str | None) -> Iterator[_Counted]:
+def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: Int64s) -> Iterator[_Counted]:
     """Count rows of a status by source partition, with their earliest and latest times."""
-    if partition_by is None:
+    if columns.partition_by is None:
         yield _Counted(status, len(times), smallest=int(times.min()), largest=int(times.max()))
         return
-    partitions = plain(table[partition_by]).cast(pa.string()).fill_null("null")
-    counted = pa.table({"partition": partitions, "time": times}).group_by("partition")
+    counted = pa.table({"partition": columns.partitions(table), "time": times}).group_by("partition")
     for row in counted.aggregate([("time", "count"), ("time", "min"), ("time", "max")]).to_pylist():
         yield _Counted(status, row["time_count"], row["partition"], row["time_min"], row["time_max"])
 
 
 def _count_dropped(
-    columns: SourceColumns, judged: JudgedRows, part: FilePart, partition_by: str | None, with_placeless: bool
+    columns: SourceColumns, judged: JudgedRows, part: FilePart, with_placeless: bool
 ) -> Iterator[_Counted]:
     """Count the rows that `where` drops: those of the interval, and those whose time lies in no interval."""
-    if judged.dropped is None or columns.sql is None:
+    if judged.dropped is None:
         return
-    table = columns.derive(judged.dropped, [columns.timestamp, *([partition_by] if partition_by else [])])
-    times, valid = columns.millis(table[columns.timestamp])
-    committed = part.committed if columns.sql.all_move else None
-    timely = np.ones(len(times), np.bool_)
-    for untimely in rejected(columns.rules, ArrowRows(times, valid, pa.table({}), committed), OF_TIME).values():
-        timely &= ~untimely
+    by = [] if columns.partition_by is None else [columns.partition_by]
+    table = columns.derive(judged.dropped, [columns.timestamp, *by])
+    times, timely = columns.timely(table[columns.timestamp], part.committed if columns.all_move else None)
     inside = timely & (times >= part.since) & (times < part.until)
-    if columns.sql.all_move and inside.any():
-        yield from _by_partition(DROPPED, table.filter(pa.array(inside)), times[inside], partition_by)
+    if columns.all_move and inside.any():
+        yield from _by_partition(columns, DROPPED, table.filter(pa.array(inside)), times[inside])
     elif inside.any():
         yield _Counted(DROPPED, int(np.count_nonzero(inside)), largest=None)
     if with_placeless and not timely.all():

@@ -1,158 +1,179 @@
-"""A slice of a source as files. The tasks read them with Arrow, so rows don't pass through Spark.
+"""The rows of a slice: parts of the files of one table, or of the tables of two inputs, and their form as events.
 
-The source's own reader opens each file. An event has the number of its file and its place there, so columns that only
-late rows need are read later, for these rows alone.
+Each event has the number of its part and its place in the file, so columns that only late rows need are read later, for
+these rows alone. Rows that Spark reads carry these columns instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import (
     COMMIT,
     FILE,
     KEY_PREFIX,
     PLACE,
+    ROW,
+    SIDE,
     TIME,
     VALUE_PREFIX,
     plain,
 )
-from tidegate.pipelines.sources.base import OpenPart, PartReader
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.rules import Bools, Int64s
+from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
+from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRows:
-    """Rows of a row group with their event times and the rules that they break. Deleted rows are not among them.
+@dataclass(frozen=True)
+class EventShape:
+    """The columns of events and of source rows, which the rows of two inputs share.
 
     Args:
-        table: the columns that were read.
-        places: place of each row in its file.
-        times: event times, int64 epoch milliseconds; 0 for null.
-        rejected: flags of the rejected rows, by reason.
-        dropped: rows of the source that `where` drops, which are not among the others; None if it drops none.
+        key: names of the key columns.
+        values: columns that the computation reads.
+        rows: columns of a source row, as tables late and rejects keep it.
     """
 
-    table: pa.Table
-    places: Int64s
-    times: Int64s
-    rejected: dict[str, Bools]
-    dropped: pa.Table | None = None
-
-    def usable(self, since: Millis, until: Millis) -> Bools:
-        """Return True for each row that no rule rejects and whose time is in `[since, until)`."""
-        usable = np.ones(len(self.times), np.bool_)
-        for unusable in self.rejected.values():
-            usable &= ~unusable
-        if len(self.times) and (int(self.times.min()) < since or int(self.times.max()) >= until):
-            usable &= (self.times >= since) & (self.times < until)
-        return usable
+    key: tuple[str, ...]
+    values: pa.Schema
+    rows: pa.Schema
 
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The files of a slice; this value travels to the tasks.
+    """The rows of a slice; this value travels to the tasks.
 
     Args:
-        reader: opens the files.
-        columns: columns to read, with the rules for rejected rows.
+        tables: the table of each input, in order.
+        shape: columns of events and of source rows.
         parts: the files, each with the interval of its rows.
-        traced: True if each event has its file and place, because some events may be late.
+        late: by commit, the time up to which its rows may be late; a commit without such rows has no entry.
     """
 
-    reader: PartReader
-    columns: SourceColumns
-    parts: tuple[FilePart, ...]
-    traced: bool = True
+    tables: tuple[SourceTable, ...]
+    shape: EventShape
+    parts: tuple[FilePart, ...] = ()
+    late: Mapping[int, Millis] = field(default_factory=dict)
+
+    def of(self, parts: Iterable[FilePart], late: Mapping[int, Millis] | None = None) -> FileSlice:
+        """Return a slice of the same tables with other parts."""
+        return replace(self, parts=tuple(parts), late=late or {})
+
+    def table_of(self, number: int) -> SourceTable:
+        """Return the table of a part."""
+        return self.tables[self.parts[number].input]
+
+    @property
+    def needs_spark(self) -> bool:
+        """True if rows of a part go through Spark before they are judged."""
+        return any(self.table_of(number).needs_spark for number in range(len(self.parts)))
+
+    def judged(
+        self, numbers: Iterable[int] | None = None, names: Sequence[Sequence[str]] | None = None
+    ) -> Iterator[JudgedRows]:
+        """Yield the rows of parts that the tasks read and evaluate.
+
+        Args:
+            numbers: numbers of the parts; None for all.
+            names: columns of events by input; None for those that an event has.
+
+        Raises:
+            Refused: a file is missing or can't be read as Spark would read it; the message names the file.
+        """
+        for number in range(len(self.parts)) if numbers is None else numbers:
+            part, table = self.parts[number], self.table_of(number)
+            yield from table.judged(number, part, table.columns.names if names is None else names[part.input])
 
     def events(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
-        """Yield the usable rows of parts, a table for each row group: event time, commit, origin, key and used columns.
+        """Yield the usable rows of parts that the tasks evaluate: event time, commit, origin, key and used columns.
 
         Keys of text or bytes are dictionaries.
 
         Args:
             numbers: numbers of the parts; None for all.
-
-        Raises:
-            Refused: a file is missing or can't be read as Spark would read it; the message names the file.
         """
-        columns = self.columns
-        for number in range(len(self.parts)) if numbers is None else numbers:
-            part = self.parts[number]
-            with self.open(part) as file:
-                for first, group in file.groups(columns.time_in_files, part.since, part.until):
-                    yield self._events_of(self.judged(part, file, group, first, columns.names), part, number)
+        return map(self.events_of, self.judged(numbers))
 
-    def judged(self, part: FilePart, file: OpenPart, group: int, first: int, names: Sequence[str]) -> JudgedRows:
-        """Read columns of a row group and judge its rows. Every row that is an event or is counted comes through here.
-
-        Args:
-            part: the part.
-            file: its file.
-            group: number of the row group.
-            first: place of the group's first row in the file.
-            names: the columns; event time is among them.
-        """
-        columns, table, kept = self.columns, file.read(group, self.columns.reads(names)), file.kept(first, group)
-        places = np.arange(first, first + len(table))
-        if kept is not None:
-            table, places = table.filter(pa.array(kept)), places[kept]
-        passed = None if columns.sql is None else columns.sql.kept(table)
-        dropped = None if passed is None else table.filter(pa.array(~passed))
-        if passed is not None:
-            table, places = table.filter(pa.array(passed)), places[passed]
-        table = columns.derive(table, names)
-        times, valid = columns.millis(table[columns.timestamp])
-        broken = rejected(columns.rules, ArrowRows(times, valid, table, part.committed))
-        return JudgedRows(table, places, times, broken, dropped)
-
-    def _events_of(self, judged: JudgedRows, part: FilePart, number: int) -> pa.Table:
-        columns, table, rows = self.columns, judged.table, len(judged.times)
+    def events_of(self, judged: JudgedRows) -> pa.Table:
+        """Return the usable rows of a part as events."""
+        part, table, rows = self.parts[judged.number], self.table_of(judged.number), len(judged.times)
+        keys = zip(self.shape.key, table.columns.key, strict=True)
         events = {
             TIME: pa.array(judged.times),
             COMMIT: pa.repeat(pa.scalar(part.commit, pa.int32()), rows),
-            **{f"{KEY_PREFIX}{name}": table[name] for name in columns.key},
-            **{f"{VALUE_PREFIX}{name}": plain(table[name]) for name in columns.used},
+            **{f"{KEY_PREFIX}{name}": judged.table[column] for name, column in keys},
+            **{f"{VALUE_PREFIX}{field.name}": self._values(judged, field) for field in self.shape.values},
         }
-        if self.traced:
-            events[FILE] = pa.repeat(pa.scalar(number, pa.int32()), rows)
+        wanted = judged.usable(part.since, part.until)
+        if self.late:
+            events[FILE] = pa.repeat(pa.scalar(judged.number, pa.int32()), rows)
             events[PLACE] = pa.array(judged.places)
-        table_of_events, wanted = pa.table(events), judged.usable(part.since, part.until)
+            if judged.rows is not None:
+                late = pa.array(wanted & (judged.times <= self.late.get(part.commit, -1)))
+                whole = self.as_rows(judged, np.ones(rows, np.bool_)).to_struct_array().combine_chunks()
+                events[ROW] = pc.if_else(late, whole, pa.scalar(None, whole.type))
+        table_of_events = pa.table(events)
         return table_of_events if wanted.all() else table_of_events.filter(pa.array(wanted))
 
-    def source_rows(self, files: Int64s, places: Int64s) -> pa.Table:
-        """Return rows with all columns of the source, in the given order.
+    def _values(self, judged: JudgedRows, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        """Return a used column; it is null if it belongs to the other input."""
+        side, rows = self.table_of(judged.number).side, len(judged.times)
+        if side is None:
+            return plain(judged.table[field.name])
+        if field.name == SIDE:
+            return pa.repeat(side, rows)
+        prefix = value_column(side, "")
+        if not field.name.startswith(prefix):
+            return pa.nulls(rows, field.type)
+        column = plain(judged.table[field.name.removeprefix(prefix)])
+        return column if column.type == field.type else column.cast(field.type)
+
+    def as_rows(self, judged: JudgedRows, wanted: Bools) -> pa.Table:
+        """Return judged rows with all columns of a source row.
 
         Args:
-            files: number of each row's part.
-            places: place of each row in its file.
+            judged: the rows.
+            wanted: True for each row to return.
         """
-        parts, order = [], []
-        for number in np.unique(files).tolist():
-            asked = np.flatnonzero(files == number)
-            with self.open(self.parts[number]) as file:
-                for first, group in file.groups():
-                    inside = asked[(places[asked] >= first) & (places[asked] < first + file.rows_of(group))]
-                    if len(inside):
-                        rows = file.read(group, self.columns.schema.names)
-                        parts.append(rows.take(pa.array(places[inside] - first)))
-                        order.append(inside)
-        if not parts:
-            return self.columns.schema.empty_table()
-        back = np.argsort(np.concatenate(order), kind="stable")
-        names = self.columns.schema.names
-        return pa.concat_tables(
-            [pa.table([plain(part[name]) for name in names], schema=self.columns.schema) for part in parts]
-        ).take(pa.array(back))
+        part, table, flags = self.parts[judged.number], self.table_of(judged.number), pa.array(wanted)
+        rows = table.source_rows(part, judged.places[wanted]) if judged.rows is None else judged.rows.filter(flags)
+        return self._in_shape(table, rows, [judged.table[column].filter(flags) for column in table.columns.key])
 
-    def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
-        """Open a file of the source; see `PartReader.open`."""
-        return self.reader.open(part)
+    def source_rows(self, numbers: Int64s, places: Int64s, keys: Sequence[pa.ChunkedArray] = ()) -> pa.Table:
+        """Return rows with all columns of a source row, in the given order.
+
+        Args:
+            numbers: number of each row's part.
+            places: place of each row in its file.
+            keys: the key columns of the rows; only two inputs need them.
+        """
+        tables, order = [self.shape.rows.empty_table()], []
+        for number in np.unique(numbers).tolist():
+            asked = np.flatnonzero(numbers == number)
+            table = self.table_of(number)
+            rows = table.source_rows(self.parts[number], places[asked])
+            tables.append(self._in_shape(table, rows, [key.take(pa.array(asked)) for key in keys]))
+            order.append(asked)
+        if not order:
+            return tables[0]
+        back = np.argsort(np.concatenate(order), kind="stable")
+        return pa.concat_tables(tables).take(pa.array(back))
+
+    def _in_shape(self, table: SourceTable, rows: pa.Table, keys: Sequence[pa.ChunkedArray]) -> pa.Table:
+        """Return rows of a table in the columns that both inputs share; unchanged if there is only one input."""
+        schema = self.shape.rows
+        if table.side is None:
+            return pa.table(rows.columns, schema=schema)
+        columns = [plain(key).cast(schema.field(name).type) for name, key in zip(self.shape.key, keys, strict=True)]
+        columns.append(pa.chunked_array([pa.repeat(table.side, len(rows))]))
+        for wanted in list(schema)[len(columns) :]:
+            whole = rows.to_struct_array() if wanted.name == table.side else pa.nulls(len(rows), wanted.type)
+            columns.append(whole.cast(wanted.type))
+        return pa.table(columns, schema=schema)

@@ -19,6 +19,7 @@ class Measures:
         rows: number of all rows, by commit.
         size: bytes of the read columns of usable rows, 0 if they are not known.
         placeless: number of the rows that `where` drops whose time lies in no interval; `counts` has them, too.
+        rejecting: numbers of the parts with rejected rows.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -27,6 +28,7 @@ class Measures:
     rows: dict[int, int] = field(default_factory=dict)
     size: int = 0
     placeless: int = 0
+    rejecting: set[int] = field(default_factory=set)
 
     def add(
         self, commit: int, status: str, rows: int, partition: str, smallest: Millis | None, largest: Millis | None

@@ -1,7 +1,6 @@
-"""Rules that reject a row. Each rule has a reason and two forms, and the rules are checked in order.
+"""Rules that reject a row. Each rule has a reason, and the rules are checked in order.
 
-The reason of a rejected row is that of the first rule that it breaks. Spark's frames use the SQL form of the rules.
-Files that Arrow reads and the users' harness use the Arrow form.
+The reason of a rejected row is that of the first rule that it breaks.
 """
 
 from __future__ import annotations
@@ -14,18 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, TIME
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.sources.limits import LONGEST_GAP
 from tidegate.pipelines.tables import rejects
-from tidegate.pipelines.tables.columns import quoted
-from tidegate.pipelines.tables.far_times import DAYS, MICROS, far_rows, within
+from tidegate.pipelines.tables.far_times import far_rows, within
 from tidegate.windowing.time import Millis
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
-
-COMMITTED = "__committed"
-"""Column of a Spark frame: time against which a row is checked to be ahead, int64 epoch milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class RuleSettings:
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """Rows that the Arrow form of the rules judges.
+    """Rows that the rules judge.
 
     Args:
         times: event times, int64 epoch milliseconds.
@@ -63,18 +58,16 @@ class ArrowRows:
 
 
 class Rule(NamedTuple):
-    """Rule that rejects a row. Each form returns None if no row can break the rule.
+    """Rule that rejects a row.
 
     Args:
         reason: the reason in table `rejects`.
-        sql: returns the SQL condition that is true for a row that breaks the rule.
-        arrow: returns True for each row that breaks the rule.
+        broken: returns True for each row that breaks the rule; None if no row can break it.
         of_time: True if the rule depends only on the event time.
     """
 
     reason: str
-    sql: Callable[[RuleSettings], str | None]
-    arrow: Callable[[RuleSettings, ArrowRows], Bools | None]
+    broken: Callable[[RuleSettings, ArrowRows], Bools | None]
     of_time: bool = False
 
 
@@ -129,77 +122,18 @@ def _value_out_of_range(settings: RuleSettings, rows: ArrowRows) -> Bools | None
     return far
 
 
-def _value_out_of_range_in_sql(settings: RuleSettings) -> str | None:
-    return _any_in_sql([_far_in_sql(quoted(name), kind) for name, kind in settings.times])
-
-
-def _far_in_sql(value: str, kind: pa.DataType, depth: int = 0) -> str | None:
-    """Return the condition that a value is or has a time outside Python's range; None if its type has no times."""
-    if pa.types.is_timestamp(kind):
-        return _outside_in_sql(f"unix_micros(CAST({value} AS TIMESTAMP))", *MICROS)
-    if pa.types.is_date(kind):
-        return _outside_in_sql(f"unix_date({value})", *DAYS)
-    if pa.types.is_struct(kind):
-        return _any_in_sql([_far_in_sql(f"{value}.{quoted(field.name)}", field.type, depth) for field in kind])
-    if pa.types.is_map(kind):
-        keys = _far_element_in_sql(f"map_keys({value})", kind.key_type, depth)
-        return _any_in_sql([keys, _far_element_in_sql(f"map_values({value})", kind.item_type, depth)])
-    return _far_element_in_sql(value, kind.value_type, depth) if pa.types.is_list(kind) else None
-
-
-def _far_element_in_sql(array: str, kind: pa.DataType, depth: int) -> str | None:
-    far = _far_in_sql(f"element{depth}", kind, depth + 1)
-    return None if far is None else f"exists({array}, element{depth} -> {far})"
-
-
-def _any_in_sql(conditions: Sequence[str | None]) -> str | None:
-    return " OR ".join(condition for condition in conditions if condition is not None) or None
-
-
 RULES = (
-    Rule(
-        rejects.NULL_KEY,
-        lambda settings: " OR ".join(f"{quoted(name)} IS NULL" for name in settings.key) or None,
-        _null_key,
-    ),
-    Rule(rejects.NULL_TIMESTAMP, lambda settings: f"{quoted(TIME)} IS NULL", _null_time, of_time=True),
-    Rule(
-        rejects.OUT_OF_RANGE,
-        lambda settings: _outside_in_sql(quoted(TIME), FIRST_TIME, LAST_TIME),
-        _time_out_of_range,
-        of_time=True,
-    ),
-    Rule(
-        rejects.AHEAD,
-        # If the commit time is null, the condition is null too, so no row is ahead.
-        lambda settings: f"{quoted(TIME)} > {quoted(COMMITTED)} + {settings.max_ahead}",
-        _ahead,
-        of_time=True,
-    ),
-    Rule(
-        rejects.NULL_GAP,
-        lambda settings: None if settings.gap is None else f"{quoted(settings.gap)} IS NULL",
-        _null_gap,
-    ),
-    Rule(
-        rejects.GAP_OUT_OF_RANGE,
-        lambda settings: None if settings.gap is None else _outside_in_sql(quoted(settings.gap), 1, LONGEST_GAP + 1),
-        _gap_out_of_range,
-    ),
-    Rule(rejects.VALUE_OUT_OF_RANGE, _value_out_of_range_in_sql, _value_out_of_range),
+    Rule(rejects.NULL_KEY, _null_key),
+    Rule(rejects.NULL_TIMESTAMP, _null_time, of_time=True),
+    Rule(rejects.OUT_OF_RANGE, _time_out_of_range, of_time=True),
+    Rule(rejects.AHEAD, _ahead, of_time=True),
+    Rule(rejects.NULL_GAP, _null_gap),
+    Rule(rejects.GAP_OUT_OF_RANGE, _gap_out_of_range),
+    Rule(rejects.VALUE_OUT_OF_RANGE, _value_out_of_range),
 )
 
 OF_TIME = tuple(rule for rule in RULES if rule.of_time)
 """Rules that depend only on the event time."""
-
-
-def status_in_sql(settings: RuleSettings, rules: Sequence[Rule] = RULES) -> str:
-    """Return the SQL expression of a row's status: the reason to reject it, or `ok`.
-
-    The frame must have the columns `__time` and `__committed`; `__committed` is null if no row can be ahead.
-    """
-    broken = [(rule.reason, condition) for rule in rules if (condition := rule.sql(settings)) is not None]
-    return f"CASE {' '.join(f'''WHEN {condition} THEN '{reason}' ''' for reason, condition in broken)}ELSE '{OK}' END"
 
 
 def rejected(settings: RuleSettings, rows: ArrowRows, rules: Sequence[Rule] = RULES) -> dict[str, Bools]:
@@ -207,7 +141,7 @@ def rejected(settings: RuleSettings, rows: ArrowRows, rules: Sequence[Rule] = RU
     by_reason: dict[str, Bools] = {}
     usable = np.ones(len(rows.times), np.bool_)
     for rule in rules:
-        broken = rule.arrow(settings, rows)
+        broken = rule.broken(settings, rows)
         if broken is None or not (broken := broken & usable).any():
             continue
         by_reason[rule.reason] = broken
@@ -223,10 +157,6 @@ def are_times_usable(settings: RuleSettings, smallest: Millis, largest: Millis, 
 
 def _present(names: Sequence[str], rows: ArrowRows) -> list[str]:
     return [name for name in names if name in rows.table.column_names]
-
-
-def _outside_in_sql(value: str, first: int, end: int) -> str:
-    return f"{value} < {first} OR {value} >= {end}"
 
 
 def _flags(column: pa.ChunkedArray) -> Bools:

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.definition.event_columns import LAST_TIME, key_type
-from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings
+from tidegate.pipelines.definition.event_columns import LAST_TIME, ONLY_PARTITION, PARTITION, key_type, plain
+from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, Bools, Int64s, RuleSettings, rejected
 from tidegate.pipelines.sources.wall_clock import instants
 from tidegate.pipelines.tables.far_times import holds_times
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.sources.spark_sql import SparkSql
     from tidegate.pipelines.sources.sql.derived import SourceSql
+    from tidegate.pipelines.sources.sql.program import Node
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,10 @@ class SourceColumns:
         max_ahead: longest accepted time between a commit and a later event time of its rows, milliseconds.
         gap: column of the gaps of sessions; None if there is none.
         zone: time zone of a wall-clock event time; None for other event times.
-        sql: programs of `where` and `columns`; None if the pipeline has neither.
+        sql: programs of `where` and `columns`; None if there is neither, or if Spark evaluates them.
+        by_spark: `where` and `columns` for Spark; None if Spark evaluates none of them.
+        partition_by: column of source partitions; None if there is only one.
+        partition: program of the text that names a row's source partition; None if Arrow's cast gives it, or Spark.
     """
 
     schema: pa.Schema
@@ -48,15 +53,32 @@ class SourceColumns:
     gap: str | None = None
     zone: str | None = None
     sql: SourceSql | None = None
+    by_spark: SparkSql | None = None
+    partition_by: str | None = None
+    partition: Node | None = None
 
     @property
     def of_events(self) -> pa.Schema:
         """Columns of the source after `columns=`."""
-        return self.schema if self.sql is None else self.sql.schema
+        evaluated = self.sql or self.by_spark
+        return self.schema if evaluated is None else evaluated.schema
+
+    @property
+    def all_move(self) -> bool:
+        """True if the times of rows that `where` drops move the watermark, too."""
+        evaluated = self.sql or self.by_spark
+        return evaluated is not None and evaluated.all_move
+
+    @property
+    def drops_rows(self) -> bool:
+        """True if there is a condition that may drop rows."""
+        evaluated = self.sql or self.by_spark
+        return evaluated is not None and evaluated.where is not None
 
     def is_derived(self, name: str) -> bool:
         """Return True if a column is one of `columns`, so that a column of that name in the files is another one."""
-        return self.sql is not None and name in self.sql.programs
+        evaluated = self.sql or self.by_spark
+        return evaluated is not None and name in evaluated.programs
 
     @property
     def time_in_files(self) -> str | None:
@@ -66,6 +88,18 @@ class SourceColumns:
     def reads(self, names: Sequence[str]) -> list[str]:
         """Return the columns of the source that columns of events, and `where`, are made from."""
         return list(names) if self.sql is None else self.sql.reads(names) or self.schema.names[:1]
+
+    def partitions(self, events: pa.Table) -> pa.ChunkedArray:
+        """Return the text that names the source partition of each row."""
+        if self.partition_by is None:
+            return pa.chunked_array([pa.repeat(ONLY_PARTITION, len(events))])
+        if PARTITION in events.column_names:
+            return events[PARTITION].fill_null("null")
+        column = plain(events[self.partition_by])
+        if self.partition is None:
+            return column.cast(pa.string()).fill_null("null")
+        texts = [self.partition.evaluate(batch) for batch in pa.table({self.partition_by: column}).to_batches()]
+        return pa.chunked_array(texts, pa.string()).fill_null("null")
 
     def derive(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return columns of events for rows of the source.
@@ -96,8 +130,21 @@ class SourceColumns:
         numbers = _numbers(column.cast(pa.int64()))
         if self.unit == "ms":
             return numbers, valid
-        # As in `frames.event_millis`: a number beyond the last usable time stays unusable when multiplied.
+        # A number beyond the last usable time stays unusable when multiplied.
         return np.clip(numbers, -LAST_TIME, LAST_TIME) * 1000, valid
+
+    def timely(self, column: pa.ChunkedArray, committed: Millis | None) -> tuple[Int64s, Bools]:
+        """Return event times, and True for each that breaks no rule about event time.
+
+        Args:
+            column: values of the event-time column.
+            committed: commit time, int64 epoch milliseconds; None if no row can be ahead.
+        """
+        times, valid = self.millis(column)
+        timely = np.ones(len(times), np.bool_)
+        for untimely in rejected(self.rules, ArrowRows(times, valid, pa.table({}), committed), OF_TIME).values():
+            timely &= ~untimely
+        return times, timely
 
     @cached_property
     def rules(self) -> RuleSettings:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.class_archive import java_options
 from tidegate.pipelines.spark.connect import is_connect, remote_of, start_connect
 from tidegate.pipelines.spark.jars import find_jars
@@ -85,18 +86,18 @@ def _start_on_server(config: Config, name: str, remote: str) -> SparkSession:
 def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     java = check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     ours = {key: _text(value) for key, value in _settings(config, java).items() if key not in config.spark}
     given = {key: _text(value) for key, value in config.spark.items()}
-    if SparkContext._gateway is not None:
+    if jvm.is_running():
         # The JVM of an earlier session is still running, and no longer reads a properties file.
         ours, given = ours | given, {}
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
         builder = builder.config(key, text)
     with _errors_to(log), _properties(given):
+        jvm.start({"spark.app.name": f"tidegate {name}", **ours})
         session = builder.getOrCreate()
     _log_py4j_to(log)
     _log_updates_to_py4j()
@@ -222,7 +223,7 @@ def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
     """
     if is_connect(session):
         return None
-    started: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    started = jvm.process()
     try:
         return None if started is None else started.wait(within)
     except subprocess.TimeoutExpired:

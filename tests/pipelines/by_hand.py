@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.operate import job_of, markers_of
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
 from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep
@@ -104,7 +104,6 @@ class ByHand:
             positions={
                 self.pipeline.source.table: Position(version=number, frontier=None if spans is None else spans.end)
             },
-            frames=SliceFrames(None, None, None),
             counts=SliceCounts(usable=len(rows)),
             steps=(CommitStep(START_OF_DRIVER + number * 60_000, to_millis(watermark)),),
             partitions=dict(partitions or {}),

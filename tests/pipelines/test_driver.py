@@ -33,8 +33,8 @@ class Session:
     """The parts of a Spark session that a driver uses."""
 
     def __init__(self, code: int | None) -> None:
-        gateway = SimpleNamespace(proc=Process(code))
-        self.sparkContext = SimpleNamespace(_gateway=gateway, defaultParallelism=2)
+        self.process = Process(code)
+        self.sparkContext = SimpleNamespace(defaultParallelism=2)
         self.stopped = False
 
     def stop(self) -> None:
@@ -44,6 +44,7 @@ class Session:
 def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     started = Session(code)
     monkeypatch.setattr(session, "start_session", lambda *arguments: started)
+    monkeypatch.setattr(session.jvm, "process", lambda: started.process)
     config: Any = Lake(folder).config
     with drive(config, hourly_pipeline(), "test"):
         raise error
@@ -90,8 +91,11 @@ def test_other_errors_stay_what_they_are(
 
 
 @pytest.mark.parametrize(("code", "stopped"), [(None, True), (-9, False)], ids=["running", "killed"])
-def test_a_session_is_ended_where_it_still_runs(code: int | None, stopped: bool) -> None:
+def test_a_session_is_ended_where_it_still_runs(
+    code: int | None, stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: Any = Session(code)
+    monkeypatch.setattr(session.jvm, "process", lambda: made.process)
     session.stop_session(made)
     assert made.stopped == stopped
 
@@ -102,6 +106,7 @@ def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
     """It hung; another one took the lease, removed its files and ended."""
     started = Session(None)
     monkeypatch.setattr(session, "start_session", lambda *arguments: started)
+    monkeypatch.setattr(session.jvm, "process", lambda: started.process)
     lake = Lake(tmp_path)
     with pytest.raises(LeaseHeld, match=r"lost the lease to process .* on elsewhere \(restore\)") as stopped:  # noqa: PT012, SIM117
         with drive(lake.config, hourly_pipeline(), "stream", clock=lake.clock) as driver:

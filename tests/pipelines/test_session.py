@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.spark import jvm
 from tidegate.pipelines.spark.jars import JARS_ENVIRONMENT, find_jars, jars_folder
 from tidegate.pipelines.spark.java import check_java
 from tidegate.pipelines.spark.session import properties_text, start_session
@@ -112,6 +113,7 @@ def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_a
         (SparkSession, "_instantiatedSession"),
     ):
         monkeypatch.setattr(owner, name, None)
+    monkeypatch.setattr(jvm, "_gateways", [])
     config = Config(root=tmp_path, spark={"spark.hadoop.fs.s3a.secret.key": "hush", "spark.driver.memory": "1g"})
     with pytest.raises(PySparkRuntimeError):
         start_session(config, "tests")

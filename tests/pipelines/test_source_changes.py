@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.fingerprint import describe
 from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, SliceFrames
+from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts
 from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.epoch.shards import cut_shards
 from tidegate.pipelines.epoch.steps import CommitStep
@@ -124,7 +124,10 @@ def joined(lake: Lake) -> tuple[Pipeline, Callable[[], OpenInput]]:
 
     def opened() -> OpenInput:
         logs = [SourceLog(Warehouse(str(lake.folder)), lake.path(table)) for table in ("events", "prices")]
-        left, right = (OpenInput(log, None, bound, log.warehouse, number) for number, log in enumerate(logs))
+        nothing = cast("Any", None)
+        left, right = (
+            OpenInput(log, bound, log.warehouse, nothing, nothing, number) for number, log in enumerate(logs)
+        )
         return replace(left, right=right)
 
     return pipeline, opened
@@ -143,7 +146,6 @@ def without_data_since(
             head=head,
             kind="stream",
             positions={**source.position(source.log.head), **source.inputs[1].position(source.inputs[1].log.head)},
-            frames=SliceFrames(None, None, None),
             counts=SliceCounts(),
             steps=(CommitStep(lake.clock.now, to_millis(at("01:00"))),),
             partitions=times.partitions,
@@ -328,7 +330,9 @@ def test_only_the_tables_own_instants_are_bounded_by_statistics(
     pipeline = counting(source=DeltaSource("events", timestamp="at", zone=zone), columns=columns)
     schema = pa.schema([("user", pa.string()), ("at", kind)])
     log = SourceLog(Warehouse(str(tmp_path)), lake.path("events"))
-    assert OpenInput(log, None, bind(pipeline, schema, schema), log.warehouse).has_instants is expected
+    nothing = cast("Any", None)
+    opened = OpenInput(log, bind(pipeline, schema, schema), log.warehouse, nothing, nothing)
+    assert opened.has_instants is expected
     if zone is not None:
         (file,) = log.active("at")
         assert file.newest is not None

@@ -16,7 +16,7 @@ from tests.hand_made import HandMade, column, mapped
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.sources.slices import slice_at, whole_rows
 from tidegate.pipelines.definition.event_columns import OK
-from tidegate.pipelines.sources import file_slice
+from tidegate.pipelines.sources import source_parquet
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import to_millis
@@ -129,7 +129,7 @@ def test_arrow_reads_the_rows_of_a_table_with_drawn_features(drawn: dict[str, An
 
 
 def test_the_draws_find_a_reader_that_forgets_deleted_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_slice.SourceParquet, "kept", lambda *given: None)
+    monkeypatch.setattr(source_parquet.SourceParquet, "kept", lambda *given: None)
 
     @settings(database=None, phases=[Phase.generate], max_examples=60)
     @given(files())

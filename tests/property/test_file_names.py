@@ -5,8 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -14,16 +13,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.lake import EVENTS, at, hourly_pipeline
-from tests.named_files import add_file, spelled_by_spark
-from tidegate.pipelines.definition.binding import bind
+from tests.named_files import add_file
+from tests.pipelines.sources.slices import files_over
 from tidegate.pipelines.epoch.file_slices import of_commits
-from tidegate.pipelines.epoch.plan_commits import _judged
 from tidegate.pipelines.epoch.read_commits import ReadCommit
-from tidegate.pipelines.sources.choose_reader import slice_of
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.file_measure import measure_files
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import Warehouse
 
 NAMES = st.lists(
@@ -37,21 +34,8 @@ NAMES = st.lists(
 )
 
 
-class Frames:
-    """Stands where Spark's frames would: notes which commit each file's rows are told to be of."""
-
-    def __init__(self) -> None:
-        self.origins: dict[str, tuple[int, int]] = {}
-
-    def files(self, version: int, actions: Sequence[str]) -> None:
-        """No rows."""
-
-    def judged(self, frame: object, source: object, origins: dict[str, tuple[int, int]]) -> None:
-        self.origins = dict(origins)
-
-
 def placed(names: Sequence[str], spelled: Callable[[SourceFile], SourceFile] = lambda file: file) -> None:
-    """Hold the commit that each file of a table is of against where Spark will look for it.
+    """Count the row of each file of a table with its own commit.
 
     Args:
         names: of the files, a commit each.
@@ -66,13 +50,8 @@ def placed(names: Sequence[str], spelled: Callable[[SourceFile], SourceFile] = l
             ReadCommit(replace(commit, time=number), tuple(map(spelled, commit.files)), 1, True, step=number)
             for number, commit in enumerate(log.unread(-1))
         ]
-        frames: Any = Frames()
-        bound = bind(hourly_pipeline(), EVENTS, EVENTS)
-        _judged(OpenInput(log, frames, bound, log.warehouse), commits)
-        for number, name in enumerate(names):
-            told = unquote(spelled_by_spark(table, name)).removeprefix(f"file:{table}/")
-            assert frames.origins.get(told) == (number, number), name
-        assert measure_files(of_commits(slice_of(bound, log), commits)).rows == dict.fromkeys(range(len(names)), 1)
+        files = of_commits(files_over(log, hourly_pipeline()), commits)
+        assert measure_files(files).rows == dict.fromkeys(range(len(names)), 1)
         assert {file.path for file in log.active("at")} == set(names)
         assert log.versions_of(log.active("at"), log.head) == {name: n + 1 for n, name in enumerate(names)}
 
@@ -98,5 +77,5 @@ def test_the_draws_find_files_that_are_told_apart_otherwise(bug: Callable[[Sourc
     def drawn(names: list[str]) -> None:
         placed(names, bug)
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(Refused, match="is gone"):
         drawn()

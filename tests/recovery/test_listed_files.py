@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ import pytest
 from tests.lake import DAY0, Lake, assert_same_windows
 from tests.listed_files import ListedFiles
 from tests.recovery import arrivals
-from tests.recovery.arrivals import copy_of, crash_after, differences, outcome, rows_of, run, source_of
+from tests.recovery.arrivals import Crash, copy_of, crash_after, differences, outcome, rows_of, run, source_of
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.run.backfill import backfill
@@ -127,24 +128,63 @@ def test_a_stream_restored_from_any_snapshot_has_the_same_windows(lake: Lake, by
         assert differences(without_position(again), without_position(expected)) == {}, entry.version
 
 
-@pytest.mark.parametrize("length", [None, "1h"])
-def test_a_backfill_and_then_a_stream_have_the_windows_of_the_table(tmp_path: Path, length: str | None) -> None:
+@pytest.mark.parametrize("length", [None, "2h"])
+def test_a_backfill_and_then_a_stream_have_the_windows_of_the_table(lake: Lake, length: str | None) -> None:
     """The stream takes the rows from the backfill's frontier on, and a second backfill finds nothing to do."""
-    lake, table = Lake(tmp_path), replace(arrivals.PIPELINE, name="by_table")
-    for number in range(3):
-        rows = [(f"user{at % 3}", DAY0 + timedelta(minutes=60 * number + 7 * at), at) for at in range(20)]
-        lake.append(*rows[::2], *rows[1::3])
-    listed(lake)
+    table, end = replace(arrivals.PIPELINE, name="by_table"), DAY0 + timedelta(hours=4)
     for pipeline in (LISTED, table):
         with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), pipeline) as driver:
-            spans = list(cut(DAY0, DAY0 + timedelta(hours=2), None if length is None else parse_slice(length)))
+            spans = list(cut(DAY0 - timedelta(hours=8), end, None if length is None else parse_slice(length)))
             assert [done.state for done in backfill(driver, spans)] == ["done"] * len(spans)
+            assert {done.state for done in backfill(driver, spans)} == {"unchanged"}
         run(NoSpark(), lake, pipeline=pipeline, limits=EpochLimits())
     assert len(lake.latest(LISTED)) > 0
     assert_same_windows(lake.latest(LISTED), lake.latest(table))
-    streamed = replace(LISTED, name="streamed")
-    run(NoSpark(), lake, pipeline=streamed, limits=EpochLimits())
-    assert_same_windows(lake.latest(LISTED), lake.latest(streamed))
+    assert without_position(rows_of(lake, LISTED)) == without_position(rows_of(lake, table))
+
+
+def test_a_stream_has_the_windows_of_one_backfill(lake: Lake) -> None:
+    """The events are in order, so that none is late for the stream."""
+    path = Path(lake.path("events.list"))
+    path.write_text(path.read_text().splitlines(keepends=True)[0] + path.read_text().splitlines(keepends=True)[1])
+    once = replace(LISTED, name="once")
+    run(NoSpark(), lake, pipeline=LISTED)
+    with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), once) as driver:
+        list(backfill(driver, cut(DAY0 - timedelta(hours=8), DAY0 + timedelta(hours=1), None)))
+    assert len(lake.final(once)) > 0
+    assert_same_windows(lake.final(LISTED), lake.final(once))
+
+
+def filled(lake: Lake, tell: Callable[[str], None] = lambda step: None) -> None:
+    """Backfill twelve hours of the list in three intervals."""
+    spans = list(cut(DAY0 - timedelta(hours=8), DAY0 + timedelta(hours=4), parse_slice("4h")))
+    with standing_in(NoSpark()), lake.driver(cast("Any", NoSpark()), LISTED, tell) as driver:
+        list(backfill(driver, spans))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Tables after a backfill that nothing disturbed."""
+    lake = copy_of(source, tmp_path_factory.mktemp("undisturbed") / "lake")
+    filled(lake)
+    return outcome(lake, LISTED)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_backfill_that_crashes_after_any_step_ends_as_one_that_did_not(
+    lake: Lake, undisturbed: dict[str, list[str]], step: str
+) -> None:
+    planned: list[str] = []
+
+    def tell(done: str) -> None:
+        planned.extend([done] if done == "planned" else [])
+        if done == step and len(planned) == 2:
+            raise Crash
+
+    with pytest.raises(Crash):
+        filled(lake, tell)
+    filled(lake)
+    assert differences(outcome(lake, LISTED), undisturbed) == {}
 
 
 def main(folder: str, step: str, epoch: int, clock: int) -> None:

@@ -215,9 +215,9 @@ def test_a_day_reads_only_the_files_that_may_hold_it(
         interval = Interval(start=int(day(1).timestamp() * 1000), end=int(day(2).timestamp() * 1000))
         plan = plan_interval(source, driver.tables, interval, head, head, driver.clock(), driver.shards)
     assert plan.counts.usable == 2
+    assert plan.rows.events is not None
+    assert len(plan.rows.events.parts) == 1
     if reader == "spark":
-        assert plan.frames.safe is not None
-        assert len(plan.frames.safe.inputFiles()) == 1
-    else:
-        assert plan.frames.files is not None
-        assert len(plan.frames.files.parts) == 1
+        (table,) = plan.rows.events.tables
+        assert table.spark_reader is not None
+        assert len(table.spark_reader.rows(spark, plan.rows.events.parts).inputFiles()) == 1

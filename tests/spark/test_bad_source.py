@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -104,17 +104,38 @@ def test_times_without_a_zone_are_read_in_the_declared_one(spark: SparkSession, 
     assert [row["window_start"] for row in lake.final(pipeline).to_pylist()] == [at("04:00")]
 
 
-@pytest.mark.parametrize(
-    "options", [{"where": "rand() < 0.5"}, {"columns": {"id": "uuid()"}}], ids=["where", "columns"]
+CHANGING = (
+    "rand()",
+    "uuid()",
+    "current_timestamp",
+    "now()",
+    "monotonically_increasing_id()",
+    "input_file_name()",
+    "spark_partition_id()",
+    "shuffle(array(value, 1))",
+    "transform(array(value), x -> x + rand())",
 )
+
+
+@pytest.mark.parametrize("reader", ["auto", "spark"])
 def test_an_expression_that_gives_another_value_each_time_is_refused(
-    spark: SparkSession, lake: Lake, options: dict[str, Any]
+    spark: SparkSession, lake: Lake, reader: Literal["auto", "spark"]
 ) -> None:
     lake.append(("a", at("10:00"), 1))
-    pipeline = hourly_pipeline(**options)
-    with pytest.raises(TidegateError, match=r"gives another value each time.*rand\(\)"):
-        lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
-    assert not lake.tables(pipeline).exist
+    source = DeltaSource("events", timestamp="at", reader=reader)
+    for changing in CHANGING:
+        for options in ({"where": f"{changing} is not null"}, {"columns": {"id": changing}}):
+            pipeline = hourly_pipeline(source=source, **options)
+            with pytest.raises(TidegateError, match=r"gives another value each time.*rand\(\)"):
+                lake.backfill(spark, pipeline, DAY0, DAY0 + DAY)
+            assert not lake.tables(pipeline).exist
+
+
+@pytest.mark.parametrize("over_rows", ["explode(array(value))", "sum(value)", "row_number() over (order by value)"])
+def test_an_expression_over_several_rows_is_refused(spark: SparkSession, lake: Lake, over_rows: str) -> None:
+    lake.append(("a", at("10:00"), 1))
+    with pytest.raises(TidegateError, match=r"columns\['id'\] of pipeline 'hours'"):
+        lake.backfill(spark, hourly_pipeline(columns={"id": over_rows}), DAY0, DAY0 + DAY)
 
 
 def _optimise(lake: Lake, spark: SparkSession, path: str) -> None:

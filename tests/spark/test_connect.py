@@ -77,9 +77,12 @@ class Fails(ProcessWindowFunction):
 
 
 fails = Pipeline(name="fails", compute=Windows(sessions, process=Fails()), **common)
+counts = Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"events": Count()})
+by_tasks = Pipeline(name="by_tasks", compute=counts, **common)
+sql_by_spark = Pipeline(name="sql_by_spark", compute=counts, where="hash(value) is not null", **common)
 by_spark = Pipeline(
     name="by_spark",
-    compute=Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"events": Count()}),
+    compute=counts,
     **{**common, "source": DeltaSource("events", timestamp="at", reader="spark")},
 )
 '''
@@ -95,6 +98,14 @@ start = 2024-03-01
 
 [pipelines.fails]
 object = "jobs:fails"
+start = 2024-03-01
+
+[pipelines.by_tasks]
+object = "jobs:by_tasks"
+start = 2024-03-01
+
+[pipelines.sql_by_spark]
+object = "jobs:sql_by_spark"
 start = 2024-03-01
 
 [pipelines.by_spark]
@@ -253,11 +264,15 @@ def test_the_server_is_named_by_the_environment_too_and_must_answer(tmp_path: Pa
     assert "hush" not in message
 
 
-def test_what_only_a_jvm_can_read_is_refused(tmp_path: Path, server: str) -> None:
+def test_spark_reads_files_and_evaluates_sql_on_the_server(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect", remote=server)
-    project.lake.append(("ann", at("10:00"), 1))
-    message = project.fail(3, "stream", "by_spark", "--available-now")
-    assert "by_spark" in message
+    project.lake.append(*arrivals(3))
+    for pipeline in ("by_tasks", "by_spark", "sql_by_spark"):
+        project.do("stream", pipeline, "--available-now")
+    expected = project.rows("by_tasks", "results")
+    assert len(expected) > 0
+    assert_same_windows(project.rows("by_spark", "results"), expected)
+    assert_same_windows(project.rows("sql_by_spark", "results"), expected)
 
 
 def test_an_error_in_a_task_is_told_in_one_line(tmp_path: Path, server: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.run import reopen
 from tidegate.pipelines.reopen.selection import Selection
-from tidegate.pipelines.sources.delta.frames import SourceFrames
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.delta.spark_files import DeltaSparkReader
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 
@@ -86,13 +88,8 @@ def test_whatever_files_are_called_each_row_counts_once_and_with_its_own_commit(
     lake.backfill(spark, filled, at("00:00"), at("05:00"))
     assert sum(n for _, _, n in left_by(lake, filled)[0]) == 14
 
-    def undecoded(frames: SourceFrames) -> Any:
-        from pyspark.sql import functions as F
-
-        return F.col("_metadata.file_name")
-
     # A path that is told otherwise than the log has it ends the run, and loses no row.
-    monkeypatch.setattr(SourceFrames, "_path_of_file", undecoded)
+    monkeypatch.setattr(DeltaSparkReader, "_root", property(lambda reader: "/elsewhere"))
     with pytest.raises(Exception, match="which no commit that is read added"):
         lake.replay(spark, counting("undecoded", source=source))
 
@@ -115,12 +112,12 @@ def test_rows_that_spark_does_not_give_are_missed(
     lake = Lake(tmp_path)
     lake.append(("ann", at("01:00"), 1), ("bob", at("02:00"), 1))
     source = DeltaSource("events", timestamp="at", reader="spark")
-    whole = SourceFrames.files
+    whole = DeltaSparkReader.rows
 
-    def one_row(frames: SourceFrames, version: int, actions: list[str]) -> DataFrame:
-        return whole(frames, version, actions).where("user = 'ann'")
+    def one_row(reader: DeltaSparkReader, session: SparkSession, parts: Sequence[FilePart], *placed: bool) -> DataFrame:
+        return whole(reader, session, parts, *placed).where("user = 'ann'")
 
-    monkeypatch.setattr(SourceFrames, "files", one_row)
+    monkeypatch.setattr(DeltaSparkReader, "rows", one_row)
     with pytest.raises(Refused, match=r"1 rows were read from 1 file\(s\) that have 2 by the log"):
         lake.replay(spark, counting("short", source=source))
 

@@ -15,6 +15,7 @@ from deltalake import WriterProperties, write_deltalake
 from tests.lake import DAY0, Lake, assert_same_windows
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch import operate
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.windowing import (
     CollectList,
@@ -138,6 +139,18 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
                 "watermark_from": "all",
             },
         ),
+        (
+            _AT,
+            _SESSIONS,
+            {
+                "where": "hash(value) % 3 <> 0",
+                "columns": {"who": "soundex(User)", "value": "value * 2L"},
+                "key": ("who",),
+                "watermark_by": "place",
+                "watermark_from": "all",
+            },
+        ),
+        (_AT, _HOURS, {"watermark_by": "price"}),
     ],
     ids=[
         "sessions",
@@ -146,6 +159,8 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
         "seconds, no key",
         "a condition, a derived key and a replaced column",
         "a derived time, and a watermark of dropped rows, too",
+        "SQL for Spark, as key, condition and replaced column",
+        "watermarks by a decimal",
     ],
 )
 def test_both_give_the_same(
@@ -192,17 +207,16 @@ def test_files_are_read_by_every_shard_or_packed_and_moved_with_the_same_result(
         for pipeline in pair:
             monkeypatch.setattr(operate, "_ROWS_READ_AGAIN", limits[pipeline.name])
             monkeypatch.setattr(
-                operate, "_tasks", lambda *given, name=pipeline.name: packing.append(name) or _tasks(*given)
+                operate, "_exchanged", lambda *given, name=pipeline.name: packing.append(name) or exchanged(*given)
             )
             run_one(pipeline)
 
-    _tasks = operate._tasks
+    exchanged = operate._exchanged
     run(lambda pipeline: lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=2)))
     run(lambda pipeline: lake.stream(spark, pipeline))
     lake.write(messy_rows(10, rows=40))
     run(lambda pipeline: lake.stream(spark, pipeline))
-    # The hand-over goes through Spark: rows that were rejected for lying ahead are told by their values.
-    assert packing == [moved.name] * 2
+    assert packing == [moved.name] * 3
     assert_same_rows(lake, pair)
 
 
@@ -220,6 +234,20 @@ def test_times_of_spark_s_old_96_bits_are_read(spark: SparkSession, lake: Lake) 
     assert_same_windows(lake.rows(pair[0], "results"), lake.rows(pair[1], "results"))
 
 
+def test_a_value_that_only_spark_can_compute_is_told_with_its_way_out(spark: SparkSession, lake: Lake) -> None:
+    berlin = ["2024-03-01 10:00:00 Europe/Berlin", "2024-03-01 11:00:00 Europe/Berlin"]
+    lake.write(pa.table({"User": ["a", "b"], "text": berlin, "value": [1, 2]}))
+    counts = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()})
+    options: dict[str, Any] = {"columns": {"moment": "to_timestamp(text)"}}
+    by_tasks = pipeline_of("auto", {"timestamp": "moment"}, counts, **options)
+    by_spark = pipeline_of("spark", {"timestamp": "moment"}, counts, **options)
+    with pytest.raises(Refused, match=r"columns\['moment'\].*If Spark can evaluate the row, .*reader='spark'"):
+        lake.backfill(spark, by_tasks, DAY0, DAY0 + timedelta(days=1))
+    lake.backfill(spark, by_spark, DAY0, DAY0 + timedelta(days=1))
+    starts = sorted(row["window_start"].hour for row in lake.latest(by_spark).to_pylist())
+    assert starts == [9, 10]
+
+
 def _partitioned(lake: Lake) -> None:
     write_deltalake(lake.path("events"), messy_rows(7), partition_by=["place"])
 
@@ -229,7 +257,7 @@ def _ordinary(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "options", "read_by_tasks"),
+    ("make", "options", "evaluated_by_tasks"),
     [
         (_ordinary, {}, True),
         (_ordinary, {"where": "value > 3"}, True),
@@ -240,12 +268,13 @@ def _ordinary(lake: Lake) -> None:
     ],
     ids=["plain", "where", "columns", "where for Spark", "a column for Spark", "partitioned"],
 )
-def test_what_arrow_may_not_read_goes_through_spark(
-    spark: SparkSession, lake: Lake, make: Callable[[Lake], None], options: dict[str, Any], read_by_tasks: bool
+def test_sql_that_is_not_proven_goes_through_spark(
+    spark: SparkSession, lake: Lake, make: Callable[[Lake], None], options: dict[str, Any], evaluated_by_tasks: bool
 ) -> None:
     make(lake)
     pipeline = pipeline_of("auto", _AT, _HOURS, **options)
     with lake.driver(spark, pipeline) as driver:
-        assert (OpenInput.open(spark, driver.tables, pipeline).files is not None) == read_by_tasks
+        (table,) = OpenInput.open(spark, driver.tables, pipeline).files.tables
+        assert (table.columns.by_spark is None, table.spark_reader) == (evaluated_by_tasks, None)
     lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=3))
     assert len(lake.rows(pipeline, "results")) > 100

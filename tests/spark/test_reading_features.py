@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyspark.sql import functions as F
 
 from tests.hand_made import HandMade, column
 from tests.lake import DAY0, Lake, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.definition.event_columns import FILE, OK, PLACE, ROW, STATUS, TIME
-from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.file_measure import measure_files
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, TIME
+from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.sources.source_table import JudgedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,29 +179,25 @@ def with_empty_texts(spark: SparkSession, path: str) -> None:
     made.commit(made.file(rows, {"user": "", "p": ""}, "a.parquet"), made.file(rows, {"user": "b"}, "b.parquet"))
 
 
-def pipeline_of(**source: Any) -> Pipeline:
-    return hourly_pipeline(source=DeltaSource("events", timestamp="at", **source), null_keys="keep")
+def pipeline_of(columns: dict[str, str] | None = None, **source: Any) -> Pipeline:
+    source = {"timestamp": "at", **source}
+    return hourly_pipeline(source=DeltaSource("events", **source), null_keys="keep", columns=columns or {})
 
 
-def by_arrow(source: OpenInput) -> tuple[list[str], dict[str, int]]:
-    """Return the usable rows as texts, and the number of rows by status."""
-    assert source.files is not None
-    active = source.log.active("at", to_read=True)
-    files = replace(source.files, parts=tuple(FilePart.of(file, 0, file.written) for file in active))
-    events = pa.concat_tables(list(files.events()))
-    origins = (np.asarray(events[name]).astype(np.int64) for name in (FILE, PLACE))
-    return _texts(files.source_rows(*origins).append_column(TIME, events[TIME])), measure_files(files).counts
+def rows_and_counts(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> tuple[list[str], dict[str, int]]:
+    """Return the usable rows of a table as texts, and the number of rows by status."""
+    with lake.driver(spark, pipeline) as driver:
+        source = OpenInput.open(spark, driver.tables, pipeline)
+        files = of_version(source, source.log.head, None)
 
+        def texts(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+            for rows in judged:
+                usable = rows.usable(FIRST_TIME, LAST_TIME)
+                whole = files.as_rows(rows, usable).append_column(TIME, pa.array(rows.times[usable]))
+                yield pa.RecordBatch.from_pydict({"row": pa.array(_texts(whole), pa.string())})
 
-def by_spark(source: OpenInput) -> tuple[list[str], dict[str, int]]:
-    """Return the usable rows as texts, and the number of rows by status."""
-    judged = source.rows_at(source.log.head)
-    rows = judged.where(F.col(STATUS) == OK).select(F.col(ROW), F.col(TIME)).toArrow()
-    structs = rows[ROW].combine_chunks()
-    columns = dict(zip(source.bound.source.names, structs.flatten(), strict=True))
-    return _texts(pa.table({**columns, TIME: rows[TIME]})), dict(
-        Counter(row[0] for row in judged.select(STATUS).collect())
-    )
+        found = run_over(spark, files, texts, "row string").toArrow()
+        return sorted(found["row"].to_pylist()), source.measure(files).counts
 
 
 def _texts(rows: pa.Table) -> list[str]:
@@ -219,29 +212,27 @@ def _texts(rows: pa.Table) -> list[str]:
     return sorted(repr(row) for row in pa.table(columns).to_pylist())
 
 
-CASES: dict[str, tuple[Make, Sequence[Pipeline]]] = {
-    "partitions of every type": (partitioned, [pipeline_of()]),
-    "a partition as key and as event time": (keyed_by_partition, [pipeline_of()]),
-    "deletion vectors": (deleted, [pipeline_of()]),
-    "mapped by name": (mapped_by("name"), [pipeline_of()]),
-    "mapped by id": (mapped_by("id"), [pipeline_of()]),
-    "widened types": (widened, [pipeline_of()]),
-    "CHAR and VARCHAR": (chars, [pipeline_of()]),
-    "features that change no rows, checkpoints v2": (with_other_features, [pipeline_of()]),
-    "wall-clock times": (wall_clock, [pipeline_of(zone=zone) for zone in ZONES]),
-    "empty texts for partition values": (with_empty_texts, [pipeline_of()]),
+CASES: dict[str, tuple[Make, Sequence[dict[str, Any]]]] = {
+    "partitions of every type": (partitioned, [{}]),
+    "a partition as key and as event time": (keyed_by_partition, [{}]),
+    "deletion vectors": (deleted, [{}]),
+    "mapped by name": (mapped_by("name"), [{}]),
+    "mapped by id": (mapped_by("id"), [{}]),
+    "widened types": (widened, [{}]),
+    "CHAR and VARCHAR": (chars, [{}]),
+    "features that change no rows, checkpoints v2": (with_other_features, [{}]),
+    "wall-clock times": (wall_clock, [{"zone": zone} for zone in ZONES]),
+    "empty texts for partition values": (with_empty_texts, [{}]),
 }
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_arrow_reads_the_rows_that_spark_reads(spark: SparkSession, lake: Lake, case: str) -> None:
-    make, pipelines = CASES[case]
+def test_the_tasks_read_the_rows_that_spark_reads(spark: SparkSession, lake: Lake, case: str) -> None:
+    make, options = CASES[case]
     make(spark, lake.path("events"))
-    for pipeline in pipelines:
-        with lake.driver(spark, pipeline) as driver:
-            source = OpenInput.open(spark, driver.tables, pipeline)
-            rows, counts = by_arrow(source)
-            expected_rows, expected_counts = by_spark(source)
-        assert rows == expected_rows
-        assert rows
-        assert counts == expected_counts
+    for source in options:
+        expected = rows_and_counts(spark, lake, pipeline_of(reader="spark", **source))
+        assert expected[0]
+        assert rows_and_counts(spark, lake, pipeline_of(**source)) == expected
+        # Spark evaluates this over rows that the tasks read.
+        assert rows_and_counts(spark, lake, pipeline_of({"sound": "soundex(user)"}, **source)) == expected

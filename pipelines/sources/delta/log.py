@@ -6,7 +6,6 @@ names the version.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -17,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.delta_log import FOLDER, Action, commit_info, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
@@ -38,9 +37,7 @@ from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tidegate.pipelines.sources.delta.frames import SourceFrames
+    from tidegate.pipelines.sources.delta.spark_files import DeltaSparkReader
 
 _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """Start of an absolute path, or of a URI with a scheme."""
@@ -150,12 +147,11 @@ class SourceLog:
         """Return the reader for the tasks; see `Source.reader`."""
         return self._facts.reader(self.warehouse, self.path, columns)
 
-    def spark_reader(self, spark: SparkSession, pipeline: Pipeline, part: Input) -> SourceFrames:
+    def spark_reader(self, timestamp: str | None) -> DeltaSparkReader:
         """Return the reader by Spark; see `Source.spark_reader`."""
-        # What looks at a log alone should not wait for this import.
-        from tidegate.pipelines.sources.delta.frames import SourceFrames
+        from tidegate.pipelines.sources.delta.spark_files import DeltaSparkReader
 
-        return SourceFrames(spark, self.path, pipeline, part)
+        return DeltaSparkReader(self.warehouse, self.path, timestamp)
 
     def _at_head(self) -> DeltaTable:
         """Return the table at the head, opened with its files."""
@@ -217,7 +213,6 @@ class SourceLog:
                 SourceFile(
                     self._path_of(add["path"]),
                     add["modificationTime"],
-                    json.dumps({"add": add}),
                     rows=number_of_rows(add),
                     stored=number_stored(add),
                     details=details_of(add),

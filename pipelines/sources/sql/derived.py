@@ -1,6 +1,6 @@
 """Programs of `where` and `columns` over the columns of an input's source, with the reasons where there are none.
 
-The meaning is that of `frames.SourceFrames`: a column of `columns` may use earlier ones and may replace a column of the
+The meaning is that of `SparkSql`: a column of `columns` may use earlier ones and may replace a column of the
 source, and `where` sees all of them. Columns are evaluated for the rows that `where` keeps.
 """
 

@@ -88,6 +88,15 @@ _ATOMS = (
 """Nodes that are no operators."""
 
 
+def tokens_of(text: str) -> list[Token]:
+    """Return the words and signs of an expression.
+
+    Raises:
+        SqlglotError: sqlglot does not know the signs.
+    """
+    return list(_PlainSpark().tokenize(text))
+
+
 def parse(text: str) -> exp.Expr:
     """Return the tree of an expression.
 
@@ -97,7 +106,7 @@ def parse(text: str) -> exp.Expr:
     if "\\" in text:
         raise Unproven("it has a backslash, whose meaning depends on Spark's settings")
     try:
-        tokens = _PlainSpark().tokenize(text)
+        tokens = tokens_of(text)
         if any(token.token_type == TokenType.DCOLON and text[token.start : token.end + 1] == "::" for token in tokens):
             raise Unproven("it has the operator ::, write CAST(... AS ...)")
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)

@@ -9,11 +9,10 @@ from typing import Any, cast
 import pyarrow as pa
 
 from tests.lake import Lake
-from tests.recovery.without_spark import Files, NoSpark, is_kept, standing_in
+from tests.recovery.without_spark import NoSpark, is_kept, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.event_times import EventTimes
-from tidegate.pipelines.epoch.read_commits import ReadCommit
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.reopen.passed import judged_at
@@ -46,8 +45,9 @@ class LakeRows:
         bound, position = self.source.bound, self.source.position_of(self.head.manifest)
         found = []
         for commit in self.source.commits(-1, position.version):
-            read = ReadCommit(commit, commit.files, len(commit.files), True)
-            for row in cast("Files", self.source.frames).rows(read, bound.source):
+            names = [file.path for file in commit.files]
+            rows = self.source.warehouse.read_files(self.source.log.path, names, bound.source)
+            for row in rows.to_pylist():
                 time = event_millis(bound.pipeline.source, row[bound.pipeline.source.timestamp])
                 kept = row if is_kept(bound.pipeline.where, row) else None
                 if status(bound, kept, time, commit.time) == OK and time is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,19 @@ import pyarrow as pa
 
 from tests.hand_made import HandMade
 from tests.lake import at, hourly_pipeline
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import FILE, PLACE
-from tidegate.pipelines.sources.choose_reader import slice_of, why_through_spark
+from tidegate.pipelines.sources.choose_reader import InputColumns, choose_reader, slice_of
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.reader import DeltaReader
-from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.file_slice import EventShape, FileSlice
+from tidegate.pipelines.sources.schemas import without_metadata
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.stored_fields import fields_of
-from tidegate.pipelines.storage import Warehouse, arrow_schema
+from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import to_millis
 
 
@@ -28,34 +30,28 @@ def slice_at(table: HandMade, pipeline: Any = None) -> FileSlice:
     """Return all files of a table at its head as a slice; Arrow must be able to read the table."""
     warehouse = Warehouse(str(table.folder.parent))
     log = SourceLog(warehouse, str(table.folder))
-    schema = bare(arrow_schema(warehouse.open(log.path)))
-    bound = bind(pipeline or hourly_pipeline(), schema, schema)
-    assert why_through_spark(bound, log) is None
-    files = slice_of(bound, log)
-    active = log.active(files.columns.timestamp, to_read=True)
-    parts = tuple(FilePart.of(file, 0, to_millis(at("23:00"))) for file in sorted(active, key=lambda file: file.path))
-    return replace(files, parts=parts)
+    files = files_over(log, pipeline or hourly_pipeline())
+    active = log.active(files.tables[0].columns.timestamp, to_read=True)
+    parts = (FilePart.of(file, 0, to_millis(at("23:00"))) for file in sorted(active, key=lambda file: file.path))
+    return files.of(parts, {0: 0})
+
+
+def files_over(log: SourceLog, pipeline: Pipeline) -> FileSlice:
+    """Return the slice of a table without files; Arrow must be able to read the table."""
+    choice = choose_reader(pipeline, pipeline.inputs[0], log)
+    assert not choice.needs_spark, choice
+    assert choice.derived is not None
+    columns = InputColumns(without_metadata(log.schema), choice.derived)
+    bound = bind(pipeline, columns.source, columns.derived)
+    return slice_of(bound, [log], [choice], [columns])
 
 
 def slice_in(folder: Path, columns: SourceColumns, *parts: FilePart) -> FileSlice:
     """Return a slice of plain files in a folder."""
     reader = DeltaReader(Warehouse(str(folder)), str(folder), columns.as_read, fields_of(columns.schema))
-    return FileSlice(reader, columns, parts)
-
-
-def bare(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without the metadata of its fields, at any depth, as Spark gives it."""
-    return pa.schema([(field.name, _bare(field.type)) for field in schema])
-
-
-def _bare(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _bare(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_bare(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_bare(kind.key_type), _bare(kind.item_type))
-    return kind
+    values = pa.schema([columns.of_events.field(name) for name in columns.used])
+    shape = EventShape(columns.key, values, columns.schema)
+    return FileSlice((SourceTable(reader, columns),), shape, parts, {0: 0})
 
 
 def events_of(files: FileSlice) -> pa.Table:

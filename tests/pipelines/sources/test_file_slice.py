@@ -138,7 +138,7 @@ def test_the_size_of_a_slice_is_that_of_the_columns_in_use(tmp_path: Path) -> No
 
 def test_source_partitions_have_times_of_their_own(tmp_path: Path) -> None:
     rows = [("u", minutes(1), 1, "a"), ("u", minutes(5), 1, "a"), ("u", minutes(3), 1, "b"), ("u", minutes(9), 1, None)]
-    found = measure_files(files_of(tmp_path, write(tmp_path, "a.parquet", *rows)), "part")
+    found = measure_files(files_of(tmp_path, write(tmp_path, "a.parquet", *rows), partition_by="part"))
     assert found.largest == {0: {"a": to_millis(minutes(5)), "b": to_millis(minutes(3)), "null": to_millis(minutes(9))}}
 
 

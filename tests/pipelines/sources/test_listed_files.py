@@ -26,6 +26,7 @@ from tidegate.pipelines.sources.bind import bind_to_source
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import Warehouse, warehouse_of
+from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing.compute import IntervalJoin
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import to_millis
@@ -94,6 +95,15 @@ def test_explain_says_that_the_tasks_read_it(lake: Lake) -> None:
     assert "read the files of events.list: key user, time at, columns value" in [
         step.does for step in steps if step.where == "Python task"
     ]
+
+
+def test_the_harness_of_users_runs_it(lake: Lake) -> None:
+    harness = PipelineHarness(LISTED, EVENTS)
+    harness.commit(
+        [{"user": "ann", "at": at("01:00"), "value": 1}, {"user": "ann", "at": at("05:00"), "value": 2}], at=at("06:00")
+    )
+    harness.run()
+    assert [row["total"] for row in harness.results()] == [1]
 
 
 def test_explain_goes_on_without_a_list(tmp_path: Path) -> None:
@@ -201,9 +211,11 @@ def test_a_file_that_goes_while_it_is_read_is_named(lake: Lake) -> None:
         pass
 
 
-def test_a_damaged_file_is_named(lake: Lake) -> None:
-    Path(lake.path("1.parquet")).write_bytes(b"no Parquet")
-    with pytest.raises(Refused, match=r"events\.list: file 1\.parquet can't be read: .*Put the file back as it was"):
+@pytest.mark.parametrize("name", ["0.parquet", "1.parquet"])
+def test_a_damaged_file_is_named(lake: Lake, name: str) -> None:
+    """The first file also says which columns there are."""
+    Path(lake.path(name)).write_bytes(b"no Parquet")
+    with pytest.raises(Refused, match=rf"events\.list: file {name} can't be read: .*Put the file back as it was"):
         stream(lake)
 
 

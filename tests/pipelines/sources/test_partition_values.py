@@ -19,7 +19,7 @@ from tests.hand_made import HandMade, column
 from tests.lake import at, hourly_pipeline
 from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
 from tidegate.pipelines.definition.event_columns import OK, TIME
-from tidegate.pipelines.epoch.file_slices import _of_interval
+from tidegate.pipelines.epoch.file_slices import files_within
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
@@ -181,15 +181,15 @@ def test_a_partition_column_is_the_event_time_and_bounds_it(tmp_path: Path) -> N
 def test_files_outside_an_interval_are_told_by_their_partition_value(tmp_path: Path) -> None:
     moments = ["2024-03-01 01:00:00", "2024-03-01 02:00:00", None]
     table = table_of(tmp_path, ["at"], *(({"at": text}, f"{place}.parquet") for place, text in enumerate(moments)))
-    files, log = slice_at(table), SourceLog(Warehouse(str(tmp_path)), str(table.folder))
+    log = SourceLog(Warehouse(str(tmp_path)), str(table.folder))
     active = sorted(log.active("at", to_read=True), key=lambda file: file.path)
-    kept = _of_interval(files, active, to_millis(at("01:30")), to_millis(at("02:30")))
+    kept = files_within(active, to_millis(at("01:30")), to_millis(at("02:30")))
     assert [file.path for file in kept] == ["1.parquet", "2.parquet"]
 
 
 def test_a_partition_column_parts_the_watermark(tmp_path: Path) -> None:
     table = table_of(tmp_path, ["user"], ({"user": "a"}, "a.parquet"), ({"user": None}, "b.parquet"))
-    measured = measure_files(slice_at(table, hourly_pipeline(null_keys="keep")), "user")
+    measured = measure_files(slice_at(table, hourly_pipeline(null_keys="keep", watermark_by="user")))
     assert measured.largest == {0: {"a": to_millis(at("02:00")), "null": to_millis(at("02:00"))}}
 
 

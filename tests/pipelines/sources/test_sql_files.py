@@ -106,8 +106,8 @@ def test_dropped_rows_move_the_watermark_only_if_all_rows_do(tmp_path: Path) -> 
 
 def test_dropped_rows_move_the_watermark_of_their_source_partition(tmp_path: Path) -> None:
     rows = [("a", NOON, 1), ("b", NOON + HOUR / 2, 2), ("a", NOON - HOUR, 50)]
-    files = files_of(tmp_path, rows, compiled(where="value > 3", watermark_from="all"))
-    assert measure_files(files, "user").largest == {0: {"a": millis(NOON), "b": millis(NOON + HOUR / 2)}}
+    files = files_of(tmp_path, rows, compiled(where="value > 3", watermark_from="all"), partition_by="user")
+    assert measure_files(files).largest == {0: {"a": millis(NOON), "b": millis(NOON + HOUR / 2)}}
 
 
 def test_dropped_rows_of_no_interval_are_counted_apart(tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""Reading of a Delta table's files by Spark, through its public API: rows of a version, told apart by file and place.
+
+Delta reads what our reader doesn't know yet, and applies deletion vectors and column mapping itself. A commit's rows
+are read in the newest version in which all its files are still listed, so an OPTIMIZE later removes none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, PATH, PLACE, ROW
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.schemas import without_metadata
+from tidegate.pipelines.spark.versions import to_arrow
+from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.tables.columns import quoted
+
+_LOCAL = "^file:/+"
+"""Start of the URI of a local file, which Spark writes with one slash or three."""
+
+_EXACT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of Spark that convert times to text with all their digits."""
+
+
+@dataclass(frozen=True)
+class DeltaSparkReader:
+    """Reader of a Delta table by Spark; this value has no session.
+
+    Args:
+        warehouse: the warehouse of the table.
+        table: path of the table.
+        timestamp: TIMESTAMP column of the table that has the event time; None if another column has it. Delta skips
+            files by its bounds.
+    """
+
+    warehouse: Warehouse
+    table: str
+    timestamp: str | None = None
+
+    def schema(self, spark: SparkSession, version: int) -> pa.Schema:
+        """Return the columns of a version."""
+        return without_metadata(to_arrow(self._version(spark, version).schema))
+
+    def empty(self, spark: SparkSession, version: int) -> DataFrame:
+        """Return a frame with the columns of a version, and no rows."""
+        return self._version(spark, version).limit(0)
+
+    def rows(self, spark: SparkSession, parts: Sequence[FilePart], are_placed: bool = False) -> DataFrame:
+        """Return the rows of files with all columns, path, place in the file, and all columns as a struct.
+
+        Args:
+            spark: the session.
+            parts: the files; rows outside the intervals of all parts may be missing.
+            are_placed: True if places must tell rows of a file apart; otherwise they may all be 0.
+        """
+        by_version: dict[int, set[str]] = {}
+        of_part = {part.path: part for part in sorted(parts, key=lambda part: part.version)}
+        alive = self._newest_alive({part.version for part in of_part.values()})
+        for path, part in of_part.items():
+            by_version.setdefault(alive[part.version], set()).add(path)
+        frames = [
+            self._located(spark, version, parts, are_placed).where(F.col(PATH).isin(*paths))
+            for version, paths in by_version.items()
+        ]
+        return reduce(DataFrame.unionByName, frames)
+
+    def _located(self, spark: SparkSession, version: int, parts: Sequence[FilePart], are_placed: bool) -> DataFrame:
+        """Return the rows of a version with the paths that its log has."""
+        frame = self._version(spark, version)
+        metadata = frame.metadataColumn("_metadata")
+        # `url_decode` would turn a plus into a space, but in a path it means a plus.
+        uri = F.url_decode(F.replace(metadata.getField("file_path"), F.lit("+"), F.lit("%2B")))
+        path, root = F.regexp_replace(uri, _LOCAL, "/"), f"{self._root}/"
+        inside = F.substring(path, F.lit(len(root) + 1), F.length(path))
+        elsewhere = F.raise_error(
+            F.concat(
+                F.lit(f"source table {self.table}: a row of file "),
+                path,
+                F.lit(", which no commit that is read added. Nothing was committed; this is a fault of tidegate"),
+            )
+        )
+        # If a path is spelled otherwise, a plain filter would lose the rows of its file without an error.
+        located = F.when(F.startswith(path, F.lit(root)), inside).otherwise(elsewhere.cast("string"))
+        columns = [F.col(quoted(name)) for name in frame.columns]
+        whole = F.struct(*columns)
+        rows = frame.select(*columns, located.alias(PATH), _place(frame, metadata).alias(PLACE), whole.alias(ROW))
+        rows = rows.where(self._bounds(parts))
+        if not are_placed or _has_row_index(frame, metadata):
+            return rows
+        # Equal rows of a file are told apart by a number: which of them gets which makes no difference.
+        text = F.to_json(F.col(ROW), _EXACT)
+        number = F.row_number().over(Window.partitionBy(PATH, text).orderBy(PATH))
+        return rows.withColumn(PLACE, F.xxhash64(text).bitwiseXOR(number.cast("long")))
+
+    def _bounds(self, parts: Sequence[FilePart]) -> Column:
+        """Return a condition on the event time that holds for all rows of the parts."""
+        since, until = min(part.since for part in parts), max(part.until for part in parts)
+        if self.timestamp is None or (since <= FIRST_TIME and until >= LAST_TIME):
+            return F.lit(True)
+        time = F.col(quoted(self.timestamp))
+        return (time >= F.timestamp_millis(F.lit(since))) & (time < F.timestamp_millis(F.lit(until)))
+
+    def _newest_alive(self, versions: set[int]) -> dict[int, int]:
+        """Return, for each version, the newest of these versions up to which no file was removed."""
+        log, alive, ordered = self.warehouse.log(self.table), {}, sorted(versions, reverse=True)
+        newest = ordered[0]
+        for version, following in zip(ordered, [newest, *ordered], strict=False):
+            between = range(version + 1, following + 1)
+            if any("remove" in action for number in between for action in log.actions(number)):
+                newest = version
+            alive[version] = newest
+        return alive
+
+    def _version(self, spark: SparkSession, version: int) -> DataFrame:
+        return spark.read.format("delta").option("versionAsOf", version).load(self.table)
+
+    @property
+    def _root(self) -> str:
+        """Path of the table as Spark writes it in the paths of its files."""
+        scheme, sign, rest = self.table.rpartition("://")
+        if not sign:
+            return os.path.abspath(rest)
+        root = f"{scheme}://{posixpath.normpath(rest)}"
+        return re.sub(_LOCAL, "/", root)
+
+
+def _has_row_index(frame: DataFrame, metadata: Column) -> bool:
+    """Return True if Delta tells the places of rows in their files, as it does for tables with deletion vectors."""
+    (described,) = frame.select(metadata.alias("metadata")).schema
+    kind = described.dataType
+    return isinstance(kind, StructType) and "row_index" in kind.names
+
+
+def _place(frame: DataFrame, metadata: Column) -> Column:
+    """Return the place of each row in its file; 0 if Delta does not tell it."""
+    return metadata.getField("row_index").cast("long") if _has_row_index(frame, metadata) else F.lit(0).cast("long")

@@ -1,0 +1,197 @@
+"""A table of a slice: how a task reads the rows of its files, and judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.pipelines.definition.event_columns import KEPT, plain
+from tidegate.pipelines.sources.base import OpenPart, PartReader
+from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
+from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.tables import rejects
+from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.sources.base import SparkReader
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRows:
+    """Rows of a part with their event times and the rules that they break. Deleted rows are not among them.
+
+    Args:
+        number: number of the part in its slice.
+        table: columns of events.
+        places: place of each row in its file.
+        times: event times, int64 epoch milliseconds; 0 for null.
+        rejected: flags of the rejected rows, by reason.
+        dropped: rows that `where` drops, which are not among the others; None if it drops none. They have the columns
+            of the source, or columns of events if Spark made them.
+        rows: the same rows with all columns of the source if Spark read them, else None.
+    """
+
+    number: int
+    table: pa.Table
+    places: Int64s
+    times: Int64s
+    rejected: dict[str, Bools]
+    dropped: pa.Table | None = None
+    rows: pa.Table | None = None
+
+    def usable(self, since: Millis, until: Millis) -> Bools:
+        """Return True for each row that no rule rejects and whose time is in `[since, until)`."""
+        usable = np.ones(len(self.times), np.bool_)
+        for unusable in self.rejected.values():
+            usable &= ~unusable
+        if len(self.times) and (int(self.times.min()) < since or int(self.times.max()) >= until):
+            usable &= (self.times >= since) & (self.times < until)
+        return usable
+
+    def moving(self, part: FilePart, columns: SourceColumns, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
+        """Yield rows whose times move the watermark, as columns of events with their times.
+
+        Args:
+            part: the part of the rows.
+            columns: columns of the part's table.
+            names: the columns of events that were read.
+        """
+        wanted = self.usable(part.since, part.until)
+        yield self.table.filter(pa.array(wanted)), self.times[wanted]
+        if columns.all_move and self.dropped is not None:
+            table = columns.derive(self.dropped, names)
+            times, timely = columns.timely(table[columns.timestamp], part.committed)
+            inside = timely & (times >= part.since) & (times < part.until)
+            yield table.filter(pa.array(inside)), times[inside]
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table of a slice; this value travels to the tasks.
+
+    Args:
+        files: opens the files; None if Spark reads them.
+        columns: columns to read, with the rules for rejected rows.
+        side: `left` or `right`; None for the only input.
+        spark_reader: reads the files by Spark; None if the tasks read them.
+        name: name of the table in messages.
+    """
+
+    files: PartReader | None
+    columns: SourceColumns
+    side: str | None = None
+    spark_reader: SparkReader | None = None
+    name: str = ""
+
+    @property
+    def needs_spark(self) -> bool:
+        """True if rows go through Spark before they are judged."""
+        return self.spark_reader is not None or self.columns.by_spark is not None
+
+    def open(self, part: FilePart) -> AbstractContextManager[OpenPart]:
+        """Open a file; see `PartReader.open`."""
+        assert self.files is not None, self.name
+        return self.files.open(part)
+
+    def judged(self, number: int, part: FilePart, names: Sequence[str]) -> Iterator[JudgedRows]:
+        """Yield the rows of a file that tasks read and evaluate, a row group at a time.
+
+        Args:
+            number: number of the part.
+            part: the part.
+            names: columns of events; event time is among them.
+        """
+        with self.open(part) as file:
+            for first, group in file.groups(self.columns.time_in_files, part.since, part.until):
+                yield self.judged_group(number, part, file, (first, group), names)
+
+    def judged_group(
+        self, number: int, part: FilePart, file: OpenPart, place: tuple[int, int], names: Sequence[str]
+    ) -> JudgedRows:
+        """Read columns of a row group and judge its rows.
+
+        Args:
+            number: number of the part.
+            part: the part.
+            file: its file.
+            place: place of the group's first row in the file, and number of the group.
+            names: columns of events; event time is among them.
+        """
+        columns = self.columns
+        table, places = self._read(file, place, columns.reads(names))
+        passed = None if columns.sql is None else columns.sql.kept(table)
+        dropped = None if passed is None else table.filter(pa.array(~passed))
+        if passed is not None:
+            table, places = table.filter(pa.array(passed)), places[passed]
+        return self._judge(number, part, columns.derive(table, names), places, dropped)
+
+    def stored(self, part: FilePart, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
+        """Yield columns of a file as the source has them, with the places of the rows, for Spark to evaluate SQL."""
+        with self.open(part) as file:
+            for place in file.groups(self.columns.time_in_files, part.since, part.until):
+                table, places = self._read(file, place, names)
+                yield pa.table([plain(table[name]) for name in names], names=list(names)), places
+
+    def judged_by_spark(
+        self, number: int, part: FilePart, events: pa.Table, places: Int64s, rows: pa.Table | None
+    ) -> JudgedRows:
+        """Judge rows whose columns of events Spark made.
+
+        Args:
+            number: number of the part.
+            part: the part.
+            events: columns of events, and the flags of the rows that `where` keeps.
+            places: place of each row in its file.
+            rows: the rows with all columns of the source if Spark read them.
+        """
+        kept = np.asarray(events[KEPT].to_numpy()).astype(np.bool_)
+        if kept.all():
+            return self._judge(number, part, events, places, None, rows)
+        flags = pa.array(kept)
+        kept_rows = None if rows is None else rows.filter(flags)
+        dropped = events.filter(pa.array(~kept))
+        return self._judge(number, part, events.filter(flags), places[kept], dropped, kept_rows)
+
+    def _read(self, file: OpenPart, place: tuple[int, int], names: Sequence[str]) -> tuple[pa.Table, Int64s]:
+        first, group = place
+        table, kept = file.read(group, names), file.kept(first, group)
+        places = np.arange(first, first + len(table))
+        return (table, places) if kept is None else (table.filter(pa.array(kept)), places[kept])
+
+    def _judge(
+        self,
+        number: int,
+        part: FilePart,
+        events: pa.Table,
+        places: Int64s,
+        dropped: pa.Table | None,
+        rows: pa.Table | None = None,
+    ) -> JudgedRows:
+        """Judge rows of a part. Every row that is an event or is counted comes through here."""
+        times, valid = self.columns.millis(events[self.columns.timestamp])
+        broken = rejected(self.columns.rules, ArrowRows(times, valid, events, part.committed))
+        if part.again and (ahead := np.isin(places, part.again)).any():
+            broken = {reason: flags & ~ahead for reason, flags in broken.items()}
+            broken[rejects.AHEAD] = broken.get(rejects.AHEAD, ahead) | ahead
+        return JudgedRows(number, events, places, times, broken, dropped, rows)
+
+    def source_rows(self, part: FilePart, places: Int64s) -> pa.Table:
+        """Return rows of a file with all columns of the source, in the given order."""
+        schema, tables, order = self.columns.schema, [], []
+        with self.open(part) as file:
+            for first, group in file.groups():
+                inside = np.flatnonzero((places >= first) & (places < first + file.rows_of(group)))
+                if len(inside):
+                    rows = file.read(group, schema.names).take(pa.array(places[inside] - first))
+                    tables.append(pa.table([plain(rows[name]) for name in schema.names], schema=schema))
+                    order.append(inside)
+        if not tables:
+            return schema.empty_table()
+        back = np.argsort(np.concatenate(order), kind="stable")
+        return pa.concat_tables(tables).take(pa.array(back))

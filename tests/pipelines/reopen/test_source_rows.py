@@ -1,0 +1,96 @@
+"""Source rows that tasks read again: the same windows and corrections as by rows that are looked at one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from tests.pipelines.reopen import lake_rows
+from tests.pipelines.reopen.test_drawn import Drawn
+from tidegate.pipelines.definition.event_columns import COMMIT, PACK, SHARD, TIME
+from tidegate.pipelines.epoch.exchange import unpacked
+from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.reopen import passed as passed_module
+from tidegate.pipelines.reopen import source_rows as source_rows_module
+from tidegate.pipelines.reopen.passed import Passed
+from tidegate.pipelines.reopen.plan import ReopenPlan
+from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.reopen.stretches import END, START
+from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.slice_rows import Run
+from tidegate.windowing.compute import Windows
+
+
+class Batches:
+    """Stands where Spark's frame would: the batches that one task yields."""
+
+    def __init__(self, spark: object, files: FileSlice, run: Run, schema: object) -> None:
+        self.batches = list(run(files.judged()))
+        self.names = getattr(schema, "names", None)
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - the name of Spark
+        """Return the rows."""
+        if not self.batches:
+            return pa.table({name: pa.nulls(0) for name in self.names or ()})
+        table = pa.Table.from_batches(self.batches)
+        return table.rename_columns(self.names or table.column_names)
+
+
+class BothRows(lake_rows.LakeRows):
+    """Asks the product and the rows one by one, and holds the answers against each other."""
+
+    def product(self) -> SourceRows:
+        return SourceRows(cast("Any", None), self.source, self.head, self.tables)
+
+    def passed(self, windows: Windows, within: Interval) -> pa.Table:
+        """The windows that both name."""
+        expected = super().passed(windows, within)
+        given = Passed(self.source, self.head, self.tables).windows(windows, within)
+        order = [(name, "ascending") for name in ("user", START, END)]
+        assert set(map(str, expected.sort_by(order).to_pylist())) <= set(map(str, given.to_pylist()))
+        return given
+
+    def correct(self, plan: ReopenPlan) -> list[ShardOutcome]:
+        """The outcomes of the rows that the product reads."""
+        job, frame = ReopenJob.of(plan), cast("Any", self.product()._events(plan))
+        packs = pa.Table.from_batches(frame.batches).to_pylist() if frame is not None and frame.batches else []
+
+        def events(number: int) -> pa.Table:
+            table = unpacked(row[PACK] for row in packs if row[SHARD] == number)
+            return pa.table({COMMIT: [], TIME: []}) if table is None else table
+
+        given = [job.run(number, events(number)) for number in job.files]
+        expected = super().correct(plan)
+        assert [counted(outcome) for outcome in given] == [counted(outcome) for outcome in expected]
+        return given
+
+
+def counted(outcome: ShardOutcome) -> tuple[int, bool, dict[str, int], int]:
+    return outcome.shard, outcome.changed, outcome.counters, outcome.rows
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Iterable[None]:
+    """Tasks run in this process."""
+    for module in (passed_module, source_rows_module):
+        monkeypatch.setattr(module, "run_over", Batches)
+    monkeypatch.setattr(lake_rows, "LakeRows", BothRows)
+    return ()
+
+
+@pytest.mark.parametrize("kind", ["sliding", "gaps", "sessions"])
+@pytest.mark.parametrize("seed", range(2))
+def test_tasks_read_the_rows_of_the_stretches(tmp_path: Path, both: Iterator[None], kind: str, seed: int) -> None:
+    drawn = Drawn.of(tmp_path, kind, seed)
+    drawn.arrive(8)
+    drawn.stream()
+    lake_rows.reopen(drawn.lake, drawn.pipeline)
+    drawn.end()
+    lake_rows.reopen(drawn.lake, drawn.pipeline)
+    assert drawn.late() == 0
