@@ -21,7 +21,7 @@ from benchmarks.memory import PeakMemory
 from tidegate.pipelines.config import Config
 
 MILLION = 1_000_000
-SMALL_EPOCH = Wanted("at most", 0.5)
+SMALL_EPOCH = Wanted("at most", 0.2)
 """Bound on the seconds of an epoch of 1,000 events with 10,000 open windows."""
 MANY_WINDOWS = Wanted("at most", 6)
 """Bound on the seconds of an epoch of 100,000 events with 10 million open windows."""
