@@ -19,7 +19,7 @@ _FOLDERS = ("expectations", "pipelines", "windowing")
 """Folders of `tidegate`, which are links in a checkout. Before 0.2 each was a package of its own."""
 _UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _VALUES = (
-    "tidegate.pipelines.definition.pipeline",
+    "tidegate.pipelines",
     "tidegate.windowing",
     "tidegate.windowing.compute",
     "tidegate.windowing.state",
