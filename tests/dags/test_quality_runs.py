@@ -34,6 +34,7 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
     assert airflow.call("GET", links)["extra_links"] == {"Run report": address, "Data Docs": checks}
 
 
+@pytest.mark.long
 def test_a_task_that_ended_well_and_is_cleared_is_run_again(airflow: EmbeddedAirflow) -> None:
     run = run_of(airflow, "sessions__quality", epoch=2)
     before = len(events_of(airflow, "sessions__final_windows"))

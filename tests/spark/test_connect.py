@@ -233,6 +233,7 @@ def test_a_backfill_and_a_stream_give_the_rows_of_a_session_with_a_jvm(tmp_path:
             assert_same_windows(rows, classic.rows(pipeline, table))
 
 
+@pytest.mark.long
 def test_events_are_exchanged_between_tasks(tmp_path: Path, server: str) -> None:
     in_place, exchanged = (Project.made(tmp_path / name, remote=server) for name in ("in_place", "exchanged"))
     for project in (in_place, exchanged):
@@ -253,6 +254,7 @@ def test_a_setting_that_only_the_start_of_the_server_decides_is_refused(tmp_path
     assert f"start the server {server} with it" in message
 
 
+@pytest.mark.long
 def test_the_server_is_named_by_the_environment_too_and_must_answer(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect")
     project.lake.append(("ann", at("10:00"), 1))
@@ -264,6 +266,7 @@ def test_the_server_is_named_by_the_environment_too_and_must_answer(tmp_path: Pa
     assert "hush" not in message
 
 
+@pytest.mark.long
 def test_spark_reads_files_and_evaluates_sql_on_the_server(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect", remote=server)
     project.lake.append(*arrivals(3))

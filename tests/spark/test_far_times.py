@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("reader", ["auto", "spark"])
-@pytest.mark.parametrize("name", ["rows", "a process function"])
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [
+        ("rows", "auto"),
+        pytest.param("rows", "spark", marks=pytest.mark.long),
+        pytest.param("a process function", "auto", marks=pytest.mark.long),
+        ("a process function", "spark"),
+    ],
+)
 def test_they_are_rejected_and_counted(spark: SparkSession, lake: Lake, name: str, reader: str) -> None:
     far = MICROS[1]
     lake.write(

@@ -61,6 +61,7 @@ def left_by(lake: Lake, pipeline: Pipeline) -> tuple[list[tuple[object, ...]], i
     return sorted(windows), lake.rows(pipeline, "late").num_rows, sum(counts)
 
 
+@pytest.mark.long
 def test_whatever_files_are_called_each_row_counts_once_and_with_its_own_commit(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

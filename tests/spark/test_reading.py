@@ -120,7 +120,7 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
         (_AT, _HOURS, {"key": ("User", "place"), "null_keys": "keep", "watermark_by": "place"}),
         pytest.param({"timestamp": "millis", "unit": "ms"}, _HOURS, {"key": ("place",)}, marks=pytest.mark.long),
         pytest.param({"timestamp": "seconds", "unit": "s"}, _LISTS, {"key": ()}, marks=pytest.mark.long),
-        (
+        pytest.param(
             _AT,
             _SESSIONS,
             {
@@ -128,8 +128,9 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
                 "columns": {"who": "upper(User)", "value": "value * 2L", "twice": "value + 1"},
                 "key": ("who",),
             },
+            marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             {"timestamp": "moment"},
             _HOURS,
             {
@@ -138,6 +139,7 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
                 "watermark_by": "place",
                 "watermark_from": "all",
             },
+            marks=pytest.mark.long,
         ),
         (
             _AT,
@@ -150,7 +152,7 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
                 "watermark_from": "all",
             },
         ),
-        (_AT, _HOURS, {"watermark_by": "price"}),
+        pytest.param(_AT, _HOURS, {"watermark_by": "price"}, marks=pytest.mark.long),
     ],
     ids=[
         "sessions",

@@ -226,7 +226,11 @@ CASES: dict[str, tuple[Make, Sequence[dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", list(CASES))
+LONG = {"mapped by id", "features that change no rows, checkpoints v2"}
+"""Cases for make test-long: the second is read as a plain table, and mapping by names stays."""
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.long if case in LONG else ()) for case in CASES])
 def test_the_tasks_read_the_rows_that_spark_reads(spark: SparkSession, lake: Lake, case: str) -> None:
     make, options = CASES[case]
     make(spark, lake.path("events"))

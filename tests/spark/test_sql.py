@@ -324,6 +324,7 @@ def test_drawn_expressions_give_sparks_values_and_types(comparison: Comparison) 
     assert differing == []
 
 
+@pytest.mark.long
 def test_lower_and_upper_of_every_character(spark: SparkSession) -> None:
     signs = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
     table = pa.table({"sign": signs})
