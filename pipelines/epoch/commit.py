@@ -13,8 +13,9 @@ from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
+from tidegate.pipelines.snapshots.line import erasing_epochs
 from tidegate.pipelines.storage import active_files
-from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables import epochs, late, rejects, results, state
 from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_OUT
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
@@ -71,6 +72,11 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
     counters[ROWS_OUT] = sum(file.rows for file in files[results.NAME])
     stale = tuple(epoch for item in plan.stale for epoch in item.epochs)
     new_line = plan.head is not None and plan.timeline != plan.head.manifest.timeline
+    # The epochs that removed rows on a user's request keep their rows in table epochs, which explain what is missing
+    # after a restore to before this epoch.
+    erasures = erasing_epochs(plan.tables) if plan.replaced_epochs else set()
+    replaced = dict.fromkeys(PUBLISHED, plan.replaced_epochs)
+    replaced[epochs.NAME] = tuple(number for number in plan.replaced_epochs if number not in erasures)
     return Manifest(
         pipeline=bound.pipeline.name,
         timeline=plan.timeline,
@@ -111,7 +117,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         publish={
             table: Publish(
                 files=files.get(table, ()),
-                remove_epochs=plan.replaced_epochs,
+                remove_epochs=replaced[table],
                 stale_epochs=stale if new_line else (),
             )
             for table in PUBLISHED

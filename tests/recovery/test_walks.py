@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.expectations.broken import broken_by_rules
-from tests.recovery.walks import Walk
+from tests.pipelines.by_hand import START_OF_DRIVER
+from tests.recovery.walks import NOW, Walk
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.snapshots import line, recovery
+from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.losses import Losses
+from tidegate.pipelines.snapshots.prune import prune
 
 pytestmark = pytest.mark.recovery
 
@@ -45,6 +48,22 @@ class CheckedWalk(Walk):
 def test_after_each_step_of_a_walk_the_rules_of_quality_hold(tmp_path: Path, seed: int) -> None:
     """Such draws found a restore that a refusal named, after which a check failed for ever."""
     CheckedWalk(tmp_path / "walk", seed).run(steps=8)
+
+
+def test_a_prune_is_known_after_a_start_from_scratch_was_left_again(tmp_path: Path) -> None:
+    """A longer walk found it: the start from scratch took the prune's row out of table epochs."""
+    walk = CheckedWalk(tmp_path / "walk", 4)
+    tables = walk.by_hand.tables
+    walk._stream()
+    while not len(walk.by_hand.rows("late")):
+        walk._stream()
+    with_late_rows = list_snapshots(tables)[0].manifest["epoch"]
+    prune(tables, START_OF_DRIVER + (with_late_rows + 1) * 60_000, NOW)
+    walk.pruned = True
+    assert not len(walk.by_hand.rows("late"))
+    walk._anew()
+    walk._back_to(str(with_late_rows))
+    walk.check()
 
 
 @pytest.mark.long
