@@ -45,7 +45,7 @@ def rejected_ahead(
     if not tables.warehouse.exists(tables.path(rejects.NAME)):
         return None
     where = (pc.field("reason") == rejects.AHEAD) & ~pc.field("stale")
-    rows = read_table(tables.warehouse, tables.open(rejects.NAME), where=where)
+    rows = read_table(tables.warehouse, tables.look(rejects.NAME), where=where)
     on_line = [any(first <= epoch <= last for first, last in manifest.line) for epoch in rows["epoch"].to_pylist()]
     rows = rows.filter(pa.array(on_line, pa.bool_()))
     return input_rows(rows, rejects.TRAILING, source, renamed) if len(rows) else None
