@@ -76,7 +76,8 @@ def test_a_source_may_be_quiet_for_longer_than_its_log_is_kept(steps: list[str])
 def test_the_draws_find_a_position_that_stays_before_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SourceLog, "settled", lambda log, version: version)
 
-    @settings(database=None, phases=[Phase.generate], max_examples=40)
+    # The same draws each time: few of them meet it, and a search that may miss proves nothing.
+    @settings(derandomize=True, database=None, phases=[Phase.generate], max_examples=100)
     @given(STEPS)
     def drawn(steps: list[str]) -> None:
         live(steps)
