@@ -125,6 +125,16 @@ def test_an_expression_is_not_evaluated_for_rows_that_where_drops(tmp_path: Path
     assert [row["value_part"] for row in events(files)] == [2]
 
 
+def test_a_derived_time_is_not_evaluated_for_rows_that_where_drops_so_they_have_none(tmp_path: Path) -> None:
+    sql = compiled({"at": "to_timestamp(user)", "place": "8 div value"}, "value <> 0")
+    rows = [("2026-03-01 11:00:00", None, 4), ("a click", None, 0), ("2026-03-01 11:00:00", None, 0)]
+    files = files_of(tmp_path, rows, sql, partition_by="place")
+    assert [row["__time"] for row in events(files)] == [millis(NOON - HOUR)]
+    measured = measure_files(files)
+    assert (measured.counts, measured.placeless) == ({OK: 1, DROPPED: 2}, 2)
+    assert measure_files(files, with_rejects=False).counts == {OK: 1}
+
+
 @pytest.mark.parametrize(
     ("columns", "where", "field"),
     [
