@@ -2,7 +2,7 @@
 
 In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE writes files anew. So
 a row that was rejected could be accepted later. Table rejects has the rejected rows with all their columns, so the same
-number of rows with equal values are rejected again. Nothing distinguishes rows with equal values anyway.
+number of rows with equal values are rejected again. Nothing that the pipeline reads distinguishes them anyway.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import rejects
@@ -61,7 +62,8 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, spark: SparkSession) -
     """
     if not files.parts:
         return files
-    columns, copies = files.table_of(0).columns, Counter(_texts(rejected))
+    columns = files.table_of(0).columns
+    copies = Counter(_texts(rejected, columns))
     times = None
     if columns.by_spark is None or columns.time_in_files is not None:
         times, _ = columns.millis(columns.derive(rejected, [columns.timestamp])[columns.timestamp])
@@ -99,13 +101,20 @@ def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) 
             pa.array(np.full(len(whole), rows.number)),
             pa.array(rows.places[wanted]),
             pa.array((~ahead).astype(np.int64)),
-            pa.array(_texts(whole), pa.string()),
+            pa.array(_texts(whole, files.table_of(rows.number).columns), pa.string()),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_FOUND)
 
 
-def _texts(rows: pa.Table) -> list[str]:
-    """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
+def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
+    """Return each row as text. Python's values would not do: they don't have all times of Arrow.
+
+    Columns that the pipeline does not read are left out: the source may have renamed or replaced them, and rows that
+    only differ there have the same results.
+    """
+    by_spark = columns.by_spark
+    names = columns.reads(columns.names) if by_spark is None else by_spark.reads(columns.names, rows.column_names)
+    rows = rows.select([name for name in rows.column_names if name in names])
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
     columns = [column.combine_chunks() for column in rows.columns]
     return ["\n".join(column.slice(row, 1).to_string(**whole) for column in columns) for row in range(len(rows))]

@@ -32,7 +32,7 @@ from tidegate.pipelines.sources.delta.actions import (
 )
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
-from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of
+from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of, way_to_open
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
 
@@ -75,8 +75,8 @@ class SourceLog:
             ) from error
         except DeltaError as error:
             raise Refused(
-                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; "
-                "nothing of the pipeline has changed"
+                f"source table {path} can't be opened: {in_words(error)}. {way_to_open(error)}; nothing "
+                "of the pipeline has changed"
             ) from error
         self.head = table.version()
         self._table, self._facts = table, TableFacts.of(table)

@@ -16,7 +16,7 @@ from tidegate.pipelines.sources.sql.casts import cast, name_of
 from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Unproven, parse
-from tidegate.pipelines.sources.sql.types import compared, decimal, moment_of, number_literal
+from tidegate.pipelines.sources.sql.types import compared, decimal, finite, moment_of, number_literal
 from tidegate.pipelines.spark.versions import lacks_function
 
 _LONGEST_LIST = 10
@@ -112,6 +112,8 @@ class _Compiler:
         value = self.compile(node.this)
         need_number(value)
         if isinstance(value, Constant):
+            if pa.types.is_integer(value.type) and -value.value >= 1 << (value.type.bit_width - 1):
+                raise Unproven(f"the literal {-value.value} is out of range for {name_of(value.type)}")
             return Constant(-value.value, value.type)
         return Call(numbers.negate, (value,), value.type, fails=pa.types.is_integer(value.type))
 
@@ -301,7 +303,9 @@ def _literal_of(node: exp.Expr, kind: pa.DataType) -> Constant | None:
             return Constant(literal.value, kind)
         raise Unproven(f"the literal {node.this} is out of range for {name_of(kind)}")
     if pa.types.is_float64(kind):
-        return Constant(float(node.this), kind)
+        return Constant(finite(node.this), kind)
+    if pa.types.is_float32(kind) and abs(finite(node.this)) > float(np.finfo(np.float32).max):
+        raise Unproven(f"the literal {node.this} is out of range")
     if pa.types.is_float32(kind) and float(np.float32(node.this)) == float(node.this):
         return Constant(float(node.this), kind)
     return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -175,14 +174,3 @@ def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str])
         if name in unusual:
             raise Unproven(unusual[name])
     return program
-
-
-def differing_type(sql: SourceSql, derived: pa.Schema) -> Expression | None:
-    """Return a derived column to which Spark gives another type, with the reason; None if there is none."""
-    for name, program in sql.programs.items():
-        theirs: Any = derived.field(name).type
-        if program.type != theirs:
-            field = f"columns[{name!r}]"
-            reason = f"its type is {name_of(theirs)} for Spark, and {name_of(program.type)} for us"
-            return Expression(field, sql.texts[field], reason)
-    return None
