@@ -25,6 +25,7 @@ from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.sql.expression import Expression, differing_setting
 from tidegate.pipelines.tables.columns import quoted, to_delta
+from tidegate.windowing.type_names import name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +127,7 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
     try:
         partition = compile_expression(f"cast({quoted(by)} as string)", derived)
     except Unproven as error:
-        why = f"watermark_by = {by!r} is of type {kind}, whose text Spark makes: {error}"
+        why = f"watermark_by = {by!r} is of type {name_of(kind)}, whose text Spark makes: {error}"
         return Choice(sql_by_spark=why, expressions=expressions, derived=derived)
     return Choice(sql=sql, partition=partition, expressions=expressions, derived=derived)
 
@@ -134,7 +135,7 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
 def _unknown_type(schema: pa.Schema) -> str | None:
     """Return the reason why Spark must read a source with these columns; None if there is none."""
     unknown = next((field for field in schema if not _is_known(field.type)), None)
-    return None if unknown is None else f"column {unknown.name} is of type {unknown.type}"
+    return None if unknown is None else f"column {unknown.name} is of type {name_of(unknown.type)}"
 
 
 def _is_known(kind: pa.DataType) -> bool:

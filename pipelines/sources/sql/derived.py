@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import plain
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.sql.casts import name_of
 from tidegate.pipelines.sources.sql.compile import columns_of, compile_expression
 from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True)

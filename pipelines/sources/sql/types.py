@@ -9,9 +9,10 @@ from decimal import Decimal
 import pyarrow as pa
 
 from tidegate.pipelines.sources.sql import moments, times
-from tidegate.pipelines.sources.sql.casts import DIGITS, cast, name_of
+from tidegate.pipelines.sources.sql.casts import DIGITS, cast
 from tidegate.pipelines.sources.sql.program import Constant, Node
 from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.windowing.type_names import name_of
 
 _PRECISION = 38
 """Most digits of a decimal."""
