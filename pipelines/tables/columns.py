@@ -72,12 +72,13 @@ def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, name
 
 def _widened(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Return a column in a wider type; nulls if the type is another one."""
-    if pa.types.is_string(column.type) == pa.types.is_string(kind):
-        try:
-            return column.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass
-    return pa.chunked_array([pa.nulls(len(column), kind)])
+    missing = pa.chunked_array([pa.nulls(len(column), kind)])
+    if pa.types.is_string(column.type) != pa.types.is_string(kind):
+        return missing
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return missing
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:
