@@ -86,6 +86,9 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
         input_: the input.
         source: its source.
         setting: returns the value of a setting of Spark; None if it is not set.
+
+    Raises:
+        Refused: an expression reads the clock of the run, or draws a value.
     """
     files_by_spark = asks_for_spark(input_) or source.left_to_spark() or _unknown_type(source.schema)
     choice = _choose_evaluator(pipeline, input_, source, setting)
@@ -109,6 +112,7 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
         from tidegate.pipelines.sources.sql.derived import compile_input
 
         sql, compiled = compile_input(pipeline.name, input_, schema, source.unusual)
+        _check_values(pipeline, input_, [*schema.names, *input_.columns], compiled)
         differs = differing_setting(setting)
         expressions = tuple(replace(each, reason=differs or each.reason) for each in compiled)
         reason = next((each.why for each in expressions if each.reason is not None), None)
@@ -130,6 +134,16 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
         why = f"watermark_by = {by!r} is of type {name_of(kind)}, whose text Spark makes: {error}"
         return Choice(sql_by_spark=why, expressions=expressions, derived=derived)
     return Choice(sql=sql, partition=partition, expressions=expressions, derived=derived)
+
+
+def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expressions: Sequence[Expression]) -> None:
+    """Refuse an expression that is known to have another value in a repeated run, before Spark is started for it."""
+    from tidegate.pipelines.sources.sql.words import changing_call, changing_value
+
+    side = "" if input_ == pipeline.inputs[0] else "right."
+    for expression in expressions:
+        if expression.reason is not None and (call := changing_call(expression.text, names)) is not None:
+            raise changing_value(side + expression.field, pipeline.name, expression.text, call)
 
 
 def _unknown_type(schema: pa.Schema) -> str | None:

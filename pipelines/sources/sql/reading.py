@@ -113,7 +113,7 @@ def parse(text: str) -> exp.Expr:
             raise Unproven("it has the operator ::, write CAST(... AS ...)")
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
-        raise Unproven("sqlglot can't parse it") from error
+        raise Unproven("it can't be parsed here: if Spark can't parse it either, the run ends") from error
     for token in tokens:
         if token.token_type == TokenType.VAR and not token.text.isascii():
             raise Unproven(f"Spark reads the name {token.text} only in backticks")
