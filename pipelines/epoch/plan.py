@@ -87,7 +87,7 @@ class EpochPlan:
     """Everything that the later steps of an epoch need; they change none of these decisions.
 
     `parent` is the snapshot to continue from, and `head` the snapshot that the commit follows. They differ if an
-    interval is run again.
+    interval is run again. `skipped` counts versions of the source that are passed over.
     """
 
     tables: PipelineTables
@@ -107,6 +107,7 @@ class EpochPlan:
     shards: tuple[Shard, ...]
     replaced_epochs: tuple[int, ...] = ()
     stale: tuple[StaleInterval, ...] = ()
+    skipped: int = 0
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: Millis
 

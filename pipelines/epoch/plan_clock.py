@@ -88,6 +88,7 @@ def without_data(
         watermark_before=manifest.watermark,
         shards=cut_shards(shards, pipeline.max_parallelism, 0, head),
         stale=manifest.stale,
+        skipped=source.skipped(manifest, positions),
         started_at=now,
     )
 

@@ -63,17 +63,16 @@ def plan_commits(
     )
     closed = MIN_TIMESTAMP if manifest is None else closed_by(tables, bound, manifest)
     late = may_be_late(measures, [before, *(step.watermark for step in steps)], bound.lateness, closed)
+    positions = {
+        table: position for input_ in source.inputs for table, position in _position(input_, commits, manifest).items()
+    }
     return EpochPlan(
         tables=tables,
         bound=bound,
         parent=head,
         head=head,
         kind="stream",
-        positions={
-            table: position
-            for input_ in source.inputs
-            for table, position in _position(input_, commits, manifest).items()
-        },
+        positions=positions,
         rows=SliceRows.of(files, files.parts if measures.usable else (), late, rejecting(files, measures)),
         counts=SliceCounts(measures.usable, measures.counts.get(DROPPED, 0), measures.rejected, measures.size),
         steps=steps,
@@ -82,6 +81,7 @@ def plan_commits(
         watermark_before=before,
         shards=cut_shards(shards, pipeline.max_parallelism, measures.usable, head, measures.size),
         stale=() if manifest is None else manifest.stale,
+        skipped=source.skipped(manifest, positions),
         started_at=now,
     )
 

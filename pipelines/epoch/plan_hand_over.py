@@ -61,6 +61,11 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
     ]
     parts = [part for rest, measured in zip(rests, measures, strict=True) if measured.usable for part in rest.parts]
     step = times.end_together([measured.largest.get(0, {}) for measured in measures], clock, seen)
+    positions = {
+        table: position
+        for input_ in source.inputs
+        for table, position in input_.position(input_.log.settled(manifest.position_in(input_.table).version)).items()
+    }
     counts = SliceCounts(
         usable=sum(measured.usable for measured in measures),
         dropped=sum(measured.counts.get(DROPPED, 0) for measured in measures),
@@ -72,13 +77,7 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
         parent=head,
         head=head,
         kind="stream",
-        positions={
-            table: position
-            for input_ in source.inputs
-            for table, position in input_.position(
-                input_.log.settled(manifest.position_in(input_.table).version)
-            ).items()
-        },
+        positions=positions,
         rows=SliceRows.of(source.files, parts),
         counts=counts,
         steps=(step,),
@@ -86,6 +85,7 @@ def plan_hand_over(source: OpenInput, tables: PipelineTables, head: Snapshot, no
         input_watermarks=times.watermarks,
         watermark_before=manifest.watermark,
         shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, head, counts.size),
+        skipped=source.skipped(manifest, positions),
         started_at=now,
     )
 

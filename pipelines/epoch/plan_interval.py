@@ -54,6 +54,11 @@ def plan_interval(
     stragglers = [part for input_ in sliced for part in input_.before]
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(bound.compute)
+    positions = {
+        table: position
+        for input_ in source.inputs
+        for table, position in input_.position(input_.log.head, interval.end).items()
+    }
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]
     return EpochPlan(
         tables=tables,
@@ -63,11 +68,7 @@ def plan_interval(
         kind="backfill",
         order=order,
         interval=interval,
-        positions={
-            table: position
-            for input_ in source.inputs
-            for table, position in input_.position(input_.log.head, interval.end).items()
-        },
+        positions=positions,
         rows=SliceRows.of(
             source.files,
             [*(part for input_ in sliced for part in input_.inside), *stragglers],
@@ -81,6 +82,8 @@ def plan_interval(
         shards=cut_shards(shards, pipeline.max_parallelism, counts.usable, parent, counts.size),
         replaced_epochs=tuple(epoch for item in stale if item.end <= interval.end for epoch in item.epochs),
         stale=tuple(item for item in stale if item.end > interval.end),
+        # A first run reads the table as it is.
+        skipped=0 if after is None else source.skipped(after, positions),
         started_at=now,
     )
 

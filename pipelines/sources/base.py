@@ -119,7 +119,8 @@ class Source(Protocol):
     """A source of events, as it was when it was opened: its versions up to the head.
 
     Versions are whole numbers from 0 on. A version may add files, or be maintenance that changes no row. What was
-    committed stays: a source whose rows were changed or removed refuses to be read past that version.
+    committed stays: a source whose rows were changed or removed refuses to be read past that version, or passes over it
+    (`SkipsVersions`).
 
     A position is `version` (read completely), `files` (so many files of the next commit are read already), `frontier`
     (event time up to which a backfill has come), and fields of the source's own.
@@ -219,6 +220,14 @@ class Source(Protocol):
         Args:
             timestamp: TIMESTAMP column of the source that has the event time; None if another column has it.
         """
+
+
+@runtime_checkable
+class SkipsVersions(Protocol):
+    """A source that may pass over versions which removed rows, instead of refusing them. A source need not be one."""
+
+    def skipped(self, after: int, until: int) -> int:
+        """Return the number of versions after `after` up to `until` that were passed over."""
 
 
 MEMBERS = tuple(sorted(name for name in vars(Source) if not name.startswith("_")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tidegate.pipelines.definition.retyped import with_renamed
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.compatibility import check_restorable
 from tidegate.pipelines.sources.ahead import rejected_ahead, rejecting_again
-from tidegate.pipelines.sources.base import Source
+from tidegate.pipelines.sources.base import SkipsVersions, Source
 from tidegate.pipelines.sources.choose_reader import choose_reader, columns_of, slice_of
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_measure import measure_files
@@ -138,6 +138,21 @@ class OpenInput:
         """
         following = self.log.settled(after) + 1
         return next(self.log.unread(following - 1, following), None) if following <= self.log.head else None
+
+    def skipped(self, manifest: Manifest | None, positions: Mapping[str, Position]) -> int:
+        """Return the number of versions of all inputs that are passed over because they removed rows.
+
+        Args:
+            manifest: manifest of the snapshot before; None for the beginning of the sources.
+            positions: the positions after these versions.
+        """
+        return sum(
+            input_.log.skipped(
+                -1 if manifest is None else manifest.position_in(input_.table).version, positions[input_.table].version
+            )
+            for input_ in self.inputs
+            if isinstance(input_.log, SkipsVersions)
+        )
 
     @property
     def has_instants(self) -> bool:

@@ -67,6 +67,13 @@ COUNTERS = (
         by_task=False,
         is_younger=True,
     ),
+    Counter(
+        "versions_skipped",
+        "versions of the source that were passed over, because they removed rows",
+        "Versions skipped",
+        by_task=False,
+        is_younger=True,
+    ),
 )
 """All counters. Late panes may change the state without an element or a timer, when a source commit ends."""
 
@@ -84,6 +91,7 @@ RETRACTED = "withdrawn"
 REOPENED = "reopened"
 NEVER_EMITTED = "never_emitted"
 ROWS_OUT = "rows_out"
+VERSIONS_SKIPPED = "versions_skipped"
 
 
 def fired(counters: Mapping[str, int]) -> int:

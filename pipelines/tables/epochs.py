@@ -47,6 +47,7 @@ SCHEMA = pa.schema(
         column("watermark_lag_ms", pa.int64(), "how far the watermark lies behind the clock"),
         _COUNTED[counters.NEVER_EMITTED],
         _COUNTED[counters.ROWS_OUT],
+        _COUNTED[counters.VERSIONS_SKIPPED],
     ]
 )
 

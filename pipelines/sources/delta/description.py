@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.source import TimeUnit
 from tidegate.windowing.errors import IllegalArgument
 
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
 
 Reader = Literal["auto", "spark"]
 
+Changes = Literal["refuse", "ignore"]
+"""Treatment of versions that removed rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaSource:
-    """An append-only Delta table of events.
+    """A Delta table of events.
 
     Args:
         table: name below the warehouse, or an absolute path or URI.
@@ -26,9 +30,11 @@ class DeltaSource:
         zone: time zone of a TIMESTAMP_NTZ column, such as "America/New_York".
         unit: unit of an integer column, counted from the epoch: "s" or "ms".
         reader: "auto" lets the tasks read the files of a plain table with Arrow; "spark" lets Spark read every table.
+        changes: treatment of versions that removed or changed rows, such as an UPDATE: "refuse" ends the run, "ignore"
+            passes over the whole version.
 
     Raises:
-        IllegalArgument: an empty name, an unknown zone, unit or reader.
+        IllegalArgument: an empty name, an unknown zone, unit, reader or treatment of changes.
     """
 
     table: str
@@ -36,6 +42,7 @@ class DeltaSource:
     zone: str | None = None
     unit: TimeUnit | None = None
     reader: Reader = "auto"
+    changes: Changes = field(default="refuse", metadata={LEFT_OUT_AT_DEFAULT: True})
 
     def __post_init__(self) -> None:
         for name in ("table", "timestamp"):
@@ -51,10 +58,13 @@ class DeltaSource:
             raise IllegalArgument("source.unit", self.unit, "give 's' or 'ms'")
         if self.reader not in ("auto", "spark"):
             raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
+        if self.changes not in get_args(Changes):
+            values = " or ".join(map(repr, get_args(Changes)))
+            raise IllegalArgument("source.changes", self.changes, f"give {values}")
 
     def open(self, warehouse: Warehouse) -> Source:
         """Open the table at its newest version; see `SourceDescription.open`."""
         # DAG files and help texts import this module, and open no table.
         from tidegate.pipelines.sources.delta.log import SourceLog
 
-        return SourceLog(warehouse, warehouse.path(self.table), self.reader)
+        return SourceLog(warehouse, warehouse.path(self.table), self.reader, self.changes)

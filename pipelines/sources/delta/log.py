@@ -1,7 +1,7 @@
 """The source's log: the files that each version added, and its commit time.
 
-A source must be append-only. OPTIMIZE changes no data, so it is ignored. If a version removes data, the run stops and
-names the version.
+OPTIMIZE changes no data, so it is ignored. If a version removes data, the run stops and names the version, unless the
+source says `changes="ignore"`: then the whole version is passed over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidegate.pipelines.definition.pipeline import Input
-from tidegate.pipelines.delta_log import FOLDER, Action, commit_info, entry_versions
+from tidegate.pipelines.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
@@ -30,6 +30,7 @@ from tidegate.pipelines.sources.delta.actions import (
     number_stored,
     recorded_millis,
 )
+from tidegate.pipelines.sources.delta.changes import refusal_of, removes_data
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
 from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of, way_to_open
@@ -54,16 +55,18 @@ class SourceLog:
         warehouse: the warehouse of the table.
         path: path of the table.
         reader: "spark" leaves the files to Spark; "auto" does so only if the tasks can't read them.
+        changes: treatment of versions that removed rows; see `DeltaSource`.
 
     Raises:
         MissingSource: there is no table.
         Refused: the table can't be opened.
     """
 
-    def __init__(self, warehouse: Warehouse, path: str, reader: str = "auto") -> None:
+    def __init__(self, warehouse: Warehouse, path: str, reader: str = "auto", changes: str = "refuse") -> None:
         self.warehouse = warehouse
         self.path = path
         self._reader = reader
+        self._changes = changes
         self._log = warehouse.log(path)
         self._table: DeltaTable | None = None
         try:
@@ -90,7 +93,7 @@ class SourceLog:
         """
         head = self._followed()
         if head is None:
-            return SourceLog(self.warehouse, self.path, self._reader)
+            return SourceLog(self.warehouse, self.path, self._reader, self._changes)
         log = copy(self)
         log.head = head
         if head != self.head:
@@ -199,7 +202,7 @@ class SourceLog:
             )
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
-        """Yield the versions after `after` up to `until` (None: the head) that added data.
+        """Yield the versions after `after` up to `until` (None: the head) that added data and are not passed over.
 
         Only the entries of the commits that are taken are read.
 
@@ -208,7 +211,10 @@ class SourceLog:
         """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
-            self._check_append_only(version, actions)
+            if removes_data(actions):
+                if self._changes == "ignore":
+                    continue
+                raise refusal_of(self.path, version, actions)
             files = tuple(
                 SourceFile(
                     self._path_of(add["path"]),
@@ -234,11 +240,14 @@ class SourceLog:
     def settled(self, version: int) -> int:
         """Return the newest version with the same rows, after which only maintenance (OPTIMIZE, VACUUM, ALTER) came.
 
-        A position at that version needs neither earlier log entries nor files that were compacted.
+        Versions that are passed over count as maintenance. A position at the returned version needs neither earlier log
+        entries nor files that were compacted.
         """
         for following in range(version + 1, self.head + 1):
             try:
-                if any(changes_data(action) for action in self._actions(following)):
+                actions = self._actions(following)
+                is_ignored = self._changes == "ignore" and removes_data(actions)
+                if not is_ignored and any(changes_data(action) for action in actions):
                     break
             except Refused:
                 break
@@ -361,15 +370,12 @@ class SourceLog:
             )
         return unquote(path)
 
-    def _check_append_only(self, version: int, actions: list[Action]) -> None:
-        if not any("remove" in action and action["remove"].get("dataChange", True) for action in actions):
-            return
-        operation = commit_info(actions).get("operation")
-        raise Refused(
-            f"source table {self.path} is not append-only: version {version} ({operation or 'unknown operation'}) "
-            "removed or changed rows that may have been read. Write corrections as new rows, or start a new pipeline "
-            "with a backfill of the table as it is now"
-        )
+    def skipped(self, after: int, until: int) -> int:
+        """Return the number of versions after `after` up to `until` that were passed over; see `SkipsVersions`."""
+        if self._changes != "ignore":
+            return 0
+        logged = [version for version in self._logged() if after < version <= until]
+        return sum(removes_data(self._actions(version)) for version in logged)
 
     def _check_present(self, version: int, files: tuple[SourceFile, ...], why: str) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
