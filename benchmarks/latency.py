@@ -88,7 +88,11 @@ def commit_times(log: DeltaLog, names: Sequence[str]) -> dict[int, Millis]:
 
 
 def visible_epochs(tables: PipelineTables) -> list[Visible]:
-    """Return the epochs of a pipeline: table `epochs` is published last, so its commit is that of the whole epoch."""
+    """Return the epochs of a pipeline: table `epochs` is published last, so its commit is that of the whole epoch.
+
+    Raises:
+        RuntimeError: the log has no commit of an epoch any more, so its results would seem to come with the next one.
+    """
     warehouse, path = tables.warehouse, tables.path(epochs.NAME)
     rows = read_table(warehouse, tables.open(epochs.NAME), ["epoch", "source_version"]).to_pylist()
     reached = {row["epoch"]: row["source_version"] for row in rows}
@@ -97,7 +101,11 @@ def visible_epochs(tables: PipelineTables) -> list[Visible]:
         info = commit_info(log.actions(version))
         epoch = (info.get("tidegate") or {}).get("epoch")
         if epoch in reached:
-            seen.append(Visible(int(reached[epoch]), int(info["timestamp"])))
+            seen.append(Visible(int(reached.pop(epoch)), int(info["timestamp"])))
+    if reached:
+        raise RuntimeError(
+            f"the commits of {len(reached)} epochs were cleaned up, epoch {min(reached)} the first of them"
+        )
     return seen
 
 
