@@ -103,9 +103,7 @@ def visible_epochs(tables: PipelineTables) -> list[Visible]:
         if epoch in reached:
             seen.append(Visible(int(reached.pop(epoch)), int(info["timestamp"])))
     if reached:
-        raise RuntimeError(
-            f"the commits of {len(reached)} epochs were cleaned up, epoch {min(reached)} the first of them"
-        )
+        raise RuntimeError(f"the commits of {len(reached)} epochs were cleaned up, from epoch {min(reached)} on")
     return seen
 
 

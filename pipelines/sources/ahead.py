@@ -116,5 +116,5 @@ def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
     names = columns.reads(columns.names) if by_spark is None else by_spark.reads(columns.names, rows.column_names)
     rows = rows.select([name for name in rows.column_names if name in names])
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
-    columns = [column.combine_chunks() for column in rows.columns]
-    return ["\n".join(column.slice(row, 1).to_string(**whole) for column in columns) for row in range(len(rows))]
+    arrays = [column.combine_chunks() for column in rows.columns]
+    return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]
