@@ -128,9 +128,10 @@ def _read_to(offset: Action) -> int:
 
 
 def write(events: str, rate: int, stop: Event) -> None:
-    """Commit events every half second until told to stop."""
+    """Commit events every half second until told to stop, or until the program that started it was killed."""
+    parent = multiprocessing.parent_process()
     began, number = time.time(), 0
-    while not stop.is_set():
+    while not stop.is_set() and (parent is None or parent.is_alive()):
         number += 1
         commit(events, int(rate * APART), number)
         time.sleep(max(0.0, began + number * APART - time.time()))
