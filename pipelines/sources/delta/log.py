@@ -211,9 +211,9 @@ class SourceLog:
         """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
+            if self._is_passed_over(actions):
+                continue
             if removes_data(actions):
-                if self._changes == "ignore":
-                    continue
                 raise refusal_of(self.path, version, actions)
             files = tuple(
                 SourceFile(
@@ -246,8 +246,7 @@ class SourceLog:
         for following in range(version + 1, self.head + 1):
             try:
                 actions = self._actions(following)
-                is_ignored = self._changes == "ignore" and removes_data(actions)
-                if not is_ignored and any(changes_data(action) for action in actions):
+                if not self._is_passed_over(actions) and any(changes_data(action) for action in actions):
                     break
             except Refused:
                 break
@@ -375,7 +374,10 @@ class SourceLog:
         if self._changes != "ignore":
             return 0
         logged = [version for version in self._logged() if after < version <= until]
-        return sum(removes_data(self._actions(version)) for version in logged)
+        return sum(self._is_passed_over(self._actions(version)) for version in logged)
+
+    def _is_passed_over(self, actions: list[Action]) -> bool:
+        return self._changes == "ignore" and removes_data(actions)
 
     def _check_present(self, version: int, files: tuple[SourceFile, ...], why: str) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
