@@ -24,6 +24,7 @@ def backfill_arguments(pipeline: str) -> list[str]:
         _moment("start"),
         _moment("end"),
         "{{ '--and-following' if params.and_following else '--no-and-following' }}",
+        "{{ '--fill-gaps' if params.fill_gaps else '' }}",
         "{{ '--again' if params.again else '' }}",
     ]
 

@@ -32,6 +32,7 @@ expectation fails does the asset `{name}__final_windows` change.
 
 * Many intervals at once: `airflow backfill create --dag-id {name}__backfill --from-date 2024-01-01
   --to-date 2024-03-31 --reprocess-behavior failed`
+* An interval with a gap before it: trigger a run with `fill_gaps`, which runs the missing intervals first.
 * One interval again, after a correction of the source: clear its run, or trigger one with `interval_start` and
   `interval_end`. If its rows and the code are unchanged nothing is published. Else it is computed again from the
   snapshot before it, and results of later intervals stay readable, marked stale, until these are run again: with

@@ -78,6 +78,13 @@ def backfill() -> dict[str, Param]:
             description="After a correction of the source, later intervals still rest on the old windows of this one. "
             "Off: their results stay readable, marked stale, until they are run again. On: this run replaces them too.",
         ),
+        "fill_gaps": Param(
+            False,
+            type="boolean",
+            title="Run the missing intervals before it too",
+            description="On: if intervals before this one were not run yet, this run runs them first, each as long as "
+            "this one. Off: it is refused, because the rows between would be lost.",
+        ),
         "again": Param(
             False,
             type="boolean",

@@ -133,7 +133,8 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     if frontier < interval.start:
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, but the backfill has "
-            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at {show_millis(frontier)}"
+            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at "
+            f"{show_millis(frontier)}, or run what lies between with --fill-gaps"
         )
     if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
