@@ -11,7 +11,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Cro
 
 from tidegate.pipelines.airflow import params
 from tidegate.pipelines.airflow.alarms import Alarm
-from tidegate.pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
+from tidegate.pipelines.airflow.assets import PartitionEvents, SnapshotEvent, final_windows_asset, snapshot_asset
 from tidegate.pipelines.airflow.commands import (
     CONTINUOUS,
     LATEST,
@@ -213,10 +213,13 @@ class PipelineDags:
         return DAG(**shared | options)
 
     def _quality(self, epoch: str) -> TidegateOperator:
+        unit = self.entry.asset_partitions
+        partitions = None if unit == "none" else PartitionEvents(self.name, unit)
         return self._tidegate(
             "quality",
             quality_arguments(self.name, epoch),
-            outlets=[final_windows_asset(self.name)],
+            outlets=[final_windows_asset(self.name), *([] if partitions is None else [partitions.alias])],
+            partitions=partitions,
             links=[ReportLink(), DocsLink()],
         )
 

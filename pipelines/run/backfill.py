@@ -110,9 +110,11 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
             snapshot = history.snapshot_of(run)
             if snapshot is None:
                 raise history.untold(run)
+            history.check_source(run, head, snapshot)
             if not _is_needed(source, snapshot, interval):
                 return IntervalRun(interval, "unchanged", snapshot.manifest)
         parent = history.parent_of(run)
+        history.check_source(run, head, parent)
     plan = plan_interval(source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced)
     driver.tell("planned")
     return IntervalRun(interval, "done", driver.run(plan))

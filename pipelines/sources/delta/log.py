@@ -21,7 +21,7 @@ from tidegate.pipelines.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
-from tidegate.pipelines.sources.base import MissingSource
+from tidegate.pipelines.sources.base import MissingSource, ReplacedSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.actions import (
     changes_data,
@@ -181,7 +181,8 @@ class SourceLog:
         """Check that a position belongs to this table, not to another table with the same name.
 
         Raises:
-            Refused: the table was replaced, or set back to before the position, or a newer tidegate wrote the position.
+            ReplacedSource: the table was replaced.
+            Refused: the table was set back to before the position, or a newer tidegate wrote the position.
         """
         if unknown := sorted(position.own.keys() - {_TABLE_ID}):
             raise Refused(
@@ -190,10 +191,10 @@ class SourceLog:
             )
         read = position.own.get(_TABLE_ID) or self.identity
         if read != self.identity:
-            raise Refused(
+            raise ReplacedSource(
                 f"source table {self.path} was replaced: it has another id ({self.identity}) than the one that was "
-                f"read up to version {position.version} ({read}). Put the old table back, or start a new pipeline with "
-                "a backfill of this one"
+                f"read up to version {position.version} ({read}). Put the old table back; or go on with this one, "
+                "`tidegate source reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this one"
             )
         if position.version > self.head:
             raise Refused(

@@ -1,0 +1,100 @@
+"""Corrections find their readers: DAGs by partition run again for the days and months that changed, and no others.
+
+The pipeline's epochs are made in this process without Spark. Its checks, their events and the readers are those of a
+real scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.dag_runs import events_of, run_of, unpause, wait_until
+from tests.airflow.visits import told
+from tests.lake import at
+from tests.pipelines.by_hand import ByHand, Row
+from tests.pipelines.reopen.arrivals import Arrivals
+from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
+
+FIRST: tuple[Row, ...] = tuple(("ann", at("10:10", day), 10 ** (day + 1)) for day in range(-1, 4))
+"""An hour on each of five days, the first in February; the last is still open."""
+LATE: tuple[Row, ...] = (("ann", at("10:20", 0), 5), ("bob", at("11:00", 0), 7), ("ann", at("23:59", 2), 8))
+"""Three rows that come too late, on two days."""
+
+
+@dataclass
+class Readers:
+    """The runs of the DAGs that read the final windows, as these noted them.
+
+    Args:
+        folder: folder of the notes.
+        seen: number of notes that were looked at.
+    """
+
+    folder: Path
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def of(self, dag: str, runs: int) -> dict[str, int]:
+        """Wait for new runs of a DAG, and return the total that each read, by partition."""
+        notes = self.folder / f"{dag}.jsonl"
+
+        def came() -> list[Any]:
+            lines = notes.read_text().splitlines()[self.seen[dag] :] if notes.exists() else []
+            return lines if len(lines) >= runs else []
+
+        lines = [json.loads(line) for line in wait_until(came, f"{runs} runs of {dag}")]
+        self.seen[dag] += len(lines)
+        assert len(lines) == runs, lines
+        return {line["partition"]: line["total"] for line in lines}
+
+
+def totals(rows: list[Row], shape: str) -> dict[str, int]:
+    """Totals by day or month as plain Python computes them."""
+    sums: Counter[str] = Counter()
+    for _, moment, value in rows:
+        assert isinstance(moment, datetime)
+        sums[moment.strftime(shape)] += value
+    return dict(sums)
+
+
+def check(airflow: EmbeddedAirflow) -> list[str | None]:
+    """Check the newest epoch as the stream's schedule does; the partitions of its events."""
+    run = run_of(airflow, "told__quality")
+    assert run["state"] == "success"
+    events = [
+        event for event in events_of(airflow, "told__final_windows") if event["source_run_id"] == run["dag_run_id"]
+    ]
+    return sorted((event["partition_key"] for event in events), key=str)
+
+
+def test_three_late_rows_on_two_days_run_these_days_and_their_month_again_once(
+    airflow: EmbeddedAirflow,
+) -> None:
+    arrivals, readers = Arrivals(ByHand(airflow.dags.parent, told)), Readers(airflow.dags.parent / "read")
+    for dag in ("by_day", "by_month", "by_any"):
+        unpause(airflow, dag)
+    arrivals.commit(FIRST[0], watermark=at("00:00", 0))
+    arrivals.commit(*FIRST[1:], watermark=at("00:00", 3))
+    days = [at("00:00", day).strftime("%Y-%m-%dT%H:%M:%S") for day in range(-1, 3)]
+    assert check(airflow) == [*days, None]
+    assert readers.of("by_day", 4) == totals(list(FIRST[:4]), "%Y-%m-%d")
+    assert readers.of("by_month", 2) == totals(list(FIRST[:4]), "%Y-%m")
+
+    arrivals.commit(*LATE, watermark=at("00:00", 3))
+    assert arrivals.reopen() is not None
+    assert check(airflow) == [days[1], days[3], None]
+    expected = totals([*FIRST[:4], *LATE], "%Y-%m-%d")
+    assert readers.of("by_day", 2) == {day: expected[day] for day in ("2024-03-01", "2024-03-03")}
+    assert readers.of("by_month", 1) == {"2024-03": totals([*FIRST[:4], *LATE], "%Y-%m")["2024-03"]}
+
+    assert readers.of("by_any", 2) == {"-": sum(value for _, _, value in (*FIRST[:4], *LATE))}
+    for dag, runs in (("by_day", 6), ("by_month", 3), ("by_any", 2)):
+        assert len(airflow.runs_of(dag)) == runs
