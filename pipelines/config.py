@@ -96,6 +96,8 @@ class PipelineEntry(BaseModel):
     """Cron expression of the scheduled stream."""
     stream_mode: Literal["available-now", "continuous"] = "available-now"
     """`available-now` for a run on that schedule, `continuous` for one long run that is started by hand."""
+    reopen_schedule: str | None = None
+    """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
     on_failure: str | None = None

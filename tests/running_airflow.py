@@ -93,6 +93,7 @@ object = "visits:live"
 start = 2024-03-01
 catchup = false
 stream_mode = "continuous"
+reopen_schedule = "0 0 29 2 *"
 retry_delay_seconds = 1
 
 [pipelines.life]
@@ -167,5 +168,5 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
     ) as running:
         kinds = ("backfill", "stream", "quality")
         running.wait_for_dags([f"{name}__{kind}" for name in PIPELINES for kind in kinds])
-        running.wait_for_dags(["sessions__watch", "billing", "by_day", "by_month", "by_any"])
+        running.wait_for_dags(["sessions__watch", "billing", "by_day", "by_month", "by_any", "live__late"])
         yield running

@@ -59,6 +59,22 @@ def stream_arguments(pipeline: str, before: str) -> list[str]:
     ]
 
 
+def reopen_arguments(pipeline: str) -> list[str]:
+    """Return `tidegate late reopen` of the rows whose windows begin between the Params `start` and `end`, or of all.
+
+    A stream at work does it between two of its epochs.
+    """
+    return [
+        "late",
+        "reopen",
+        pipeline,
+        "{{ '--start=' ~ params.start if params.start else '' }}",
+        "{{ '--end=' ~ params.end if params.end else '' }}",
+        "--ask-stream",
+        f"--patience={PATIENCE_SECONDS}",
+    ]
+
+
 def check_arguments(pipeline: str) -> list[str]:
     """Return `tidegate snapshot check`, which fails if the code can't continue from the stream's start snapshot."""
     return ["snapshot", "check", pipeline, "{{ params.restore }}"]

@@ -146,6 +146,20 @@ def stream(mode: str) -> dict[str, Param]:
     }
 
 
+def late() -> dict[str, Param]:
+    """Return the Params of `<pipeline>__late`."""
+    return {
+        name: Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title=f"Only windows that begin {title}",
+            description="A date-time; without a zone it is in UTC. Default: all late rows.",
+        )
+        for name, title in (("start", "at this time or later"), ("end", "before this time"))
+    }
+
+
 def quality() -> dict[str, Param]:
     """Return the Params of `<pipeline>__quality`."""
     return {

@@ -14,6 +14,7 @@ from tidegate.pipelines.airflow.commands import (
     backfill_arguments,
     check_arguments,
     quality_arguments,
+    reopen_arguments,
     savepoint_arguments,
     stream_arguments,
 )
@@ -103,6 +104,21 @@ def test_an_interval_that_is_not_given_whole_is_left_for_the_command_to_refuse(
     assert arguments == ["backfill", "aircraft_duty", *options, "--no-and-following"]
     assert run(arguments) == 2
     assert "give --start and --end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "options"),
+    [
+        (None, None, []),
+        ("2024-03-05T00:00:00Z", None, ["--start=2024-03-05T00:00:00Z"]),
+        (None, "2024-03-06", ["--end=2024-03-06"]),
+    ],
+)
+def test_late_rows_are_reopened_by_a_stream_if_there_is_one(
+    start: str | None, end: str | None, options: list[str]
+) -> None:
+    arguments = rendered(reopen_arguments("duty"), params=SimpleNamespace(start=start, end=end))
+    assert arguments == ["late", "reopen", "duty", *options, "--ask-stream", "--patience=3600"]
 
 
 def test_before_a_restart_the_snapshot_is_checked_and_copied() -> None:
