@@ -125,14 +125,14 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) 
     starts: Ints | None = None
     with suppress(Refused):
         starts = _starts(differing(_since(pinned, unit, since), pinned.shape), unit)
-    known_moments = [] if since is None else [moment for moment in (since.first, since.last) if moment is not None]
-    known_starts = np.array(known_moments, "datetime64[ms]").astype(f"datetime64[{UNITS[unit]}]")
+    earlier = [] if since is None else [moment for moment in (since.first, since.last) if moment is not None]
+    earlier_starts = np.array(earlier, "datetime64[ms]").astype(f"datetime64[{UNITS[unit]}]")
     if starts is None:
         present = _starts(differing(read_differences(pinned, unit, None, None), pinned.shape), unit)
-        span = np.concatenate([present, known_starts])
+        span = np.concatenate([present, earlier_starts])
         starts = np.arange(span.min(), span.max() + 1) if len(span) else span
-    told = np.concatenate([starts, known_starts]).astype("datetime64[ms]").astype(np.int64)
-    ends = {"first": int(told.min()), "last": int(told.max())} if len(told) else {}
+    named = np.concatenate([starts, earlier_starts]).astype("datetime64[ms]").astype(np.int64)
+    ends = {"first": int(named.min()), "last": int(named.max())} if len(named) else {}
     return Changed(unit, starts, replace(mark, **ends))
 
 

@@ -92,9 +92,9 @@ class PartitionEvents:
 
     def arguments(self, context: Context) -> list[str]:
         """Return the options of `tidegate quality` that ask for the partitions that readers were not told of."""
-        told = self._told(context)
+        state = self._state(context)
         # A task that is tried or cleared again may have ended before Airflow had its events.
-        mark = told.get("before") if told.get("by") == _name_of(context) else told.get("mark")
+        mark = state.get("before") if state.get("by") == _name_of(context) else state.get("mark")
         return [f"--partitions={self.unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
     def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
@@ -105,8 +105,8 @@ class PartitionEvents:
         if keys:
             events[self.asset].add_partitions(keys)
             events[self.alias].add(self.asset, extra=extra)
-        told, by = self._told(context), _name_of(context)
-        before = told.get("before") if told.get("by") == by else told.get("mark")
+        state, by = self._state(context), _name_of(context)
+        before = state.get("before") if state.get("by") == by else state.get("mark")
         context["asset_state_store"][self.asset].set(_TOLD, {"by": by, "before": before, "mark": partitions["mark"]})
         if keys is not None:
             return None
@@ -116,9 +116,9 @@ class PartitionEvents:
             "time yourself. DAGs that are scheduled by the asset alone run as ever"
         )
 
-    def _told(self, context: Context) -> dict[str, Any]:
-        told = context["asset_state_store"][self.asset].get(_TOLD)
-        return told if isinstance(told, dict) else {}
+    def _state(self, context: Context) -> dict[str, Any]:
+        state = context["asset_state_store"][self.asset].get(_TOLD)
+        return state if isinstance(state, dict) else {}
 
 
 _TOLD = "told"
