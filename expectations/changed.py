@@ -132,8 +132,9 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) 
         span = np.concatenate([present, earlier_starts])
         starts = np.arange(span.min(), span.max() + 1) if len(span) else span
     named = np.concatenate([starts, earlier_starts]).astype("datetime64[ms]").astype(np.int64)
-    ends = {"first": int(named.min()), "last": int(named.max())} if len(named) else {}
-    return Changed(unit, starts, replace(mark, **ends))
+    if len(named):
+        mark = replace(mark, first=int(named.min()), last=int(named.max()))
+    return Changed(unit, starts, mark)
 
 
 def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:

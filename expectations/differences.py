@@ -86,8 +86,9 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> Ints:
     differs = pc.if_else(
         counted["is_retraction"], pc.greater(counted["came_sum"], left), pc.not_equal(counted["came_sum"], left)
     )
-    partitions: Ints = np.unique(counted.filter(differs)["partition"].to_numpy())
-    return partitions[partitions != _NO_PARTITION]
+    is_named = pc.not_equal(counted["partition"], _NO_PARTITION)
+    partitions: Ints = np.unique(counted.filter(pc.and_(differs, is_named))["partition"].to_numpy())
+    return partitions
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:

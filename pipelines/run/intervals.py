@@ -13,6 +13,7 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.manifest import Interval
 from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
 
+_MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks", "mo": "months"}
 _SLICE = re.compile(r"(\d+)(s|min|h|d|w|mo)")
 _DURATION = re.compile(r"(\d+)(ms|s|min|h|d|w)")
@@ -80,7 +81,7 @@ def _length_of(interval: Interval) -> relativedelta:
     start, end = from_millis(interval.start), from_millis(interval.end)
     months = relativedelta(end, start)
     is_whole = start.day == 1 and start + relativedelta(months=12 * months.years + months.months) == end
-    return months if is_whole and start.time() == time() else relativedelta(seconds=(end - start).total_seconds())
+    return months if is_whole and start.time() == time() else relativedelta(microseconds=(end - start) // _MICROSECOND)
 
 
 def show(moment: datetime) -> str:

@@ -88,7 +88,7 @@ def new_positions(
         version = -1 if starts == "beginning" else source.head
         if starts == "beginning":
             _check_readable(source)
-        after = Position(version=version, frontier=before.frontier, own=source.of_position(version))
+        after = Position(version=version, frontier=before.frontier, own=dict(source.of_position(version)))
         chosen.append(NewPosition(part.source.table, before, after, starts))
     if not chosen and head.manifest.kind != "reset":
         paths = ", ".join(tables.warehouse.path(part.source.table) for part in pipeline.inputs)
