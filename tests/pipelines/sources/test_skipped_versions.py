@@ -79,11 +79,10 @@ def test_a_stream_that_meets_nothing_but_such_versions_goes_on_after_them(lake: 
     pipeline = hourly_pipeline(source=IGNORING)
     available(lake, pipeline)
     deleted(lake)
-    assert [manifest.kind for manifest in available(lake, pipeline)] == []
-    lake.clock.now += 3 * 86_400_000
     (clock,) = available(lake, pipeline)
     assert (clock.kind, clock.counters["versions_skipped"]) == ("clock", 1)
     assert clock.position_in("events").version == 1
+    assert available(lake, pipeline) == []
 
 
 def test_a_stream_from_the_beginning_passes_over_them_too(lake: Lake) -> None:
