@@ -61,7 +61,7 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, spark: SparkSession) -
     """
     if not files.parts:
         return files
-    columns, copies = files.table_of(0).columns, Counter(_texts(rejected))
+    columns, copies = files.table_of(0).columns, Counter(texts_of(rejected))
     times = None
     if columns.by_spark is None or columns.time_in_files is not None:
         times, _ = columns.millis(columns.derive(rejected, [columns.timestamp])[columns.timestamp])
@@ -99,12 +99,12 @@ def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) 
             pa.array(np.full(len(whole), rows.number)),
             pa.array(rows.places[wanted]),
             pa.array((~ahead).astype(np.int64)),
-            pa.array(_texts(whole), pa.string()),
+            pa.array(texts_of(whole), pa.string()),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_FOUND)
 
 
-def _texts(rows: pa.Table) -> list[str]:
+def texts_of(rows: pa.Table) -> list[str]:
     """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
     columns = [column.combine_chunks() for column in rows.columns]
