@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,7 @@ class ChangedRows:
         gone_unusable: number of rows that went, and were rejected or dropped.
         dropped: number of rows that came, and for which `where` is not true.
         largest: largest event time of rows that came and move the watermark, by source partition.
+        before: usable rows that came for times before those that a pipeline reads; no window takes them.
     """
 
     gone: pa.Table
@@ -63,6 +64,18 @@ class ChangedRows:
     gone_unusable: int = 0
     dropped: int = 0
     largest: Mapping[str, Millis] = field(default_factory=dict)
+    before: pa.Table | None = None
+
+    def since(self, start: Millis) -> ChangedRows:
+        """Return the same rows, of which those before a time touch no window: the first interval began there."""
+        gone, came = (pc.greater_equal(side[TIME], start) for side in (self.gone, self.came))
+        return replace(
+            self,
+            gone=self.gone.filter(gone),
+            came=self.came.filter(came),
+            gone_unusable=self.number_gone - int(pc.sum(gone).as_py() or 0),
+            before=self.came.filter(pc.invert(came)),
+        )
 
     @property
     def number_gone(self) -> int:
@@ -72,7 +85,8 @@ class ChangedRows:
     @property
     def number_came(self) -> int:
         """Number of rows that came."""
-        return len(self.came) + len(self.rejected) + self.dropped
+        before = 0 if self.before is None else len(self.before)
+        return len(self.came) + len(self.rejected) + self.dropped + before
 
     @property
     def any(self) -> bool:

@@ -33,9 +33,9 @@ def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
     operation = commit_info(actions).get("operation")
     return Refused(
         f"source table {path} is not append-only: version {version} ({operation or 'unknown operation'}) removed or "
-        "changed rows that may have been read. Write corrections as new rows, pass over such versions with "
-        "changes='ignore' in the pipeline's DeltaSource, or start a new pipeline with a backfill of the table as it is "
-        "now"
+        "changed rows that may have been read. Give the pipeline's DeltaSource changes='correct', which corrects the "
+        "windows of these rows, or changes='ignore', which passes over such versions; or start a new pipeline with a "
+        "backfill of the table as it is now"
     )
 
 

@@ -1,4 +1,4 @@
-"""What changed between two versions of a Delta table, against the multiset difference of all their rows."""
+"""Rows that went and came between two versions of a Delta table, against the difference of all their rows."""
 
 from __future__ import annotations
 
