@@ -18,7 +18,7 @@ test: checked
 	$(BIN)/pytest $(TWO) -m "not long"
 
 test-long: checked
-	$(BIN)/pytest $(TWO)
+	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(TWO)
 
 # Lint, types, and what needs neither a JVM nor Airflow nor minutes of drawing: for every change, in three minutes.
 test-fast: lint

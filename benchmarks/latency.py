@@ -88,7 +88,11 @@ def commit_times(log: DeltaLog, names: Sequence[str]) -> dict[int, Millis]:
 
 
 def visible_epochs(tables: PipelineTables) -> list[Visible]:
-    """Return the epochs of a pipeline: table `epochs` is published last, so its commit is that of the whole epoch."""
+    """Return the epochs of a pipeline: table `epochs` is published last, so its commit is that of the whole epoch.
+
+    Raises:
+        RuntimeError: the log has no commit of an epoch any more, so its results would seem to come with the next one.
+    """
     warehouse, path = tables.warehouse, tables.path(epochs.NAME)
     rows = read_table(warehouse, tables.open(epochs.NAME), ["epoch", "source_version"]).to_pylist()
     reached = {row["epoch"]: row["source_version"] for row in rows}
@@ -97,7 +101,9 @@ def visible_epochs(tables: PipelineTables) -> list[Visible]:
         info = commit_info(log.actions(version))
         epoch = (info.get("tidegate") or {}).get("epoch")
         if epoch in reached:
-            seen.append(Visible(int(reached[epoch]), int(info["timestamp"])))
+            seen.append(Visible(int(reached.pop(epoch)), int(info["timestamp"])))
+    if reached:
+        raise RuntimeError(f"the commits of {len(reached)} epochs were cleaned up, from epoch {min(reached)} on")
     return seen
 
 
@@ -122,9 +128,10 @@ def _read_to(offset: Action) -> int:
 
 
 def write(events: str, rate: int, stop: Event) -> None:
-    """Commit events every half second until told to stop."""
+    """Commit events every half second until told to stop, or until the program that started it was killed."""
+    parent = multiprocessing.parent_process()
     began, number = time.time(), 0
-    while not stop.is_set():
+    while not stop.is_set() and (parent is None or parent.is_alive()):
         number += 1
         commit(events, int(rate * APART), number)
         time.sleep(max(0.0, began + number * APART - time.time()))

@@ -67,6 +67,8 @@ work = "work"
 [pipelines.{NAME}]
 object = "benchmarks.long_stream:PIPELINE"
 start = 2024-01-01
+"""
+FEW_SNAPSHOTS = """
 retain_snapshots = 10
 retain_days = 0
 """
@@ -161,7 +163,7 @@ def figures(looks: list[Look]) -> list[Figure]:
 
 def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look]:
     """Feed and stream for `seconds` seconds in a folder, and return the numbers of each second."""
-    (folder / "tidegate.toml").write_text(PROJECT)
+    (folder / "tidegate.toml").write_text(PROJECT + FEW_SNAPSHOTS)
     tables = PipelineTables(Warehouse(str(folder / "warehouse")), NAME)
     events = tables.warehouse.path(PIPELINE.source.table)
     commit(events, count=1, seed=0)

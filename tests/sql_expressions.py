@@ -122,7 +122,8 @@ EXPRESSIONS: list[str] = [
         St.X between 0 and 1 ; int(d1) ; string(i1) ; double(i1) ; date(t1) ; bigint(small1) ; boolean(i1) ; i1
         'text' ; 1 ; 1.5 ; true ; date '2024-02-29' ; timestamp '2024-01-01 10:11:12.5' ; 1.5BD ; 12S ; 3Y ; 7L
         2.5D ; 1e3 ; -5 ; -1.5 ; "x" ; i1 /* a comment */ + 1L ; (i1 = i2) = ok1 ; (ok1 is null) or ok2
-        s1 || (s2 || 'x') ; (i1 + 1L) * (i2 - 1L)
+        s1 || (s2 || 'x') ; (i1 + 1L) * (i2 - 1L) ; s1 <> '$' ; l1 >= -9223372036854775808 ; i1 < 2147483648
+        p1 < 9223372036854775808 ; d1 < 9223372036854775808 ; f1 > 3.4028234663852886e38F ; -(-5) ; s1 = 'ü'
         """
     ),
 ]
@@ -138,7 +139,9 @@ REFUSED = _lines(
         not (i1 = i2) <=> ok1 is null ; sum(i1) ; row_number() over (order by i1) ; nothing ; st.nothing ; i1.x
         exists(array(i1), x -> x > 1) ; i1 = null ; date_trunc('decade', t1) ; s1 = '\n' ; s1::int ; interval 1 day
         t1 + interval 1 hour ; null ; s1 ilike 'a' ; _metadata.file_path ; s1 like 'a!' escape '!' ; i1 in (i2)
-        cast(s1 as varchar(2)) ; round(d1, 2) ; extract(year from t1)
+        cast(s1 as varchar(2)) ; round(d1, 2) ; extract(year from t1) ; s1 = '${env:HOME}'
+        ü ; l1 < 9223372036854775808
+        i1 between -9223372036854775809 and 0 ; d1 < 1e400 ; d1 < 1e400D ; f1 < 1e39F ; -(-2147483648)
     """
 )
 """Expressions that are left to Spark."""

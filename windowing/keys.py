@@ -18,6 +18,7 @@ from xxhash import xxh64_intdigest
 
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.time import to_millis
+from tidegate.windowing.type_names import name_of
 
 SPARK_SEED = 42
 MAX_KEY_GROUPS = 32768
@@ -140,8 +141,8 @@ def column_hash(kind: pa.DataType, name: str) -> ColumnHash:
     if pa.types.is_decimal128(kind):
         return _decimal_hash(kind)
     raise UnsupportedOperation(
-        f"key column {name!r} has type {kind}, which can't be a key: use strings, integers, dates, timestamps, "
-        "decimals, booleans or binary, or derive one of these in `columns=`"
+        f"key column {name!r} has type {name_of(kind)}, which can't be a key: use strings, integers, dates, "
+        "timestamps, decimals, booleans or binary, or derive one of these in `columns=`"
     )
 
 

@@ -21,6 +21,7 @@ MAX_TIMESTAMP: Millis = 2**63 - 1
 """Watermark at the end of input, and last timestamp of the global window (Java's `Long.MAX_VALUE`)."""
 
 _MILLISECOND = timedelta(milliseconds=1)
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
 
 
 def millis(value: Duration, field: str) -> Millis:
@@ -112,3 +113,15 @@ def show_millis(timestamp: Millis | None) -> str:
         )
     except OverflowError:
         return str(timestamp)
+
+
+def unit_of(duration: float) -> tuple[str, Millis]:
+    """Return name and length of the largest unit that fits into a duration in milliseconds."""
+    return next(((name, unit) for name, unit in _UNITS if abs(duration) >= unit), _UNITS[-1])
+
+
+def show_duration(duration: float) -> str:
+    """Return a duration in milliseconds as text for people, in the largest unit that fits into it: `3 h`, `2.5 d`."""
+    name, unit = unit_of(duration)
+    number = duration / unit
+    return f"{number:.3g} {name}" if abs(number) < 999.5 else f"{number:,.0f} {name}"

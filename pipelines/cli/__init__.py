@@ -134,6 +134,8 @@ def _usage(error: click.ClickException) -> str:
     message = error.format_message()
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "pipeline":
         return f"{message} {_pipelines(error.ctx)}"
+    if isinstance(error, click.MissingParameter) and error.ctx is not None:
+        return f"{message} `{error.ctx.command_path} --help` says what to give"
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand) or error.possibilities:
         return message
     command = error.ctx.command_path if error.ctx else "tidegate"

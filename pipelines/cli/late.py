@@ -15,12 +15,11 @@ from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.prune import prune as run
-from tidegate.pipelines.snapshots.waiting import show_length
 from tidegate.pipelines.storage import arrow_schema, read_table, warehouse_of
 from tidegate.pipelines.tables import late as late_table
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_schema
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, to_millis
 
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 _AFTER_ALL = MAX_TIMESTAMP // 2
@@ -170,4 +169,4 @@ def _shown(column: str, value: Any) -> object:
     if column not in (*_QUANTILES, "largest") or value is None:
         return value
     # The watermark after the end of input is no moment, so a lateness behind it is no length of time.
-    return show_length(value) if value < _AFTER_ALL else "after the end of input"
+    return show_duration(value) if value < _AFTER_ALL else "after the end of input"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from tidegate.pipelines.cli.screen import Screen, cell, moment, table, with_scre
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs
 from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
+from tidegate.windowing.time import show_duration
 
 _COLUMNS = (
     *(
@@ -59,15 +59,8 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
 
 
 def lag(millis: int | None) -> str:
-    """Return a watermark lag as text: `0:00:07`, `3 d 4 h`, `13.9 years`; `-` for None."""
-    if millis is None:
-        return "-"
-    seconds = round(millis / 1000)
-    days, rest = divmod(abs(seconds), 86_400)
-    sign = "-" if seconds < 0 else ""
-    if not days:
-        return f"{sign}{timedelta(seconds=rest)}"
-    return f"{sign}{days} d {rest // 3600} h" if days < 1000 else f"{sign}{days / 365.25:.1f} years"
+    """Return a watermark lag as text, in the largest unit that fits into it; `-` for None."""
+    return "-" if millis is None else show_duration(millis)
 
 
 def _cells(row: dict[str, Any]) -> list[object]:

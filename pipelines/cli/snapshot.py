@@ -14,6 +14,7 @@ from tidegate.windowing.state.rows import HELD
 from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
+    from tidegate.pipelines.manifest import Position
     from tidegate.pipelines.snapshots.diff import Change
 
 _COUNTS = ("key group", "windows", "event-time timers", "processing-time timers")
@@ -95,10 +96,7 @@ def show(screen: Screen, pipeline: str, target: str, rows: int, key_group: int |
         ("made by", f"{manifest.kind} in {manifest.order} order, tidegate {manifest.library_version}"),
         ("watermark", show_millis(manifest.watermark)),
         ("processing time", show_millis(manifest.processing_time)),
-        *(
-            (f"position in {source}", f"version {at.version}, event time before {show_millis(at.frontier)}")
-            for source, at in manifest.positions.items()
-        ),
+        *((f"position in {source}", _position(at)) for source, at in manifest.positions.items()),
         ("shards", f"{len(manifest.shards)} over {manifest.max_parallelism} key groups"),
         ("windows", sum(shard.rows for shard in manifest.shards)),
         ("stale intervals", len(manifest.stale)),
@@ -259,13 +257,24 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     )
 
 
+def _position(position: Position) -> str:
+    """Return a position as text. Only a backfill in event order has read a version up to an event time."""
+    taken = "" if position.frontier is None else f", event time before {show_millis(position.frontier)}"
+    return f"version {position.version}{taken}"
+
+
 def _changes(change: Change) -> str:
     shown = [
         name for name in change.columns if name.startswith("acc_") or name in ("window_start", "window_end", "pane")
     ]
     return ", ".join(
-        f"{name.removeprefix('acc_')} {cell(change.before.get(name))} -> {cell(change.after[name])}" for name in shown
+        f"{name.removeprefix('acc_')} {_shown(change.before.get(name))} -> {_shown(change.after[name])}"
+        for name in shown
     ) or ", ".join(change.columns)
+
+
+def _shown(value: object) -> object:
+    return "null" if value is None else cell(value)
 
 
 _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")

@@ -18,7 +18,7 @@ from tidegate.pipelines.reopen.selection import check_reopenable
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.snapshots.head import require_snapshot
 from tidegate.pipelines.snapshots.publish import key_columns
-from tidegate.pipelines.snapshots.waiting import PartitionStatus, Waiting, open_windows, partitions, show_length
+from tidegate.pipelines.snapshots.waiting import PartitionStatus, Waiting, open_windows, partitions
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage import arrow_schema, read_table
@@ -27,7 +27,7 @@ from tidegate.pipelines.tables.key_groups import rows_of_key
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.compute import IntervalJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
-from tidegate.windowing.time import Millis, show_millis
+from tidegate.windowing.time import Millis, show_duration, show_millis
 
 _OF_WINDOWS = ("window (UTC)", "panes")
 _LEFT = "lateness left"
@@ -65,7 +65,7 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
     facts = [
         (
             "watermark",
-            show_millis(manifest.watermark) + ("" if lag is None else f", {show_length(lag)} behind the clock"),
+            show_millis(manifest.watermark) + ("" if lag is None else f", {show_duration(lag)} behind the clock"),
         ),
         ("processing time", show_millis(manifest.processing_time)),
         *((f"next timer in {domain} time", show_millis(time)) for domain, time in timers.items() if time is not None),
@@ -181,7 +181,7 @@ def _partition(status: PartitionStatus) -> tuple[Any, ...]:
         status.name or "(all)",
         show_millis(status.watermark),
         show_millis(status.last_commit),
-        "-" if status.quiet is None else show_length(status.quiet),
+        "-" if status.quiet is None else show_duration(status.quiet),
         _role(status),
     )
 
@@ -193,13 +193,13 @@ def _role(status: PartitionStatus) -> str:
         return "was idle: the watermark waits for it again once it has caught up"
     if not status.holds:
         return ""
-    behind = f" by {show_length(status.behind)}" if status.behind else ""
+    behind = f" by {show_duration(status.behind)}" if status.behind else ""
     until = "its next event; no idleness is declared" if status.idle_from is None else show_millis(status.idle_from)
     return f"holds the watermark back{behind}, until {until}"
 
 
 def _left(window: Waiting) -> str:
-    return "-" if window.lateness_left is None else show_length(window.lateness_left)
+    return "-" if window.lateness_left is None else show_duration(window.lateness_left)
 
 
 def _span(window: Waiting) -> str:

@@ -21,7 +21,7 @@ from tidegate.pipelines.definition.result_types import result_columns
 from tidegate.pipelines.definition.user_code import is_own
 from tidegate.pipelines.manifest import Schemas
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.columns import to_delta
+from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument
@@ -34,6 +34,7 @@ from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.migration import StateFormat
 from tidegate.windowing.state.rows import REST, StateSchema
 from tidegate.windowing.time import Millis
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,21 @@ def _columns_of_parts(pipeline: Pipeline, windows: Windows, derived: pa.Schema) 
     gap = windows.assigner.column_of_gaps
     if gap is not None:
         require(pipeline, derived, gap, "compute.assigner.gap_of", pipeline.source)
+        _check_gap(derived, gap)
         yield gap
+
+
+def _check_gap(derived: pa.Schema, column: str) -> None:
+    """Refuse a column of gaps that does not hold whole numbers."""
+    kind = derived.field(column).type
+    if not pa.types.is_integer(kind):
+        whole = f"try_cast({quoted(column)} as bigint)"
+        raise IllegalArgument(
+            "compute.assigner.gap_of",
+            column,
+            f"it has type {name_of(kind)}; give a column of whole milliseconds, for example "
+            f"columns={ {'gap': whole} } and GapColumn('gap')",
+        )
 
 
 def _bind_elements(

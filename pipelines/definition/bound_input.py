@@ -14,6 +14,7 @@ from tidegate.pipelines.definition.source import SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.tables.columns import field_in_sql, quoted, to_delta
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True)
@@ -142,14 +143,23 @@ def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = 
         return
     if pa.types.is_integer(kind):
         if source.unit is None:
-            raise Refused(f"{field} has type {kind}: say what it counts, {_kind(source)}(..., unit='ms')")
+            raise Refused(f"{field} has type {name_of(kind)}: say what it counts, {_kind(source)}(..., unit='ms')")
         if source.zone is not None:
             raise _no_effect(prefix, "zone", source.zone, f"{field} counts {source.unit} since 1970 in UTC")
         return
-    raise Refused(
-        f"{field} has type {kind}, not a time: derive one, for example "
-        f"columns={{'event_time': {f'try_to_timestamp({quoted(source.timestamp)})'!r}}} and timestamp='event_time'"
-    )
+    raise Refused(f"{field} has type {name_of(kind)}, not a time: {_time_from(kind, source.timestamp)}")
+
+
+def _time_from(kind: pa.DataType, column: str) -> str:
+    """Return advice how to derive a time from a column of another type."""
+    if pa.types.is_nested(kind):
+        return "derive one in columns= from a value in it, such as a field of the struct or an element of the array"
+    name = quoted(column)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        instant = f"timestamp_seconds({name})"
+    else:
+        instant = f"try_to_timestamp({name})"
+    return f"derive one, for example columns={ {'event_time': instant} } and timestamp='event_time'"
 
 
 def _kind(source: SourceDescription) -> str:

@@ -14,9 +14,10 @@ from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import SIDE
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.tables.columns import to_delta
+from tidegate.pipelines.tables.columns import quoted, to_delta
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES, value_column
+from tidegate.windowing.type_names import name_of
 
 
 def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
@@ -29,10 +30,10 @@ def joint_key(pipeline: Pipeline, inputs: Sequence[BoundInput]) -> KeySchema:
     for name, kind, other, other_kind in zip(left.names, left.types, right.names, right.types, strict=True):
         if kind != other_kind:
             raise Refused(
-                f"key column {name!r} of pipeline {pipeline.name!r} has type {kind} in table "
-                f"{inputs[0].input.source.table!r}, and {other!r} has type {other_kind} in table "
+                f"key column {name!r} of pipeline {pipeline.name!r} has type {name_of(kind)} in table "
+                f"{inputs[0].input.source.table!r}, and {other!r} has type {name_of(other_kind)} in table "
                 f"{inputs[1].input.source.table!r}: equal keys would not meet. Cast one in columns=, for example "
-                f"columns={{'{name}_key': 'cast({name} as string)'}}"
+                f"columns={ {f'{name}_key': f'cast({quoted(name)} as string)'} }"
             )
     return left
 

@@ -27,7 +27,7 @@ def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
     renamed = {}
     for table, schema in wanted.items():
         if tables.warehouse.exists(tables.path(table)):
-            existing = {field.name: field.type for field in tables.open(table).schema().fields}
+            existing = {field.name: field.type for field in tables.look(table).schema().fields}
             renamed[table] = {
                 field.name: _free_name(field, existing)
                 for field in Schema.from_arrow(schema).fields

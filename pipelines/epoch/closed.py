@@ -65,7 +65,7 @@ def _published_lateness(tables: PipelineTables, manifest: Manifest) -> Millis | 
     A manifest without `closed_through` comes from code without allowed lateness, or from an older tidegate. If a file
     can't be read, the lateness is taken as 0: a late row can be reopened, but a replaced window is lost.
     """
-    handle = tables.open(results.NAME)
+    handle = tables.look(results.NAME)
     schema = arrow_schema(handle)
     if not results.has_panes(schema):
         return None

@@ -77,7 +77,6 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice]
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
         *_reading(pipeline, choices),
-        *(step for chosen in choices or () for step in _evaluating(chosen)),
         *(
             Step("driver", _pass(input_))
             for input_ in pipeline.inputs
@@ -102,9 +101,10 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
     asked = [Choice(files_by_spark=asks_for_spark(input_)) for input_ in pipeline.inputs]
     steps = []
-    for input_, choice in zip(pipeline.inputs, choices or asked, strict=True):
+    for side, input_, choice in zip(("", "right."), pipeline.inputs, choices or asked, strict=False):
         if choice.files_by_spark is not None:
             steps.append(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({choice.files_by_spark})"))
+            steps += _evaluating(choice, side)
             continue
         unless = (
             "; the table does not exist yet: Spark will read it if it has a feature or a type of Delta that only Spark "
@@ -114,6 +114,7 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]
         steps.append(Step("Python task", f"{read}{unless if choices is None else ''}"))
         if choice.sql_by_spark is not None:
             steps.append(Step("Spark", f"evaluate SQL over the columns that it needs ({choice.sql_by_spark})"))
+        steps += _evaluating(choice, side)
     if any(choice.needs_spark for choice in choices or asked):
         steps.append(Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"))
     else:
@@ -131,10 +132,10 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None) -> list[Step]
     return steps
 
 
-def _evaluating(choice: Choice) -> Iterator[Step]:
+def _evaluating(choice: Choice, side: str) -> Iterator[Step]:
     """Yield a step for each expression of an input: the process that evaluates it, and why."""
     for expression in choice.expressions:
-        text = f"{expression.field} = {expression.text}"
+        text = f"{side}{expression.field} = {expression.text}"
         if expression.reason is not None:
             yield Step("Spark", f"{text}: {expression.reason}")
         elif choice.needs_spark:

@@ -312,8 +312,9 @@ def _goes_on_from(part: _Stretch, numbers: _Numbers, others: Collection[int]) ->
         return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
     for row in _in_order(part.published):
         # Of a session that is split, a part may have the bounds that the whole session began with.
-        if row["window_id"] not in others:
-            return row["window_id"], numbers.next_pane(part, row["window_id"])
+        identity: int = row["window_id"]
+        if identity not in others:
+            return identity, numbers.next_pane(part, identity)
     return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
 
 

@@ -91,7 +91,7 @@ class JudgedAt:
 
 def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) -> JudgedAt:
     """Return the watermarks against which the versions of a pipeline's source were judged."""
-    handle = tables.open(epochs.NAME)
+    handle = tables.look(epochs.NAME)
     columns = ["epoch", "parent", "source_version", "interval_start", "watermark"]
     # Epochs that removed rows read no source, and may belong to a line that was left.
     counts = ~pc.field("stale") & ~pc.field("kind").isin(sorted(epochs.ERASING))

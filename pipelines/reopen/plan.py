@@ -137,11 +137,11 @@ def plan_reopen(
     assert isinstance(windows, Windows)
     hash_ = None if selection.key is None else hash_of_texts(key, selection.key)
     reopening = Reopening(epoch=epoch.epoch, key=hash_, start=selection.start, end=selection.end)
-    late_handle = tables.open(late.NAME)
+    late_handle = tables.look(late.NAME)
     late_rows = read_table(tables.warehouse, late_handle)
     late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
     meant = late.is_meant(late_rows, key.names, reopening)
-    handle = tables.open(results.NAME)
+    handle = tables.look(results.NAME)
     published = read_table(tables.warehouse, handle, [*key.names, *OF_PANES], ~pc.field("stale"))
     if hash_ is not None:
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))

@@ -17,14 +17,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tidegate.pipelines.report.run import RunReport
 from tidegate.pipelines.tables.counters import FILTERED, FIRED, RETRACTED
-from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.time import Millis, to_millis, unit_of
 
 BLUE, ORANGE, GREY, RED, GREEN = "#2f6f9f", "#e08a1e", "#a7b0b8", "#c0392b", "#3d8f5f"
 
 _SIZE = (4.6, 2.5)
 _EPOCHS = 60
-_SECOND: Millis = 1000
-_UNITS = (("d", 86_400 * _SECOND), ("h", 3600 * _SECOND), ("min", 60 * _SECOND), ("s", _SECOND), ("ms", 1))
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tidegate",
@@ -41,17 +39,6 @@ _STYLE: dict[Any, Any] = {
     "ytick.color": "#45525c",
     "legend.frameon": False,
 }
-
-
-def unit_of(millis: float) -> tuple[str, Millis]:
-    """Return name and length of the largest unit that fits into a duration."""
-    return next(((name, unit) for name, unit in _UNITS if abs(millis) >= unit), _UNITS[-1])
-
-
-def show_duration(millis: float) -> str:
-    """Return a duration as text, in the largest unit that fits into it: `3 h`, `2.5 d`."""
-    name, unit = unit_of(millis)
-    return f"{millis / unit:.3g} {name}" if abs(millis) < 1000 * unit else f"{millis / unit:,.0f} {name}"
 
 
 def plots(run: RunReport) -> dict[str, str]:

@@ -87,11 +87,13 @@ class LeaseRow:
         except psutil.NoSuchProcess:
             return False
 
+    @property
+    def driver(self) -> str:
+        """Name of the driver within a sentence: its process, its host and its work."""
+        return f"process {self.process} on {self.host} ({self.command})"
+
     def __str__(self) -> str:
-        return (
-            f"process {self.process} on {self.host} ({self.command}), since {show_millis(self.acquired_at)}, "
-            f"lease until {show_millis(self.expires_at)} UTC"
-        )
+        return f"{self.driver}, since {show_millis(self.acquired_at)}, lease until {show_millis(self.expires_at)} UTC"
 
 
 def this_host() -> str:

@@ -40,12 +40,12 @@ def stop_driver(
     stopped = request_stop(tables, system_clock())
     if stopped is None:
         return None
-    tell(f"asked {stopped} to stop")
+    tell(f"asked {stopped.driver} to stop after its present epoch")
     deadline = time.monotonic() + patience
     while (row := read_lease(tables)) is not None and row.run == stopped.run and row.is_alive(system_clock()):
         if time.monotonic() > deadline:
             raise LeaseHeld(
-                f"{stopped} was asked to stop, but its epoch did not end within {patience:.0f} s: ask "
+                f"{stopped.driver} was asked to stop, but its epoch did not end within {patience:.0f} s: ask "
                 "again with a larger --patience"
             )
         time.sleep(_POLL_SECONDS)

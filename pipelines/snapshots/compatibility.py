@@ -142,7 +142,7 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
     """
     now = _names(format_of(bound.schemas, bound))
     then = _names(format_of(manifest.schemas, bound)) | (
-        set(arrow_schema(tables.open(results.NAME)).names) if tables.exist else set()
+        set(arrow_schema(tables.look(results.NAME)).names) if tables.exist else set()
     )
     has_states = bool(bound.state.user_state or manifest.schemas.user_state or manifest.schemas.trigger_state)
     for name in bound.pipeline.dropped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, require_snapshot
+from tidegate.pipelines.snapshots.head import Snapshot, list_snapshots, no_snapshot_yet, require_snapshot
 from tidegate.pipelines.snapshots.savepoint import read_savepoint
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
@@ -21,13 +21,12 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
         return read_savepoint(tables, target.removeprefix(SAVEPOINT))
     versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
     if target != "latest" and target not in versions:
-        choices = f"latest, savepoint:NAME, or one of the epochs {', '.join(reversed(versions))}" if versions else ""
-        raise UsageError(
-            f"{target!r} is not a snapshot of {tables.pipeline}: "
-            + (
-                f"give {choices}"
-                if choices
-                else "it has no snapshot before its first epoch; for a savepoint give savepoint:NAME"
+        if not versions:
+            raise UsageError(
+                f"{target!r} is not a snapshot: {no_snapshot_yet(tables)}. For a savepoint give savepoint:NAME"
             )
+        raise UsageError(
+            f"{target!r} is not a snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs "
+            f"{', '.join(reversed(versions))}"
         )
     return require_snapshot(tables, versions.get(target))

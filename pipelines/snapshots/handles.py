@@ -18,15 +18,25 @@ class Handles:
     """
 
     _kept: dict[str, DeltaTable] = field(default_factory=dict)
+    _shared: dict[str, DeltaTable | None] = field(default_factory=dict)
 
     def open(self, tables: PipelineTables, table: str) -> DeltaTable:
         """Return a table at its newest version, as `PipelineTables.open` does."""
         handle = self._kept.pop(table, None)
-        return handle if handle is not None and is_moved(handle) else tables.open(table)
+        if handle is not None and is_moved(handle):
+            return handle
+        if table not in self._shared:
+            # Most runs publish one epoch, and looked at the tables before.
+            self._shared[table] = handle = tables.look(table)
+            return handle
+        return tables.open(table)
 
     def keep(self, table: str, handle: DeltaTable) -> None:
-        """Keep a handle whose next version is a commit of this process."""
-        self._kept[table] = handle
+        """Keep a handle whose next version is a commit of this process, unless other readers may hold it."""
+        if handle is self._shared.get(table):
+            self._shared[table] = None
+        else:
+            self._kept[table] = handle
 
 
 def is_moved(handle: DeltaTable) -> bool:

@@ -77,7 +77,7 @@ class KeyTraces:
     def _are_in_table(self, table: str) -> bool:
         path = self.tables.path(table)
         names = [name for name in self.tables.warehouse.names(path) if name.endswith(".parquet")]
-        schema = arrow_schema(self.tables.open(table))
+        schema = arrow_schema(self.tables.look(table))
         columns = self.schema.names if table == state.NAME else key_columns(table, schema, self.schema.names)
         is_derived = table in (late.NAME, rejects.NAME) and set(self.pipeline.key) & set(self.pipeline.columns)
         if not columns or is_derived:

@@ -79,7 +79,7 @@ def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
     then = target.manifest
     if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
         return True
-    return origin_of(target).table_id == str(tables.open(state.NAME).metadata().id)
+    return origin_of(target).table_id == str(tables.look(state.NAME).metadata().id)
 
 
 def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -> int:
@@ -168,7 +168,7 @@ def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> 
 
 def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
     """Return True if a file has a row that was rejected because its time was ahead; False for an unreadable file."""
-    path, schema = tables.path(rejects.NAME), arrow_schema(tables.open(rejects.NAME))
+    path, schema = tables.path(rejects.NAME), arrow_schema(tables.look(rejects.NAME))
     try:
         rows = tables.warehouse.read_files(path, [file.path], schema, ["reason"])
     except Refused:
@@ -197,7 +197,7 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
     left = [manifest for manifest in left if manifest.epoch not in erasures]
     if not left:
         return ()
-    schema = arrow_schema(tables.open(epochs.NAME))
+    schema = arrow_schema(tables.look(epochs.NAME))
     rows = pa.concat_tables(epoch_row(manifest, schema) for manifest in left)
     file = write_file(tables.warehouse, tables.path(epochs.NAME), f"{epochs.NAME}-{epoch:06d}", rows)
     return () if file is None else (file,)
@@ -257,7 +257,7 @@ class _Ancestry:
         records = [entry.manifest for entry in entries.values()]
         for table in PUBLISHED:
             if tables.warehouse.exists(tables.path(table)):
-                commits = (commit.get("tidegate") for commit in tables.open(table).history(1))
+                commits = (commit.get("tidegate") for commit in tables.look(table).history(1))
                 records += [commit for commit in commits if isinstance(commit, dict) and "parent" in commit]
         # The later record of an epoch wins, so the logs count more than table epochs.
         records = [*_epoch_rows(tables), *records]
@@ -281,7 +281,7 @@ def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return []
     try:
-        rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "parent", "timeline", "run_id", "kind"])
+        rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "parent", "timeline", "run_id", "kind"])
     except Refused:
         # A file of the table is damaged: the logs alone have to suffice.
         return []

@@ -102,7 +102,7 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
             f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of the pipeline "
             "publishes it"
         )
-    handles = {name: tables.open(name) for name in PUBLISHED}
+    handles = {name: tables.look(name) for name in PUBLISHED}
     pinned = PinnedEpoch(snapshot, handles, epochs.SCHEMA.empty_table(), epochs.SCHEMA.empty_table())
     rows = read_table(tables.warehouse, handles[epochs.NAME], where=pinned.current).sort_by("epoch")
     is_on_line = pa.array([is_on(manifest.line, number) for number in rows["epoch"].to_pylist()], pa.bool_())

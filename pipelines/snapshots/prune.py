@@ -39,7 +39,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)
     gone, counts = {}, {}
     for table in PRUNED:
-        held = read_table(tables.warehouse, tables.open(table), ["epoch"])["epoch"]
+        held = read_table(tables.warehouse, tables.look(table), ["epoch"])["epoch"]
         spared = _ahead_epochs(tables) if table == rejects.NAME else frozenset[int]()
         is_spared = pc.is_in(held, value_set=pa.array(sorted(spared), pa.int64()))
         is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
@@ -59,7 +59,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
 
 def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
     """Return the epochs on any line that rejected a row because its time was ahead."""
-    handle = tables.open(rejects.NAME)
+    handle = tables.look(rejects.NAME)
     rows = read_table(tables.warehouse, handle, ["epoch"], where=pc.field("reason") == rejects.AHEAD)
     return frozenset(rows["epoch"].to_pylist())
 
@@ -70,7 +70,7 @@ def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple
     They are the numbers of these epochs; a number such that all epochs below it are old too, even if table epochs no
     longer has their rows (0 for none); and the newest old number on any line (0 for none).
     """
-    rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "started_at"])
+    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "started_at"])
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))
     old = rows["epoch"].filter(is_old).combine_chunks()
     oldest = pc.min(rows["epoch"]).as_py()

@@ -126,7 +126,7 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
         work = manifest.publish[table]
         if not (work.remove_epochs or work.stale_epochs or work.forget_keys or work.reopened):
             continue
-        handle, path = tables.open(table), tables.path(table)
+        handle, path = tables.look(table), tables.path(table)
         for file in _touched(handle, work):
             if _goes_whole(file, work):
                 continue

@@ -18,7 +18,7 @@ def published_epoch(tables: PipelineTables) -> int:
     """Return the newest epoch that every table has; 0 before the first."""
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return 0
-    return tables.open(epochs.NAME).transaction_version(tables.application) or 0
+    return tables.look(epochs.NAME).transaction_version(tables.application) or 0
 
 
 def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Snapshot | None:

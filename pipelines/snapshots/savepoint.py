@@ -100,8 +100,8 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
                     **snapshot.manifest.short(),
                     "savepoint": name,
                     "created_at": now,
-                    "table_id": str(tables.open(state.NAME).metadata().id),
-                    "schemas": {table: tables.open(table).schema().to_json() for table in ALL},
+                    "table_id": str(tables.look(state.NAME).metadata().id),
+                    "schemas": {table: tables.look(table).schema().to_json() for table in ALL},
                     "run_ids": {
                         str(entry.manifest["epoch"]): entry.manifest["run_id"]
                         for entry in lineage(tables, snapshot.manifest.epoch)

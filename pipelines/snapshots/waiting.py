@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import pyarrow.compute as pc
@@ -15,7 +14,15 @@ from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables.key_groups import rows_of_key
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, WINDOW
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+from tidegate.windowing.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Millis,
+    saturating_add,
+    show_duration,
+    show_millis,
+    to_millis,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +229,7 @@ def _blocked(manifest: Manifest, now: Millis) -> str:
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:
         who = f"the {slowest.name} source"
-    silence = "" if slowest.quiet is None else f", silent for {show_length(slowest.quiet)}"
+    silence = "" if slowest.quiet is None else f", silent for {show_duration(slowest.quiet)}"
     if not slowest.holds:
         return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{silence}"
     return f"{who} holds it back at {show_millis(slowest.watermark)}{silence}"
-
-
-def show_length(length: Millis) -> str:
-    """Return a length of time as text, to the second."""
-    return f"{'-' if length < 0 else ''}{timedelta(seconds=abs(length) // 1000)}"

@@ -2,7 +2,7 @@
 
 In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE writes files anew. So
 a row that was rejected could be accepted later. Table rejects has the rejected rows with all their columns, so the same
-number of rows with equal values are rejected again. Nothing distinguishes rows with equal values anyway.
+number of rows with equal values are rejected again. Nothing that the pipeline reads distinguishes them anyway.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.slice_rows import run_over
+from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import rejects
@@ -45,7 +46,7 @@ def rejected_ahead(
     if not tables.warehouse.exists(tables.path(rejects.NAME)):
         return None
     where = (pc.field("reason") == rejects.AHEAD) & ~pc.field("stale")
-    rows = read_table(tables.warehouse, tables.open(rejects.NAME), where=where)
+    rows = read_table(tables.warehouse, tables.look(rejects.NAME), where=where)
     on_line = [any(first <= epoch <= last for first, last in manifest.line) for epoch in rows["epoch"].to_pylist()]
     rows = rows.filter(pa.array(on_line, pa.bool_()))
     return input_rows(rows, rejects.TRAILING, source, renamed) if len(rows) else None
@@ -61,7 +62,8 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, spark: SparkSession) -
     """
     if not files.parts:
         return files
-    columns, copies = files.table_of(0).columns, Counter(texts_of(rejected))
+    columns = files.table_of(0).columns
+    copies = Counter(_texts(rejected, columns))
     times = None
     if columns.by_spark is None or columns.time_in_files is not None:
         times, _ = columns.millis(columns.derive(rejected, [columns.timestamp])[columns.timestamp])
@@ -99,13 +101,23 @@ def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) 
             pa.array(np.full(len(whole), rows.number)),
             pa.array(rows.places[wanted]),
             pa.array((~ahead).astype(np.int64)),
-            pa.array(texts_of(whole), pa.string()),
+            pa.array(_texts(whole, files.table_of(rows.number).columns), pa.string()),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_FOUND)
+
+
+def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
+    """Return each row as text, without the columns that the pipeline does not read.
+
+    The source may have renamed or replaced those, and rows that only differ there have the same results.
+    """
+    by_spark = columns.by_spark
+    names = columns.reads(columns.names) if by_spark is None else by_spark.reads(columns.names, rows.column_names)
+    return texts_of(rows.select([name for name in rows.column_names if name in names]))
 
 
 def texts_of(rows: pa.Table) -> list[str]:
     """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
-    columns = [column.combine_chunks() for column in rows.columns]
-    return ["\n".join(column.slice(row, 1).to_string(**whole) for column in columns) for row in range(len(rows))]
+    arrays = [column.combine_chunks() for column in rows.columns]
+    return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]

@@ -25,6 +25,7 @@ from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.sql.expression import Expression, differing_setting
 from tidegate.pipelines.tables.columns import quoted, to_delta
+from tidegate.windowing.type_names import name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +86,9 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
         input_: the input.
         source: its source.
         setting: returns the value of a setting of Spark; None if it is not set.
+
+    Raises:
+        Refused: an expression reads the clock of the run, or draws a value.
     """
     files_by_spark = asks_for_spark(input_) or source.left_to_spark() or _unknown_type(source.schema)
     choice = _choose_evaluator(pipeline, input_, source, setting)
@@ -108,6 +112,7 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
         from tidegate.pipelines.sources.sql.derived import compile_input
 
         sql, compiled = compile_input(pipeline.name, input_, schema, source.unusual)
+        _check_values(pipeline, input_, [*schema.names, *input_.columns], compiled)
         differs = differing_setting(setting)
         expressions = tuple(replace(each, reason=differs or each.reason) for each in compiled)
         reason = next((each.why for each in expressions if each.reason is not None), None)
@@ -126,15 +131,25 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
     try:
         partition = compile_expression(f"cast({quoted(by)} as string)", derived)
     except Unproven as error:
-        why = f"watermark_by = {by!r} is of type {kind}, whose text Spark makes: {error}"
+        why = f"watermark_by = {by!r} is of type {name_of(kind)}, whose text Spark makes: {error}"
         return Choice(sql_by_spark=why, expressions=expressions, derived=derived)
     return Choice(sql=sql, partition=partition, expressions=expressions, derived=derived)
+
+
+def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expressions: Sequence[Expression]) -> None:
+    """Refuse an expression that is known to have another value in a repeated run, before Spark is started for it."""
+    from tidegate.pipelines.sources.sql.words import changing_call, changing_value
+
+    side = "" if input_ == pipeline.inputs[0] else "right."
+    for expression in expressions:
+        if expression.reason is not None and (call := changing_call(expression.text, names)) is not None:
+            raise changing_value(side + expression.field, pipeline.name, expression.text, call)
 
 
 def _unknown_type(schema: pa.Schema) -> str | None:
     """Return the reason why Spark must read a source with these columns; None if there is none."""
     unknown = next((field for field in schema if not _is_known(field.type)), None)
-    return None if unknown is None else f"column {unknown.name} is of type {unknown.type}"
+    return None if unknown is None else f"column {unknown.name} is of type {name_of(unknown.type)}"
 
 
 def _is_known(kind: pa.DataType) -> bool:

@@ -188,7 +188,11 @@ def _count_dropped(
     """Count the rows that `where` drops: those of the interval, and those whose time lies in no interval."""
     if judged.dropped is None:
         return
-    by = [] if columns.partition_by is None else [columns.partition_by]
+    if not columns.places_dropped:
+        if with_placeless:
+            yield _Counted(DROPPED, len(judged.dropped), largest=None, is_placeless=True)
+        return
+    by = [columns.partition_by] if columns.all_move and columns.partition_by is not None else []
     table = columns.derive(judged.dropped, [columns.timestamp, *by])
     times, timely = columns.timely(table[columns.timestamp], part.committed if columns.all_move else None)
     inside = timely & (times >= part.since) & (times < part.until)

@@ -75,6 +75,11 @@ class SourceColumns:
         evaluated = self.sql or self.by_spark
         return evaluated is not None and evaluated.where is not None
 
+    @property
+    def places_dropped(self) -> bool:
+        """True if a row that `where` drops has an event time: `columns` are evaluated for the kept rows alone."""
+        return self.all_move or self.time_in_files is not None
+
     def is_derived(self, name: str) -> bool:
         """Return True if a column is one of `columns`, so that a column of that name in the files is another one."""
         evaluated = self.sql or self.by_spark

@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.event_columns import KEPT, PARTITION
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.schemas import without_metadata
-from tidegate.pipelines.sources.sql.words import clock_read, columns_in
+from tidegate.pipelines.sources.sql.words import changing_call, changing_value, columns_in
 from tidegate.pipelines.spark.versions import from_arrow, to_arrow
 from tidegate.pipelines.tables.columns import quoted
 
@@ -103,8 +103,8 @@ class SparkSql:
 
     def _check(self, field: str, text: str, rows: DataFrame) -> None:
         """Refuse an expression that Spark can't evaluate for each row alone, or whose value changes between runs."""
-        if (call := clock_read(text, rows.columns)) is not None:
-            raise self._changing(field, text, call)
+        if (call := changing_call(text, rows.columns)) is not None:
+            raise changing_value(self.prefix + field, self.pipeline, text, call)
         # Spark accepts only a deterministic expression over single rows as the condition of a join.
         beside = rows.limit(0).select(F.lit(1).alias("__beside"))
 
@@ -119,7 +119,7 @@ class SparkSql:
         except Refused as error:
             cause = error.__cause__
             if isinstance(cause, AnalysisException) and cause.getCondition() == _NONDETERMINISTIC:
-                raise self._changing(field, text, "an expression") from cause
+                raise changing_value(self.prefix + field, self.pipeline, text, "an expression") from cause
             raise
 
     def _analysed(self, field: str, act: Callable[[], DataFrame]) -> DataFrame:
@@ -129,13 +129,6 @@ class SparkSql:
             raise Refused(
                 f"{self.prefix}{field} of pipeline {self.pipeline!r}: {str(error).splitlines()[0]}"
             ) from error
-
-    def _changing(self, field: str, text: str, call: str) -> Refused:
-        return Refused(
-            f"{self.prefix}{field} of pipeline {self.pipeline!r}, {text!r}, has {call} that gives another value each "
-            "time it is read, such as rand(), uuid() or now(): a run that is repeated would not be the same. Write "
-            "such values into the source table"
-        )
 
 
 def empty_frame(spark: SparkSession, schema: pa.Schema) -> DataFrame:

@@ -58,15 +58,27 @@ def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, name
         rows: rows of the table.
         ours: columns of the table that don't come from the input.
         source: columns of the input.
-        names: as for `input_fields`. Rows from before the change have their values under the old name.
+        names: as for `input_fields`. Rows from before the change have their values under the old name. If these can't
+            be values of the new type, the column was dropped, and another one got its name: the rows lack that.
     """
     columns = {}
     for field, kept in zip(source, input_fields(ours, source), strict=True):
         column = rows[names.get(kept.name, kept.name)]
         if kept.name in names:
-            column = pc.coalesce(column, rows[kept.name].cast(column.type))
+            column = pc.coalesce(column, _widened(rows[kept.name], column.type))
         columns[field.name] = column
     return pa.table(columns)
+
+
+def _widened(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in a wider type; nulls if the type is another one."""
+    missing = pa.chunked_array([pa.nulls(len(column), kind)])
+    if pa.types.is_string(column.type) != pa.types.is_string(kind):
+        return missing
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return missing
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:

@@ -49,7 +49,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
     Raises:
         Refused: somebody else commits to the table at the same time.
     """
-    handle = tables.open(table)
+    handle = tables.look(table)
     files = active_files(handle)
     groups = [group for tier in _tiers(files, together) for group in _groups(tier)]
     if not groups:
@@ -81,7 +81,7 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int) -> int:
     Raises:
         Refused: somebody else commits to the table at the same time.
     """
-    handle = tables.open(epochs.NAME)
+    handle = tables.look(epochs.NAME)
     gone = []
     for file in sorted(active_files(handle), key=lambda file: file["min.epoch"]):
         if file["max.epoch"] >= needed or not _all_began_before(tables, file["path"], before):

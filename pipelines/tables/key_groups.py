@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.errors import UsageError
 from tidegate.windowing.keys import KeySchema, signed64
+from tidegate.windowing.type_names import name_of
 
 NULL = "null"
 """Text that stands for a null in a key column."""
@@ -84,7 +85,7 @@ def _value_of_text(name: str, kind: pa.DataType, text: str) -> pa.Scalar:
         return _parsed(text, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(
-            f"{text!r} is not a value of key column {name!r}, which has type {kind}{_example(kind)}"
+            f"{text!r} is not a value of key column {name!r}, which has type {name_of(kind)}{_example(kind)}"
         ) from error
 
 

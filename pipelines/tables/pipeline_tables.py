@@ -6,7 +6,7 @@ these commits silently wrong (column mapping, deletion vectors).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,6 +19,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, Vari
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
+from tidegate.pipelines.tables.newest import newest
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
@@ -80,8 +81,18 @@ class PipelineTables:
             Refused: the table can't be opened, or has a protocol feature or property that would make our commits
                 wrong.
         """
+        return self._checked(table, lambda path: self.warehouse.open(path, version))
+
+    def look(self, table: str) -> DeltaTable:
+        """Return a table at its newest version, to read only: this process may have opened it before.
+
+        It raises the same errors as `open`.
+        """
+        return self._checked(table, lambda path: newest(self.warehouse, path))
+
+    def _checked(self, table: str, opened: Callable[[str], DeltaTable]) -> DeltaTable:
         try:
-            handle = self.warehouse.open(self.path(table), version)
+            handle = opened(self.path(table))
         except DeltaError as error:
             reason = str(error).partition("\n")[0]
             if self._is_gone(table):
@@ -157,7 +168,7 @@ class PipelineTables:
         for table, schema in schemas.items():
             if not self.warehouse.exists(self.path(table)):
                 continue
-            handle = self.open(table)
+            handle = self.look(table)
             existing = {field.name: field for field in handle.schema().fields}
             added = []
             for field in Schema.from_arrow(schema).fields:
@@ -172,7 +183,7 @@ class PipelineTables:
                     added.append(Field(field.name, kind, nullable=True, metadata=field.metadata))
             if added:
                 hooks = PostCommitHookProperties(cleanup_expired_logs=False)
-                handle.alter.add_columns(added, post_commithook_properties=hooks)
+                self.open(table).alter.add_columns(added, post_commithook_properties=hooks)
                 widened = True
         return widened
 

@@ -53,6 +53,7 @@ def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     assert pc.sum(lake.rows(resting, "epochs")["events_in"]).as_py() == len(FIRST + FED)
 
 
+@pytest.mark.long
 def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflow, lake: Lake) -> None:
     before = lake.snapshot(resting).manifest
     run = run_of(airflow, RESTING, restroe="1")
@@ -130,6 +131,7 @@ def test_what_is_fed_is_taken_and_a_row_that_comes_too_late_is_kept(streaming: S
     assert [row["reason"] for row in streaming.lake.rows(live, "late").to_pylist()] == ["late"]
 
 
+@pytest.mark.long
 def test_a_start_beside_it_is_told_who_is_at_work_and_leaves_the_timeline_as_it_is(
     streaming: Streaming, airflow: EmbeddedAirflow
 ) -> None:

@@ -46,6 +46,7 @@ def test_spark_computes_the_windows_that_we_do(bench: Bench, kind: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.parametrize("table", [table for table in TABLES if table != "plain"])
 def test_it_does_so_over_every_kind_of_table(bench: Bench, table: str) -> None:
     bench = replace(bench, **TABLES[table])
@@ -122,6 +123,7 @@ def test_a_comparison_gives_the_ratio_of_both_sides(bench: Bench) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_table_is_held_against_spark_and_against_the_plain_one(bench: Bench) -> None:
     benches = {table: replace(bench, name=table, **TABLES[table]) for table in ("plain", "partitioned")}
     for each in benches.values():

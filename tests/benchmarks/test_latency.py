@@ -11,6 +11,7 @@ from benchmarks.latency import P50, P99, Visible, figures, latencies, ours, visi
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.looping import available
 from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables import epochs
 
 
 def test_a_commit_is_visible_with_the_first_results_that_contain_it() -> None:
@@ -32,7 +33,12 @@ def test_an_epoch_is_visible_when_all_of_it_is_published(tmp_path: Path) -> None
     for hour in (10, 11, 12):
         lake.append(("ann", at(f"{hour}:00"), 1))
     available(lake, pipeline, commits=2)
-    assert [seen.version for seen in visible_epochs(lake.tables(pipeline))] == [1, 2]
+    tables = lake.tables(pipeline)
+    assert [seen.version for seen in visible_epochs(tables)] == [1, 2]
+    tables.open(epochs.NAME).create_checkpoint()
+    Path(tables.path(epochs.NAME), "_delta_log", f"{1:020d}.json").unlink()
+    with pytest.raises(RuntimeError, match="the commits of 1 epochs were cleaned up, from epoch 1 on"):
+        visible_epochs(tables)
 
 
 def test_a_batch_of_spark_is_visible_when_its_sink_has_it(tmp_path: Path) -> None:
@@ -55,4 +61,4 @@ def test_a_batch_of_spark_is_visible_when_its_sink_has_it(tmp_path: Path) -> Non
 def test_a_short_run_at_1_000_events_a_second_shows_its_commits(tmp_path: Path) -> None:
     seconds = ours(tmp_path, rate=1_000, seconds=30, interval="100ms")
     assert len(seconds) > 10
-    assert sorted(seconds)[len(seconds) // 2] < 10
+    assert sorted(seconds)[len(seconds) // 2] < 3 * P50.value

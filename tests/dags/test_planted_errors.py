@@ -59,7 +59,7 @@ def tables(airflow: EmbeddedAirflow) -> PipelineTables:
             a_session_that_overlaps_another, "expect_sessions_to_lie_apart (final windows)", marks=pytest.mark.long
         ),
         (a_lost_row, "expect_column_pair_values_to_be_equal (ledger)"),
-        (a_changed_result, "expect_files_to_be_of_our_commits (files)"),
+        pytest.param(a_changed_result, "expect_files_to_be_of_our_commits (files)", marks=pytest.mark.long),
         pytest.param(a_row_that_was_never_published, "expect_epochs_to_be_of_the_line (lines)", marks=pytest.mark.long),
     ],
 )
@@ -91,6 +91,7 @@ def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(
     assert "held back" in alarm["meaning"]
 
 
+@pytest.mark.long
 def test_once_the_table_is_put_back_the_asset_changes_again(airflow: EmbeddedAirflow) -> None:
     run = run_of(airflow, DAG)
     assert states(airflow, run) == {"quality": ("success", 1)}

@@ -51,6 +51,7 @@ def began_at(run: dict[str, Any]) -> float:
     return datetime.fromisoformat(run["start_date"]).timestamp()
 
 
+@pytest.mark.long
 def test_an_unknown_epoch_is_a_clear_error_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
     before = len(events_of(airflow, "sessions__final_windows"))
     run = run_of(airflow, "sessions__quality", epoch=77)

@@ -20,6 +20,8 @@ DOCS = ROOT / "docs"
 BUDGET_SECONDS = 60
 """Seconds of processor time: by the clock it depends on the other work of the machine."""
 
+pytestmark = pytest.mark.slow
+
 NEEDS = ("sphinx", "myst_parser", "furo")
 needs_generator = pytest.mark.skipif(
     any(find_spec(name) is None for name in NEEDS), reason="needs the extra docs: pip install 'tidegate[docs]'"

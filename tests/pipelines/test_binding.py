@@ -78,7 +78,7 @@ def test_a_column_that_the_source_does_not_have_is_named_with_the_field(
     [
         (pa.string(), r"try_to_timestamp\(`at`\)"),
         (pa.date32(), r"try_to_timestamp\(`at`\)"),
-        (pa.float64(), r"try_to_timestamp\(`at`\)"),
+        (pa.float64(), r"timestamp_seconds\(`at`\)"),
         (pa.timestamp("us"), "zone="),
         (pa.int64(), "unit="),
     ],

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.pipelines.epoch.read_commits import ReadCommit
@@ -169,7 +169,7 @@ def test_what_came_after_the_start_of_a_run_waits_and_so_does_what_follows_it(
     left: list[int], right: list[int], ends: tuple[int, int]
 ) -> None:
     logs = [Log([(time, [1]) for time in times], name) for name, times in (("left", left), ("right", right))]
-    assume(all(end <= log.head for end, log in zip(ends, logs, strict=True)))
+    ends = (min(ends[0], logs[0].head), min(ends[1], logs[1].head))
     (whole,) = epochs(logs, [EpochLimits()]) or [[]]
     taken = read(
         logs, [UNREAD, UNREAD], EpochLimits(), [(log.identity, end) for log, end in zip(logs, ends, strict=True)]

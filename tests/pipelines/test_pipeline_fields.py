@@ -10,10 +10,14 @@ import pyarrow as pa
 import pytest
 
 from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Count,
+    EventTimeSessionWindows,
+    GapColumn,
     KeyedProcessFunction,
+    Max,
     Sum,
     TumblingEventTimeWindows,
     Variance,
@@ -112,7 +116,7 @@ COLUMNS = pa.schema(
     [
         (Sum("paid at"), "aggregate['x'], Sum.column = 'paid at': it has type string, which is not a number: "),
         (Sum("paid at"), "columns={'number': 'try_cast(`paid at` as decimal(18, 2))'}"),
-        (Variance("day"), "Variance.column = 'day': it has type date32[day], which is not a number: derive one"),
+        (Variance("day"), "Variance.column = 'day': it has type date, which is not a number: derive one"),
         (Variance("day"), "columns={'days': 'unix_date(`day`)'}"),
         (
             Sum("Müller's `best` price"),
@@ -121,12 +125,40 @@ COLUMNS = pa.schema(
         (Sum("net price.Müller's"), """columns={"Müller's": "`net price`.`Müller's`"}"""),
         (Sum("is_new"), "use CountIf, which counts true values"),
         (Sum("place.distance"), "columns={'distance': 'place.distance'}"),
+        (Sum("place"), "it has type struct<distance: bigint>, which is not a number: derive one in columns="),
+        (Max("place"), "which has no order: use one of its values, derived in columns="),
         (Sum("User"), "did you mean 'user'? It has ['user', "),
     ],
 )
 def test_an_aggregate_that_a_column_can_not_serve_is_named_with_the_way_out(aggregate: Any, message: str) -> None:
     with pytest.raises(Exception, match="column") as refused:
         PipelineHarness(pipeline(compute=windows(x=aggregate)), COLUMNS)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.decimal128(9, 0), pa.duration("ms")], ids=str)
+def test_a_column_of_gaps_that_holds_no_whole_numbers_is_refused_before_a_run(kind: pa.DataType) -> None:
+    sessions = EventTimeSessionWindows.with_dynamic_gap(GapColumn("longest wait"))
+    value = pipeline(compute=Windows(sessions, aggregate={"n": Count()}))
+    with pytest.raises(IllegalArgument, match=r"compute\.assigner.gap_of = 'longest wait': it has type") as refused:
+        PipelineHarness(value, COLUMNS.append(pa.field("longest wait", kind)))
+    assert "columns={'gap': 'try_cast(`longest wait` as bigint)'} and GapColumn('gap')" in str(refused.value)
+    for whole in (pa.int32(), pa.int64()):
+        PipelineHarness(value, COLUMNS.append(pa.field("longest wait", whole)))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("day", "has type date, not a time: derive one, for example columns={'event_time': 'try_to_timestamp(`day`)'}"),
+        ("seconds", "has type double, not a time: derive one, for example columns={'event_time': 'timestamp_seconds("),
+        ("place", "not a time: derive one in columns= from a value in it, such as a field of the struct"),
+    ],
+)
+def test_a_column_that_is_no_time_is_named_with_sql_that_makes_one_of_it(column: str, message: str) -> None:
+    value = pipeline(source=DeltaSource("events", timestamp=column))
+    with pytest.raises(Refused, match=f"source.timestamp = '{column}' has type") as refused:
+        PipelineHarness(value, COLUMNS.append(pa.field("seconds", pa.float64())))
     assert message in str(refused.value)
 
 

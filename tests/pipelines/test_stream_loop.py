@@ -161,6 +161,7 @@ def streamed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
     available(lake, pipeline)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "seed"),
     [

@@ -5,6 +5,7 @@ Spark's Structured Streaming used to refuse much of it; now the source's log and
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,7 +74,14 @@ def without_a_column(lake: Lake) -> None:
     write_deltalake(lake.path("events"), rows, mode="overwrite", schema_mode="overwrite")
 
 
+def with_an_unknown_feature(lake: Lake) -> None:
+    features = {"readerFeatures": ["geospatial"], "writerFeatures": ["geospatial"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    entry(lake, 1).write_text(json.dumps(protocol))
+
+
 HARMS = {
+    "a feature is unknown": (with_an_unknown_feature, r"opened: .*'geospatial' is not supported.*DROP FEATURE"),
     "rows are deleted": (deleted_from, r"not append-only: version 1 \(DELETE\) removed or changed rows .*new pipeline"),
     "the log is cleaned up": (cleaned_up, r"the log of version 1 is gone .*Start a new pipeline with a backfill"),
     "an entry is damaged": (damaged, r"entry of version 1 is damaged .*Put it back"),

@@ -34,7 +34,7 @@ from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "1000"))
+EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "400"))
 
 
 @given(cases())

@@ -88,7 +88,7 @@ def test_an_older_snapshot_can_be_restored_as_well(by_hand: ByHand) -> None:
     assert broken(by_hand) == set()
 
 
-@pytest.mark.parametrize("target", ["latest", "3"])
+@pytest.mark.parametrize("target", ["latest", pytest.param("3", marks=pytest.mark.long)])
 @pytest.mark.parametrize("versions", [1, 2, 3])
 def test_a_table_that_was_set_back_to_before_a_compaction_of_ours_passes_the_check_afterwards(
     by_hand: ByHand, versions: int, target: str

@@ -150,7 +150,7 @@ def _delete_by_vector(lake: Lake, spark: SparkSession, path: str) -> None:
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
 
-@pytest.mark.parametrize("table", ["state", "results"])
+@pytest.mark.parametrize("table", ["state", pytest.param("results", marks=pytest.mark.long)])
 @pytest.mark.parametrize("spoil", [_map_columns, _delete_by_vector], ids=["column mapping", "deletion vectors"])
 def test_features_that_would_corrupt_our_tables_are_refused(
     spark: SparkSession, lake: Lake, table: str, spoil: Callable[[Lake, SparkSession, str], None]

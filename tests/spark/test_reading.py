@@ -141,7 +141,7 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
             },
             marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             _AT,
             _SESSIONS,
             {
@@ -151,6 +151,7 @@ def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
                 "watermark_by": "place",
                 "watermark_from": "all",
             },
+            marks=pytest.mark.long,
         ),
         pytest.param(_AT, _HOURS, {"watermark_by": "price"}, marks=pytest.mark.long),
     ],

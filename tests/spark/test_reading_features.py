@@ -226,8 +226,9 @@ CASES: dict[str, tuple[Make, Sequence[dict[str, Any]]]] = {
 }
 
 
-LONG = {"mapped by id", "features that change no rows, checkpoints v2"}
-"""Cases for make test-long: the second is read as a plain table, and mapping by names stays."""
+LONG = {"mapped by id", "features that change no rows, checkpoints v2", "deletion vectors", "partitions of every type"}
+"""Cases for make test-long. The table mapped by name has deletion vectors and a partition too; a table with checkpoints
+v2 is read as a plain one; tests/pipelines/sources/test_partition_values.py has the partition values of every type."""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.long if case in LONG else ()) for case in CASES])

@@ -25,15 +25,22 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-
-@pytest.fixture(
-    params=[
-        Accumulation.ACCUMULATING,
-        Accumulation.RETRACTING,
-        pytest.param(Accumulation.DISCARDING, marks=pytest.mark.long),
-    ],
-    ids=lambda accumulation: accumulation.name.lower(),
+ACCUMULATING, RETRACTING, DISCARDING = (
+    pytest.param(accumulation, marks=marks, id=accumulation.name.lower())
+    for accumulation, marks in (
+        (Accumulation.ACCUMULATING, ()),
+        (Accumulation.RETRACTING, ()),
+        (Accumulation.DISCARDING, pytest.mark.long),
+    )
 )
+RETRACTING_IF_LONG = pytest.param(Accumulation.RETRACTING, marks=pytest.mark.long, id="retracting")
+"""The first test shows the panes of both in every run; the others only move the watermark."""
+
+every_accumulation = pytest.mark.parametrize("by_hand", [ACCUMULATING, RETRACTING, DISCARDING], indirect=True)
+every_watermark = pytest.mark.parametrize("by_hand", [ACCUMULATING, RETRACTING_IF_LONG, DISCARDING], indirect=True)
+
+
+@pytest.fixture
 def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
     """Sessions that fired, grew, merged and were withdrawn; some final, some not, a key that is null."""
     windows = Windows(
@@ -66,6 +73,7 @@ def final_of(by_hand: ByHand) -> pa.Table:
     return results.final(latest, by_hand.head().manifest.watermark)
 
 
+@every_accumulation
 def test_latest_and_final_are_the_same_in_sql_and_in_memory(spark: SparkSession, by_hand: ByHand) -> None:
     queries = queries_of(by_hand)
     latest = results.latest(by_hand.rows("results"), ("user",))
@@ -75,6 +83,7 @@ def test_latest_and_final_are_the_same_in_sql_and_in_memory(spark: SparkSession,
     same(spark, queries.of("all"), by_hand.rows("results"))
 
 
+@every_watermark
 def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_restore(
     spark: SparkSession, by_hand: ByHand
 ) -> None:
@@ -97,6 +106,7 @@ def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_re
     assert len(final_of(by_hand)) == counts[0]
 
 
+@every_watermark
 def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(
     spark: SparkSession, by_hand: ByHand
 ) -> None:

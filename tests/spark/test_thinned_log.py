@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.lake import Clock, at
@@ -13,6 +14,7 @@ from tidegate.pipelines.run.lease import Lease
 from tidegate.pipelines.snapshots.head import list_snapshots
 from tidegate.pipelines.snapshots.retained import Retention
 from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.pipelines.tables import results, state
 from tidegate.pipelines.tables.pipeline_tables import ALL
 from tidegate.windowing.time import to_millis
 
@@ -23,7 +25,14 @@ def files(by_hand: ByHand) -> dict[str, set[str]]:
     return {table: {path.name for path in Path(by_hand.tables.path(table)).glob("*.parquet")} for table in ALL}
 
 
-def test_spark_reads_the_head_and_vacuums_nothing(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "vacuumed",
+    [(state.NAME, results.NAME), pytest.param(ALL, marks=pytest.mark.long)],
+    ids=["state and results", "all tables"],
+)
+def test_spark_reads_the_head_and_vacuums_nothing(
+    spark: SparkSession, tmp_path: Path, vacuumed: tuple[str, ...]
+) -> None:
     by_hand = ByHand(tmp_path)
     for number in range(1, 13):
         start = at("00:00") + timedelta(hours=number)
@@ -39,7 +48,7 @@ def test_spark_reads_the_head_and_vacuums_nothing(spark: SparkSession, tmp_path:
     tasks = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
     spark.conf.set(tasks, "2")
     try:
-        for table in ALL:
+        for table in vacuumed:
             spark.sql(f"VACUUM delta.`{by_hand.tables.path(table)}`")
     finally:
         spark.conf.unset(tasks)

@@ -21,6 +21,7 @@ from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.functions.timed import TimedAggregateFunction
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ def comparable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.Data
         raise IllegalArgument(
             aggregate,
             column,
-            f"it has type {kind}, whose values have no order, so equal times would have no rule: convert it to a text, "
-            f'columns={{"{column}_json": "to_json({column})"}}, or a field of it',
+            f"it has type {name_of(kind)}, whose values have no order, so equal times would have no rule: convert it "
+            f'to a text, columns={{"{column}_json": "to_json({column})"}}, or a field of it',
         )
     return kind
 

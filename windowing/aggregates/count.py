@@ -13,6 +13,7 @@ from tidegate.windowing.aggregates.bound import Aggregate, column_type
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class CountIf(Aggregate):
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         kind = column_type(schema, self.column, "CountIf.column")
         if kind is not None and not pa.types.is_boolean(kind):
-            raise IllegalArgument("CountIf.column", self.column, f"it has type {kind}; give a boolean column")
+            raise IllegalArgument("CountIf.column", self.column, f"it has type {name_of(kind)}; give a boolean column")
         return _CountTrue(self.column)
 
     @property

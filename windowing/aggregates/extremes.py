@@ -14,6 +14,7 @@ from tidegate.windowing.aggregates.ranks import order_key, ranks
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,12 @@ def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataT
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and pa.types.is_nested(kind):
-        raise IllegalArgument(aggregate, column, f"it has type {kind}, which has no order")
+        raise IllegalArgument(
+            aggregate,
+            column,
+            f"it has type {name_of(kind)}, which has no order: use one of its values, "
+            "derived in columns=, such as a field of a struct or an element of an array",
+        )
     return kind
 
 

@@ -24,6 +24,7 @@ from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedA
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.keys import DECIMALS
+from tidegate.windowing.type_names import name_of
 
 _MAX_PRECISION = 38
 
@@ -86,7 +87,9 @@ def _sum_type(kind: pa.DataType | None, column: str, aggregate: str) -> pa.DataT
         return pa.float64()
     if pa.types.is_decimal128(kind):
         return pa.decimal128(min(kind.precision + 10, _MAX_PRECISION), kind.scale)
-    raise IllegalArgument(aggregate, column, f"it has type {kind}, which is not a number: {_number_from(kind, column)}")
+    raise IllegalArgument(
+        aggregate, column, f"it has type {name_of(kind)}, which is not a number: {_number_from(kind, column)}"
+    )
 
 
 def _number_from(kind: pa.DataType, column: str) -> str:

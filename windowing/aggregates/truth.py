@@ -12,6 +12,7 @@ from tidegate.windowing.aggregates.bound import Aggregate, column_type
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate, masked, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def boolean(schema: pa.Schema | None, column: str, aggregate: str) -> str:
     """
     kind = column_type(schema, column, aggregate)
     if kind is not None and not pa.types.is_boolean(kind):
-        raise IllegalArgument(aggregate, column, f"it has type {kind}; give a boolean column")
+        raise IllegalArgument(aggregate, column, f"it has type {name_of(kind)}; give a boolean column")
     return column
 
 

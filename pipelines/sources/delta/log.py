@@ -36,7 +36,7 @@ from tidegate.pipelines.sources.delta.changes import changed_files, refusal_of, 
 from tidegate.pipelines.sources.delta.position import TABLE_ID, check_position
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
-from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of
+from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of, way_to_open
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.time import Millis
 
@@ -79,8 +79,8 @@ class SourceLog:
             ) from error
         except DeltaError as error:
             raise Refused(
-                f"source table {path} can't be opened: {in_words(error)}. Put its log back as it was, from a copy; "
-                "nothing of the pipeline has changed"
+                f"source table {path} can't be opened: {in_words(error)}. {way_to_open(error)}; nothing "
+                "of the pipeline has changed"
             ) from error
         self.head = table.version()
         self._table, self._facts = table, TableFacts.of(table)
@@ -192,11 +192,10 @@ class SourceLog:
         """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
-            if removes_data(actions):
-                if self._changes == "ignore":
-                    continue
-                if self._changes != "correct":
-                    raise refusal_of(self.path, version, actions)
+            if self._is_passed_over(actions):
+                continue
+            if removes_data(actions) and self._changes != "correct":
+                raise refusal_of(self.path, version, actions)
             files = tuple(
                 SourceFile(
                     self._path_of(add["path"]),
@@ -241,8 +240,7 @@ class SourceLog:
         for following in range(version + 1, self.head + 1):
             try:
                 actions = self._actions(following)
-                is_ignored = self._changes == "ignore" and removes_data(actions)
-                if not is_ignored and any(changes_data(action) for action in actions):
+                if not self._is_passed_over(actions) and any(changes_data(action) for action in actions):
                     break
             except Refused:
                 break
@@ -370,7 +368,10 @@ class SourceLog:
         if self._changes != "ignore":
             return 0
         logged = [version for version in self._logged() if after < version <= until]
-        return sum(removes_data(self._actions(version)) for version in logged)
+        return sum(self._is_passed_over(self._actions(version)) for version in logged)
+
+    def _is_passed_over(self, actions: list[Action]) -> bool:
+        return self._changes == "ignore" and removes_data(actions)
 
     def _check_present(self, version: int, files: tuple[SourceFile, ...], why: str) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])

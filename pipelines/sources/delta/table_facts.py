@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
@@ -27,6 +29,9 @@ _READ = frozenset(
     }
 )
 """Reader features of Delta that Arrow reads, or that don't change the content of data files."""
+
+_UNKNOWN_FEATURE = re.compile(r"unsupported|not supported|catalog-managed", re.IGNORECASE)
+"""Words in errors about a table that uses a feature which its reader does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +111,13 @@ class TableFacts:
 def details_of(add: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an add action that the tasks need to read its file."""
     return {name: add[name] for name in DETAILS if add.get(name)}
+
+
+def way_to_open(error: DeltaError) -> str:
+    """Return the way out of an error on opening a table."""
+    if _UNKNOWN_FEATURE.search(str(error)):
+        return (
+            "Neither the tasks nor Spark read a source with this feature: take it away (ALTER TABLE ... DROP FEATURE), "
+            "or copy the rows into a table without it (CREATE TABLE ... AS SELECT)"
+        )
+    return "Put its log back as it was, from a copy"

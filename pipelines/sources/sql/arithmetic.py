@@ -9,10 +9,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidegate.pipelines.sources.sql import numbers
-from tidegate.pipelines.sources.sql.casts import cast, name_of
+from tidegate.pipelines.sources.sql.casts import cast
 from tidegate.pipelines.sources.sql.program import Call, Constant, Node
 from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.pipelines.sources.sql.types import decimal, decimal_of, is_number, together
+from tidegate.windowing.type_names import name_of
 
 _COMBINING: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.Add: numbers.add,

@@ -15,6 +15,7 @@ from tidegate.pipelines.sources.sql import moments, times
 from tidegate.pipelines.sources.sql.numbers import arrays, nulls_of, saturated
 from tidegate.pipelines.sources.sql.program import Call, Constant, Node, RowFailure, Value
 from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.windowing.type_names import name_of
 
 EXACT_DIGITS = 15
 """Decimals of so many digits are whole doubles divided by a power of ten that is a double, so the quotient is exact."""
@@ -274,25 +275,3 @@ def text_to_boolean(value: Value, fails: bool) -> Value:
     yes, no = (pc.is_in(texts, value_set=pa.array(words)) for words in (_TRUE, _FALSE))
     settled = _settled(texts, pc.or_(pc.or_(yes, no), texts.is_null()), fails, pa.bool_())
     return pc.if_else(settled.is_valid(), yes, pa.scalar(None, pa.bool_()))
-
-
-def name_of(kind: pa.DataType) -> str:
-    """Return Spark's name of a type."""
-    names = {
-        pa.bool_(): "boolean",
-        pa.int8(): "tinyint",
-        pa.int16(): "smallint",
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.float32(): "float",
-        pa.float64(): "double",
-        pa.string(): "string",
-        pa.binary(): "binary",
-        pa.date32(): "date",
-        times.UTC: "timestamp",
-        pa.timestamp("us"): "timestamp_ntz",
-        pa.null(): "NULL",
-    }
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return names.get(kind, str(kind))

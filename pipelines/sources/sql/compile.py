@@ -12,12 +12,13 @@ from sqlglot import exp
 
 from tidegate.pipelines.sources.sql import numbers, texts, times
 from tidegate.pipelines.sources.sql.arithmetic import arithmetic, need_number
-from tidegate.pipelines.sources.sql.casts import cast, name_of
+from tidegate.pipelines.sources.sql.casts import cast
 from tidegate.pipelines.sources.sql.functions import FUNCTIONS, choose, concat, is_missing
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Unproven, parse
-from tidegate.pipelines.sources.sql.types import compared, decimal, moment_of, number_literal
+from tidegate.pipelines.sources.sql.types import compared, decimal, finite, moment_of, number_literal
 from tidegate.pipelines.spark.versions import lacks_function
+from tidegate.windowing.type_names import name_of
 
 _LONGEST_LIST = 10
 """Literals in a list from which on Spark compares doubles by their bits."""
@@ -112,6 +113,8 @@ class _Compiler:
         value = self.compile(node.this)
         need_number(value)
         if isinstance(value, Constant):
+            if pa.types.is_integer(value.type) and -value.value >= 1 << (value.type.bit_width - 1):
+                raise Unproven(f"the literal {-value.value} is out of range for {name_of(value.type)}")
             return Constant(-value.value, value.type)
         return Call(numbers.negate, (value,), value.type, fails=pa.types.is_integer(value.type))
 
@@ -243,7 +246,7 @@ def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
     def only(candidates: Sequence[str], name: str) -> str:
         matching = [candidate for candidate in candidates if candidate.lower() == name.lower()]
         if len(matching) != 1:
-            raise Unproven(f"{text!r} is not the name of one column")
+            raise Unproven(f"{text!r} names {'several columns' if matching else 'no column of the source'}")
         return matching[0]
 
     node = columns[only(list(columns), names[0])]
@@ -301,7 +304,9 @@ def _literal_of(node: exp.Expr, kind: pa.DataType) -> Constant | None:
             return Constant(literal.value, kind)
         raise Unproven(f"the literal {node.this} is out of range for {name_of(kind)}")
     if pa.types.is_float64(kind):
-        return Constant(float(node.this), kind)
+        return Constant(finite(node.this), kind)
+    if pa.types.is_float32(kind) and abs(finite(node.this)) > float(np.finfo(np.float32).max):
+        raise Unproven(f"the literal {node.this} is out of range")
     if pa.types.is_float32(kind) and float(np.float32(node.this)) == float(node.this):
         return Constant(float(node.this), kind)
     return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,11 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import plain
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.sql.casts import name_of
 from tidegate.pipelines.sources.sql.compile import columns_of, compile_expression
 from tidegate.pipelines.sources.sql.expression import Expression
 from tidegate.pipelines.sources.sql.program import Node, RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True)
@@ -175,14 +174,3 @@ def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str])
         if name in unusual:
             raise Unproven(unusual[name])
     return program
-
-
-def differing_type(sql: SourceSql, derived: pa.Schema) -> Expression | None:
-    """Return a derived column to which Spark gives another type, with the reason; None if there is none."""
-    for name, program in sql.programs.items():
-        theirs: Any = derived.field(name).type
-        if program.type != theirs:
-            field = f"columns[{name!r}]"
-            reason = f"its type is {name_of(theirs)} for Spark, and {name_of(program.type)} for us"
-            return Expression(field, sql.texts[field], reason)
-    return None

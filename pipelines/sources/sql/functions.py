@@ -8,10 +8,11 @@ from functools import partial
 import pyarrow as pa
 
 from tidegate.pipelines.sources.sql import moments, numbers, texts, times
-from tidegate.pipelines.sources.sql.casts import cast, name_of
+from tidegate.pipelines.sources.sql.casts import cast
 from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, FirstValid, Node
 from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.pipelines.sources.sql.types import common_type, compared, is_ordered
+from tidegate.windowing.type_names import name_of
 
 Builder = Callable[[Sequence[Node]], Node]
 

@@ -105,14 +105,18 @@ def parse(text: str) -> exp.Expr:
     """
     if "\\" in text:
         raise Unproven("it has a backslash, whose meaning depends on Spark's settings")
+    if "${" in text:
+        raise Unproven("it has ${, at which Spark puts in the value of a variable, also within a text")
     try:
         tokens = tokens_of(text)
         if any(token.token_type == TokenType.DCOLON and text[token.start : token.end + 1] == "::" for token in tokens):
             raise Unproven("it has the operator ::, write CAST(... AS ...)")
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
-        raise Unproven("sqlglot can't parse it") from error
+        raise Unproven("it can't be parsed here: if Spark can't parse it either, the run ends") from error
     for token in tokens:
+        if token.token_type == TokenType.VAR and not token.text.isascii():
+            raise Unproven(f"Spark reads the name {token.text} only in backticks")
         if token.token_type != TokenType.STRING and (reason := _REFUSED.get(token.text.upper())) is not None:
             raise Unproven(reason)
     if sum(isinstance(node, exp.Paren) for node in tree.walk()) != _groups(tokens):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 
 import pyarrow as pa
 
 from tidegate.pipelines.sources.sql import moments, times
-from tidegate.pipelines.sources.sql.casts import DIGITS, cast, name_of
+from tidegate.pipelines.sources.sql.casts import DIGITS, cast
 from tidegate.pipelines.sources.sql.program import Constant, Node
 from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.windowing.type_names import name_of
 
 _PRECISION = 38
 """Most digits of a decimal."""
@@ -103,10 +105,19 @@ def compared(left: Node, right: Node) -> tuple[Node, Node]:
         if isinstance(node, Constant) and isinstance(node.value, str) and other.type in (pa.date32(), times.UTC):
             moment = moment_of(node.value, other.type)
             return (moment, right) if node is left else (left, moment)
+        if pa.types.is_integer(other.type) and _is_beyond_bigint(node):
+            # Spark takes `column < 1e19BD` for true, also where the column is null.
+            raise Unproven("a comparison of an integer with a literal beyond bigint is not proven")
     left, right = together(left, right)
     if not is_ordered(left.type):
         raise Unproven(f"a comparison of {name_of(left.type)} is not proven")
     return left, right
+
+
+def _is_beyond_bigint(node: Node) -> bool:
+    if not isinstance(node, Constant) or not isinstance(node.value, Decimal):
+        return False
+    return not -(1 << 63) <= node.value < 1 << 63
 
 
 def moment_of(text: str, kind: pa.DataType) -> Constant:
@@ -125,7 +136,7 @@ def moment_of(text: str, kind: pa.DataType) -> Constant:
 def number_literal(text: str) -> Constant:
     """Return the literal of a number: an int, bigint or decimal, or a double if it has an exponent."""
     if "e" in text.lower():
-        return Constant(float(text), pa.float64())
+        return Constant(finite(text), pa.float64())
     if text.lstrip("-").isdigit():
         value = int(text)
         for kind, bits in ((pa.int32(), 31), (pa.int64(), 63)):
@@ -137,3 +148,15 @@ def number_literal(text: str) -> Constant:
     if scale < 0:
         raise Unproven(f"the literal {text} is not proven")
     return Constant(number, decimal(max(len(number.as_tuple().digits), scale), scale))
+
+
+def finite(text: str) -> float:
+    """Return the double of a literal.
+
+    Raises:
+        Unproven: it is beyond all doubles, which Spark refuses.
+    """
+    number = float(text)
+    if not math.isfinite(number):
+        raise Unproven(f"the literal {text} is out of range")
+    return number

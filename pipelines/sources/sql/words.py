@@ -1,4 +1,4 @@
-"""Words of a Spark SQL expression, proven or not: the columns that it may name, and the clocks that it reads."""
+"""Words of a Spark SQL expression, proven or not: the columns that it may name, and the calls that change its value."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.sql.reading import tokens_of
 
 _CLOCKS = frozenset(
@@ -23,6 +24,19 @@ _CLOCKS = frozenset(
 """Functions that read the clock of the run. Spark counts them as deterministic."""
 _BARE_CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
 """Clocks that need no parentheses; a column of that name goes first."""
+_DRAWS = frozenset(
+    {
+        "input_file_name",
+        "monotonically_increasing_id",
+        "rand",
+        "randn",
+        "random",
+        "shuffle",
+        "spark_partition_id",
+        "uuid",
+    }
+)
+"""Functions whose value depends on the run in another way. Spark finds these, and others, after its start."""
 _MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
 """Texts of a literal, as in `timestamp 'now'`, that read the clock."""
 _ALL_COLUMNS = ("", "(", ",", ".")
@@ -49,8 +63,8 @@ def columns_in(expressions: Iterable[str], names: Sequence[str]) -> list[str]:
     return [name for name in names if name.lower() in words]
 
 
-def clock_read(text: str, columns: Iterable[str]) -> str | None:
-    """Return the words of an expression that read the clock of the run; None if it reads none.
+def changing_call(text: str, columns: Iterable[str]) -> str | None:
+    """Return the words of an expression that read the clock of the run, or draw a value; None if it has no such call.
 
     Args:
         text: the expression.
@@ -70,11 +84,27 @@ def clock_read(text: str, columns: Iterable[str]) -> str | None:
         if token.token_type == TokenType.IDENTIFIER or (place and tokens[place - 1].text == "."):
             continue
         is_call = [part.text for part in following[:1]] == ["("]
-        if (is_call and word in _CLOCKS) or (not is_call and word in _BARE_CLOCKS - named):
+        if (is_call and word in _CLOCKS | _DRAWS) or (not is_call and word in _BARE_CLOCKS - named):
             return f"{word}()"
         if word == "unix_timestamp" and [part.text for part in following] == ["(", ")"]:
             return "unix_timestamp()"
     return None
+
+
+def changing_value(field: str, pipeline: str, text: str, call: str) -> Refused:
+    """Return the error for an expression with a value that changes between runs.
+
+    Args:
+        field: its place in the pipeline.
+        pipeline: name of the pipeline.
+        text: the expression.
+        call: the words in it that change its value.
+    """
+    return Refused(
+        f"{field} of pipeline {pipeline!r}, {text!r}, has {call} that gives another value each time it is read, such "
+        "as rand(), uuid() or now(): a run that is repeated would not be the same. Write such values into the source "
+        "table"
+    )
 
 
 def _names_type(token: Token) -> bool:

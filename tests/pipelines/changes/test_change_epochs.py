@@ -163,24 +163,34 @@ def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 
+class Crash(Exception):
+    """The end of a driver between two steps."""
+
+
+def crashed_after(lake: Lake, pipeline: Pipeline, step: str) -> None:
+    """Run a stream whose driver ends after a step of its first new epoch; recovery tells steps of the one before."""
+    steps: list[str] = []
+
+    def tell(name: str) -> None:
+        if name == "planned" or steps:
+            steps.append(name)
+        if step in steps:
+            raise Crash(name)
+
+    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, pipeline, tell) as driver:
+        Stream(driver, lambda manifest: None).run_available()
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
 def test_a_crash_after_any_step_of_a_correction_does_no_harm(lake: Lake, pipeline: Pipeline, step: str) -> None:
-    class Crash(Exception):
-        pass
-
     available(lake, pipeline)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))
     beside = Lake(lake.folder.parent / "beside", lake.clock)
     shutil.copytree(lake.folder, beside.folder)
     available(beside, pipeline)
 
-    def tell(name: str) -> None:
-        if name == step:
-            raise Crash(name)
-
-    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, pipeline, tell) as driver:
-        Stream(driver, lambda manifest: None).run_available()
+    crashed_after(lake, pipeline, step)
     available(lake, pipeline)
     columns = ["user", "window_start", "window_end", "window_id", "pane", "op", "total"]
     for name, of_table in (("results", columns), ("late", ["user", "at", "value"]), ("epochs", ["kind", "events_in"])):
@@ -189,19 +199,11 @@ def test_a_crash_after_any_step_of_a_correction_does_no_harm(lake: Lake, pipelin
 
 
 def test_late_rows_are_reopened_between_a_correction_and_its_watermark(lake: Lake) -> None:
-    class Crash(Exception):
-        pass
-
-    def tell(name: str) -> None:
-        if name == "published epochs":
-            raise Crash(name)
-
     available(lake, HOURS)
     lake.append(("bob", at("10:45"), 7))
     available(lake, HOURS)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:45"), 7), ("cem", at("18:00"), 7))
-    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, HOURS, tell) as driver:
-        Stream(driver, lambda manifest: None).run_available()
+    crashed_after(lake, HOURS, "published epochs")
     assert lake.snapshot(HOURS).manifest.position_in("events").files
     with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS) as driver:
         reopen(driver, Selection())

@@ -128,8 +128,10 @@ def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> No
         (("go",), "'go'", "`tidegate --help` lists the commands and options"),
         (("--limit", "3", "runs", "sessions"), "'--limit'", "Give options after the command."),
         (("stream", "sessions", "--dry-run"), "'--dry-run'", "`tidegate stream --help` lists the commands and options"),
+        (("restore", "sessions"), "'TARGET'", "`tidegate restore --help` says what to give"),
         (("late", "sum", "sessions"), "'sum'", "Did you mean 'summary'?"),
-        (("restore", "sessions", "17"), "'17'", "it has no snapshot before its first epoch"),
+        (("restore", "sessions", "17"), "'17'", "first run `tidegate backfill sessions` with --start and --end"),
+        (("restore", "sessions", "17"), "no snapshot yet", "For a savepoint give savepoint:NAME"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else None,
 )

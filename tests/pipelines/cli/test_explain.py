@@ -94,6 +94,46 @@ def test_it_says_for_each_expression_who_evaluates_it_and_why(
     assert told[1]["where"] == "Python task"
 
 
+@pytest.mark.parametrize("changing", ["rand()", "now()", "uuid()", "current_date"])
+@pytest.mark.parametrize("more", ["", ", source=DeltaSource('events', timestamp='at', reader='spark')"])
+def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
+    project: Project, changing: str, more: str
+) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    (project.folder / "of_the_project.py").write_text(
+        "from tests.lake import session_pipeline\n"
+        "from tidegate import DeltaSource\n"
+        f"sessions = session_pipeline(columns={{'drawn': '{changing}'}}{more})\n"
+    )
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, "columns['drawn'] of pipeline 'sessions'" in told, "another value each time" in told) == (
+        3,
+        True,
+        True,
+    ), told
+
+
+def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shards(project: Project) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    for name in ("events", "payments"):
+        write_deltalake(project.folder / "warehouse" / name, rows)
+    (project.folder / "of_the_project.py").write_text(
+        "from tests.lake import session_pipeline\n"
+        "from tidegate import DeltaSource, Input, IntervalJoin\n"
+        "right = Input(source=DeltaSource('payments', timestamp='at'), where='value > 2')\n"
+        "sessions = session_pipeline(where='value > 1', right=right, compute=IntervalJoin.between(-5, 5))\n"
+    )
+    steps = [step["does"].split(":")[0] for step in project.data("explain", "sessions")["steps"]]
+    assert steps[1:6] == [
+        "read the files of events",
+        "where = value > 1",
+        "read the files of payments",
+        "right.where = value > 2",
+        "few rows",
+    ]
+
+
 def test_people_read_it_as_a_table(project: Project) -> None:
     code, told = project.tidegate("explain", "sessions")
     assert code == 0

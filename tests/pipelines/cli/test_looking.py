@@ -46,7 +46,7 @@ def test_late_rows_are_counted_by_reason_with_how_late_they_were(project: Projec
     assert (told["rows"], group["reason"], group["rows"], group["windows"]) == (100, "late", 100, 100)
     assert (group["median"], group["p95"], group["largest"]) == (81 * 60_000, 126 * 60_000, 130 * 60_000)
     _, shown = project.tidegate("late", "summary", "sessions")
-    assert ("1:21:00" in shown, "2:10:00" in shown) == (True, True), "for people, in hours"
+    assert ("1.35 h" in shown, "2.17 h" in shown) == (True, True), "for people, in hours"
     by_user = project.data("late", "summary", "sessions", "--by", "user")["groups"]
     assert len(by_user) == 100
     assert sum(group["rows"] for group in by_user) == 100
@@ -109,7 +109,7 @@ def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(pro
     assert "source partition 'LGA' holds it back at 2024-03-01 10:00" in window["reason"]
     code, text = project.tidegate("why", "sessions")
     assert (code, "idle: the watermark does not wait for it" in text) == (0, True)
-    assert "holds the watermark back by 2:00:00, until its next event; no idleness is declared" in text
+    assert "holds the watermark back by 2 h, until its next event; no idleness is declared" in text
 
 
 def test_why_tells_when_a_quiet_partition_will_be_idle_and_when_the_next_timer_is_due(project: Project) -> None:
@@ -173,7 +173,7 @@ def test_a_key_that_is_no_value_of_its_column_is_a_usage_error(project: Project,
     code, told = project.tidegate(*command, "--key", "abc")
     assert code == 2
     assert told == (
-        "tidegate: 'abc' is not a value of key column 'value', which has type int64: give a whole number of 64 bits, "
+        "tidegate: 'abc' is not a value of key column 'value', which has type bigint: give a whole number of 64 bits, "
         "such as 42\n"
     )
 
@@ -220,5 +220,6 @@ def test_stop_reaches_the_driver_and_says_so_when_there_is_none(project: Project
     assert (code, "no driver is at work on pipeline 'sessions'" in told) == (3, True)
     with Lease(project.by_hand.tables, "stream", Clock()) as lease:
         code, told = project.tidegate("stop", "sessions", "--patience", "0")
-        assert (code, "was asked to stop" in told) == (4, True)
+        assert (code, "(stream) was asked to stop, but its epoch did not end" in told) == (4, True)
+        assert "(stream) to stop after its present epoch" in told
         assert lease.stop_requested

@@ -120,6 +120,13 @@ def test_a_diff_shows_what_came_went_and_changed(project: Project) -> None:
     assert "1 came, 1 went, 1 changed" in text
 
 
+def test_a_diff_shows_a_missing_value_as_sql_does(project: Project) -> None:
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("10:00"), None), watermark=at("10:00"))
+    by_hand.epoch(("ann", at("10:05"), 5), watermark=at("10:05"))
+    assert "total null -> 5" in project.tidegate("snapshot", "diff", "sessions", "1", "2")[1]
+
+
 def test_code_that_can_go_on_is_told_from_code_that_can_not(project: Project) -> None:
     hours(project, 8)
     source = project.by_hand.warehouse.path("events")

@@ -40,6 +40,16 @@ def test_a_snapshot_shows_its_manifest_windows_timers_and_key_groups(project: Pr
     assert sum(group["event_time_timers"] for group in shown["key_groups"]) == 2
 
 
+def test_the_position_of_a_stream_has_no_event_time_that_a_backfill_would_have(project: Project) -> None:
+    two_epochs(project)
+    code, told = project.tidegate("snapshot", "show", "sessions")
+    assert (code, "position in events" in told, "event time before" in told) == (0, True, False), told
+    project.by_hand.epoch(
+        ("ann", at("11:00"), 1), watermark=at("12:00"), kind="backfill", interval=(at("10:00"), at("12:00"))
+    )
+    assert "event time before 2024-03-01 12:00:00" in project.tidegate("snapshot", "show", "sessions")[1]
+
+
 def test_an_older_snapshot_is_shown_as_it_was(project: Project) -> None:
     two_epochs(project)
     shown = project.data("snapshot", "show", "sessions", "1")

@@ -10,7 +10,6 @@ import pytest
 from tests.expectations.quality_lake import at, session_lake
 from tidegate.pipelines.cli import run
 from tidegate.pipelines.report.page import render
-from tidegate.pipelines.report.plots import show_duration
 from tidegate.pipelines.report.run import read_run
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
@@ -66,11 +65,3 @@ def test_the_command_writes_to_the_work_folder_and_tells_the_file(
     assert Path(told["file"]).read_text().startswith("<!doctype html>")
     assert run(["report", "sessions", "--config", str(file), "--key", "nobody"]) == 2
     assert "no window of that key" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("millis", "text"),
-    [(0, "0 ms"), (999, "999 ms"), (90_000, "1.5 min"), (3 * 3_600_000, "3 h"), (-86_400_000 * 2, "-2 d")],
-)
-def test_durations_are_shown_in_the_largest_unit_that_fits(millis: int, text: str) -> None:
-    assert show_duration(millis) == text

@@ -287,7 +287,7 @@ def test_what_is_no_key_of_the_pipeline_is_a_usage_error(by_hand: ByHand) -> Non
 def test_keys_of_other_types_are_given_as_text(by_hand: ByHand) -> None:
     by_hand.pipeline = session_pipeline(key=("value",))
     by_hand.epoch(("zoe", at("10:00"), 7), ("ann", at("10:00"), 8), watermark=at("10:00"))
-    with pytest.raises(UsageError, match="'seven' is not a value of key column 'value', which has type int64"):
+    with pytest.raises(UsageError, match="'seven' is not a value of key column 'value', which has type bigint"):
         erase(by_hand, "seven")
     assert erase(by_hand, "7").rows["state"] == 1
     assert users_of_state(by_hand) == [8]

@@ -21,7 +21,7 @@ from tidegate.pipelines.sources.delta.table_columns import unusual_columns
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input, differing_type
+from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input
 from tidegate.pipelines.sources.sql.expression import differing_setting
 from tidegate.pipelines.tables import rejects
 
@@ -125,6 +125,16 @@ def test_an_expression_is_not_evaluated_for_rows_that_where_drops(tmp_path: Path
     assert [row["value_part"] for row in events(files)] == [2]
 
 
+def test_a_derived_time_is_not_evaluated_for_rows_that_where_drops_so_they_have_none(tmp_path: Path) -> None:
+    sql = compiled({"at": "to_timestamp(user)", "place": "8 div value"}, "value <> 0")
+    rows = [("2026-03-01 11:00:00", None, 4), ("a click", None, 0), ("2026-03-01 11:00:00", None, 0)]
+    files = files_of(tmp_path, rows, sql, partition_by="place")
+    assert [row["__time"] for row in events(files)] == [millis(NOON - HOUR)]
+    measured = measure_files(files)
+    assert (measured.counts, measured.placeless) == ({OK: 1, DROPPED: 2}, 2)
+    assert measure_files(files, with_rejects=False).counts == {OK: 1}
+
+
 @pytest.mark.parametrize(
     ("columns", "where", "field"),
     [
@@ -162,15 +172,6 @@ def test_an_expression_left_to_spark_takes_those_that_use_it_along() -> None:
         ("columns['value']", None),
         ("where", "it uses 'side', which Spark evaluates"),
     ]
-
-
-def test_a_type_that_spark_gives_otherwise_leaves_the_column_to_spark() -> None:
-    sql = compiled({"double": "value * 2"})
-    assert differing_type(sql, sql.schema) is None
-    other = sql.schema.set(3, pa.field("double", pa.float64()))
-    expression = differing_type(sql, other)
-    assert expression is not None
-    assert expression.reason == "its type is double for Spark, and bigint for us"
 
 
 def test_columns_with_a_collation_or_of_fixed_length_are_left_to_spark() -> None:

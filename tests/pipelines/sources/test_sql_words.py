@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipelines.sources.sql.words import clock_read, columns_in
+from tidegate.pipelines.sources.sql.words import changing_call, columns_in
 
 COLUMNS = ("User", "a.b", "x`y", "now", "payload", "other")
 
@@ -44,10 +44,14 @@ def test_an_expression_that_has_no_words_may_name_every_column() -> None:
         "unix_timestamp()",
         "at < timestamp 'now'",
         "at < date'tomorrow '",
+        "rand() < 0.5",
+        "transform(array(value), x -> x + RAND(7))",
+        "uuid()",
+        "input_file_name()",
     ],
 )
-def test_a_clock_is_found(expression: str) -> None:
-    assert clock_read(expression, COLUMNS) is not None
+def test_a_clock_or_a_drawn_value_is_found(expression: str) -> None:
+    assert changing_call(expression, COLUMNS) is not None
 
 
 @pytest.mark.parametrize(
@@ -60,12 +64,14 @@ def test_a_clock_is_found(expression: str) -> None:
         "unix_timestamp(at)",
         "timestamp'2024-01-01'",
         "user = 'now'",
+        "rand > 1",
+        "payload.uuid is null",
     ],
 )
-def test_a_column_or_a_text_is_no_clock(expression: str) -> None:
-    assert clock_read(expression, COLUMNS) is None
+def test_a_column_or_a_text_changes_nothing(expression: str) -> None:
+    assert changing_call(expression, COLUMNS) is None
 
 
 def test_a_column_goes_before_the_clock_of_its_name() -> None:
-    assert clock_read("current_date", [*COLUMNS, "Current_Date"]) is None
-    assert clock_read("current_date()", [*COLUMNS, "current_date"]) is not None
+    assert changing_call("current_date", [*COLUMNS, "Current_Date"]) is None
+    assert changing_call("current_date()", [*COLUMNS, "current_date"]) is not None

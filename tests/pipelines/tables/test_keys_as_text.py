@@ -12,6 +12,7 @@ import pytest
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.tables.key_groups import hash_of_texts, rows_of_key
 from tidegate.windowing.keys import KeySchema, signed64
+from tidegate.windowing.type_names import name_of
 
 MOMENT = datetime(2024, 3, 1, 6, tzinfo=UTC)
 
@@ -76,5 +77,6 @@ def test_a_text_that_is_no_value_is_refused_with_the_column_its_type_and_an_exam
     ):
         with pytest.raises(UsageError) as refused:
             refuse()
-        assert str(refused.value).startswith(f"{text!r} is not a value of key column 'branch', which has type {kind}: ")
+        what = f"{text!r} is not a value of key column 'branch', which has type {name_of(kind)}: "
+        assert str(refused.value).startswith(what)
         assert example in str(refused.value)

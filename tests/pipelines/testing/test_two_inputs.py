@@ -342,7 +342,7 @@ def test_what_can_not_be_is_refused_when_the_pipeline_is_made(change: dict[str, 
 @pytest.mark.parametrize(
     ("right", "message"),
     [
-        (PAYMENTS.set(0, pa.field("payer", pa.int64())), "'payer' has type int64 .*equal keys would not meet"),
+        (PAYMENTS.set(0, pa.field("payer", pa.int64())), "'payer' has type bigint .*equal keys would not meet"),
         (
             PAYMENTS.set(0, pa.field("who", pa.string())),
             "right.key of pipeline 'paid': table 'payments' has no column 'payer'",
