@@ -277,7 +277,7 @@ class _Numbers:
 
     def next_pane(self, part: _Stretch, identity: int) -> int:
         """Return the number of the next pane of a window."""
-        published = (row["pane"] for row in part.published if row["window_id"] == identity)
+        published: list[int] = [row["pane"] for row in part.published if row["window_id"] == identity]
         return max(self.newest.get(identity, -1), *published, -1) + 1
 
 
@@ -312,9 +312,8 @@ def _goes_on_from(part: _Stretch, numbers: _Numbers, others: Collection[int]) ->
         return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
     for row in _in_order(part.published):
         # Of a session that is split, a part may have the bounds that the whole session began with.
-        identity: int = row["window_id"]
-        if identity not in others:
-            return identity, numbers.next_pane(part, identity)
+        if (shown := int(row["window_id"])) not in others:
+            return shown, numbers.next_pane(part, shown)
     return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
 
 

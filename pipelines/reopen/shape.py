@@ -44,18 +44,18 @@ def check_shape(
     # If windows overlap, table late names the newest window of a row; its other windows begin up to a size earlier.
     since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
     moment = from_millis(since).isoformat().removesuffix("+00:00")
-    made = (
+    earlier = (
         f"the window of {owner} from {show_millis(first[START])} to {show_millis(first[END])} was made before "
         "compute.assigner changed"
     )
     if is_change:
         raise Refused(
-            f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {made}. Undo "
+            f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. Undo "
             "the change of the code until the pipeline has read on, pass over the version with changes='ignore' in its "
             "DeltaSource, or backfill a pipeline of another name"
         )
     raise Refused(
-        f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but {made}: its elements would "
+        f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but {earlier}: its elements would "
         f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or "
         "undo the change, or backfill a pipeline of another name"
     )
