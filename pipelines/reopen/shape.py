@@ -50,9 +50,9 @@ def check_shape(
     )
     if is_change:
         raise Refused(
-            f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. Undo "
-            "the change of the code until the pipeline has read on, pass over the version with changes='ignore' in its "
-            "DeltaSource, or backfill a pipeline of another name"
+            f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. "
+            "Undo the change of the code until the pipeline has read on, pass over the version with changes='ignore' "
+            "in its DeltaSource, or backfill a pipeline of another name"
         )
     raise Refused(
         f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but {earlier}: its elements would "

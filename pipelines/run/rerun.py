@@ -68,8 +68,8 @@ class History:
             if epoch.kind == "change" and corrected is None:
                 corrected = epoch.source_version
             if epoch.interval is not None:
-                made = (epoch.number, *corrections)
-                ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, made, corrected))
+                of_run = (epoch.number, *corrections)
+                ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, of_run, corrected))
                 corrections = ()
             elif epoch.kind in ("reopen", "change", "clock"):
                 # The results of a correction or of the end of input belong to the intervals before it.
