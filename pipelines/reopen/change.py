@@ -85,9 +85,9 @@ def plan_change(
     windows = epoch.compute
     assert isinstance(windows, Windows)
     gone, came = (_keyed(side, key) for side in (changed.gone, changed.came))
-    late_rows = read_table(tables.warehouse, tables.open(late.NAME))
+    late_rows = read_table(tables.warehouse, tables.look(late.NAME))
     late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
-    handle = tables.open(results.NAME)
+    handle = tables.look(results.NAME)
     everything = read_table(tables.warehouse, handle, [*key.names, *OF_PANES], ~pc.field("stale"))
     published = to_retract(everything, key.names, windows)
     reopening = _NONE.model_copy(update={"epoch": epoch.epoch})

@@ -96,7 +96,7 @@ def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int
 
 def _first_time(tables: PipelineTables) -> int:
     """Return the start of a backfill's first interval, before which no row was read; 0 for a stream."""
-    rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["interval_start"], ~pc.field("stale"))
+    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["interval_start"], ~pc.field("stale"))
     first = pc.min(epoch_millis(rows["interval_start"])).as_py()
     return FIRST_TIME if first is None else int(first)
 
@@ -152,7 +152,7 @@ def _run(
     seconds = round(perf_counter() - began, 3)
     manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, seconds)
     driver.tell("committed")
-    driver.recover()
+    driver.publish(manifest)
     return manifest
 
 

@@ -45,5 +45,5 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     driver.lease.check()
     manifest = commit_reopened(plan, outcomes, round(perf_counter() - began, 3))
     driver.tell("committed")
-    driver.recover()
+    driver.publish(manifest)
     return manifest, sum(plan.late_rows)
