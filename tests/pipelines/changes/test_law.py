@@ -164,7 +164,7 @@ def is_sliding(pipeline: Pipeline) -> bool:
 
 
 def derived(pipeline: Pipeline) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """What `columns` and `where` of the pipeline do to a row."""
+    """Return the function that does to a row as `columns` and `where` of the pipeline do."""
     if pipeline.where is None:
         return lambda row: row
     return lambda row: {**row, "value": row["value"] * 2} if row["value"] * 2 > 700_000 else None
