@@ -134,7 +134,7 @@ class Walk:
         end = watermark + (2 if merges else 1)
         harness = PipelineHarness(pipeline, EVENTS, EVENTS, derived(pipeline))
         if end > to_millis(DAY0):
-            harness.backfill([dict(zip(EVENTS.names, row, strict=True)) for row in self.judged()], 0, end)
+            harness.backfill(self.judged(), 0, end)
         published = results.latest(self.rows(results.NAME), pipeline.key)
         assert compared(results.final(published, watermark).to_pylist()) == compared(harness.final()), self.happened
 
@@ -143,13 +143,21 @@ class Walk:
         tables = self.changing.lake.tables(self.pipeline)
         return read_table(tables.warehouse, tables.look(table))
 
-    def judged(self) -> list[Seen]:
+    def judged(self) -> list[dict[str, Any]]:
         """The rows of the source as it is now, without late ones that no window holds."""
-        rows = self.changing.rows_of(self.changing.version)
         waiting = self.rows(late.NAME)
-        waiting = waiting.filter(late.is_open(waiting))
-        rows.subtract(Counter((row["user"], row["at"], row["value"]) for row in waiting.to_pylist()))
-        return list(rows.elements())
+        late_rows = Counter(map(self.seen, waiting.filter(late.is_open(waiting)).to_pylist()))
+        rows = []
+        for user, at, value in self.changing.rows_of(self.changing.version).elements():
+            row = {"user": user, "at": at, "value": value}
+            late_rows[self.seen(row)] -= 1
+            if late_rows[self.seen(row)] < 0:
+                rows.append(row)
+        return rows
+
+    def seen(self, row: dict[str, Any]) -> Seen:
+        """Return what the pipeline reads of a row: without a key, no user."""
+        return row["user"] if self.pipeline.key else None, row["at"], row["value"]
 
     def check_counts(self) -> None:
         """Each row of table epochs, and the ledger with the elements in windows, must add up."""
