@@ -104,6 +104,18 @@ class Reopening(_Value):
     also: tuple[tuple[int, int, int], ...] = ()
 
 
+class NextPane(_Value):
+    """The number of the next pane of a session that a correction took away, and that may come again.
+
+    `key` is the hash of its key. From the watermark `until` on, no element can bring it back.
+    """
+
+    window_id: int
+    key: int
+    pane: int
+    until: int
+
+
 class Publish(_Value):
     """The changes of one table: files to add, and rows that are removed or become stale.
 
@@ -226,6 +238,7 @@ class Manifest(_Value):
     publish: dict[str, Publish]
     phases: dict[str, float] = {}
     closed_through: int | None = None
+    next_panes: tuple[NextPane, ...] = ()
     run_id: str
     started_at: int
     library_version: str
@@ -238,6 +251,8 @@ class Manifest(_Value):
             fields.pop("watermark_by", None)
         if self.closed_through is None:
             fields.pop("closed_through", None)
+        if not self.next_panes:
+            fields.pop("next_panes", None)
         return fields
 
     @classmethod

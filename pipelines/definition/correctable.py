@@ -37,8 +37,6 @@ def uncorrectable(
     if (reason := order_seen_by(compute)) is not None:
         return reason
     assert isinstance(compute, Windows)
-    if compute.assigner.merges and compute.lateness:
-        return "sessions with allowed_lateness"
     if watermark.reads_events:
         return "a watermark strategy that reads every event in its order"
     if watermark_from != "kept":

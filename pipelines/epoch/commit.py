@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.event_times import sides_of
+from tidegate.pipelines.epoch.next_panes import still_needed
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
@@ -116,6 +117,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         counters=counters,
         stale=plan.stale,
         closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
+        next_panes=() if plan.parent is None else still_needed(plan.parent.manifest.next_panes, plan.watermark),
         publish={
             table: Publish(
                 files=files.get(table, ()),

@@ -137,6 +137,8 @@ def job_of(plan: EpochPlan) -> ShardJob:
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         left_behind=left_behind(bound.pipeline),
+        # A correction numbers its panes by itself.
+        next_panes=() if plan.parent is None or plan.kind in ("reopen", "change") else plan.parent.manifest.next_panes,
     )
 
 

@@ -20,6 +20,7 @@ from tidegate.pipelines.reopen.panes import (
     OF_PANES,
     are_in,
     emitted_spans,
+    may_come_again,
     newest_panes,
     open_rows,
     open_spans,
@@ -130,6 +131,7 @@ def plan_change(
         by_shard(epoch, late_rows.filter(meant)),
         margin,
         newest_panes(everything, key, wanted),
+        may_come_again(everything, key, wanted, windows, head.manifest.watermark),
     )
     before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, key)
     return ChangePlan(plan, _counted(epoch, windows, gone, came, before))

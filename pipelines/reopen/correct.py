@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.next_panes import window_id
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.reopen.stretches import END, START
@@ -58,12 +59,14 @@ class Corrections:
         state: all state rows of the shard if any changed, else None.
         fired: number of new panes among the results.
         retracted: number of retractions among the results.
+        next_panes: id and number of the next pane of published windows that may come again and are not in the state.
     """
 
     results: pa.Table
     state: pa.Table | None
     fired: int
     retracted: int
+    next_panes: tuple[tuple[int, int], ...] = ()
 
 
 def correct(
@@ -74,6 +77,7 @@ def correct(
     published: pa.Table,
     margin: Millis = 0,
     newest_panes: Mapping[int, int] = MappingProxyType({}),
+    may_come_again: Collection[int] = (),
 ) -> Corrections:
     """Compute the stretches of a shard again, and return the corrections of what was published.
 
@@ -86,6 +90,7 @@ def correct(
         margin: longest time by which a session may reach beyond its stretch, milliseconds. No other stretch of its key
             is as near as that.
         newest_panes: number of the newest pane by window id, also of retracted windows.
+        may_come_again: ids of published sessions that late elements may bring back.
 
     Raises:
         ReachesBeyond: a session reaches further, so it may belong to a session outside its stretch.
@@ -93,11 +98,11 @@ def correct(
     stretches = _Stretches(job, wanted, margin)
     for row in published.to_pylist():
         stretches.at(row).published.append(row)
-    again = run_operator(job, events, rows.slice(0, 0))
-    for row in again.results().to_pylist():
+    outcome = run_operator(job, events, rows.slice(0, 0))
+    for row in outcome.results().to_pylist():
         if (stretch := stretches.find(row)) is not None:
             stretch.computed.append(row)
-    now = again.state().drop_columns([state.MANIFEST.name])
+    now = outcome.state().drop_columns([state.MANIFEST.name])
     kept: list[StateRow] = []
     if stretches.may_hold(rows) or stretches.may_hold(now):
         for state_row in job.state.from_table(rows):
@@ -129,7 +134,20 @@ def correct(
         table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
     retracted = sum(row["op"] == "-" for row in out)
     corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    return Corrections(corrections, table, len(out) - retracted, retracted)
+    again = _next_panes(job, kept, out, newest_panes, may_come_again)
+    return Corrections(corrections, table, len(out) - retracted, retracted, again)
+
+
+def _next_panes(
+    job: ShardJob, kept: Iterable[StateRow], out: Iterable[Row], newest: Mapping[int, int], ids: Collection[int]
+) -> tuple[tuple[int, int], ...]:
+    """Return id and number of the next pane of those windows that have no state after the correction."""
+    fired = {window_id(job, row) for row in kept if row.pane} if ids else set()
+    numbers = {identity: newest.get(identity, -1) for identity in ids if identity not in fired}
+    for row in out:
+        if row["window_id"] in numbers:
+            numbers[row["window_id"]] = max(numbers[row["window_id"]], row["pane"])
+    return tuple((identity, pane + 1) for identity, pane in numbers.items())
 
 
 class ReachesBeyond(TidegateError):

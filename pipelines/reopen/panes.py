@@ -19,9 +19,14 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import epoch_millis
 
 OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """Columns of table results from which the panes that were not retracted, and their windows, follow."""
+
+UNTIL = "__until"
+"""Column of windows that may come again: the watermark from which on they don't, int64 epoch milliseconds."""
 
 
 def open_rows(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
@@ -74,3 +79,29 @@ def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> dict[
     rows = published.filter(pa.array(np.isin(of_panes, of_spans)))
     newest = rows.select(["window_id", "pane"]).group_by("window_id").aggregate([("pane", "max")])
     return dict(zip(newest["window_id"].to_pylist(), newest["pane_max"].to_pylist(), strict=True))
+
+
+def may_come_again(
+    published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
+) -> pa.Table:
+    """Return key, id and end of lateness of published sessions of some keys that late elements may bring back.
+
+    Windows that don't merge need it not: such a window stays in the state without its elements.
+
+    Args:
+        published: rows of table results, also retractions; stale rows are left out.
+        key: the key columns.
+        wanted: spans of the keys.
+        windows: the windows with their lateness.
+        watermark: the watermark, int64 epoch milliseconds.
+    """
+    if not (windows.assigner.merges and windows.lateness):
+        published = published.slice(0, 0)
+    ends = pc.add(epoch_millis(published["window_end"]), windows.lateness - 1)
+    rows = published.select([*key.names, "window_id"]).append_column(UNTIL, ends)
+    rows = rows.filter(pc.greater(ends, watermark))
+    parts = [({name: part[name] for name in key.names}, len(part)) for part in (rows, wanted)]
+    of_panes, of_spans = encode_keys(key, *parts).codes
+    rows = rows.filter(pa.array(np.isin(of_panes, of_spans), pa.bool_()))
+    last = rows.group_by([*key.names, "window_id"], use_threads=False).aggregate([(UNTIL, "max")])
+    return last.rename_columns([*key.names, "window_id", UNTIL])

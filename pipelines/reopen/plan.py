@@ -62,6 +62,7 @@ class ReopenPlan:
         late_rows: number of late rows to reopen, for each shard of the epoch.
         margin: longest time by which a session may reach beyond its stretch, milliseconds.
         newest_panes: number of the newest pane by window id, also of retracted windows, for the keys of the stretches.
+        may_come_again: published sessions of these keys that late elements may bring back; see `panes.may_come_again`.
     """
 
     epoch: EpochPlan
@@ -71,6 +72,7 @@ class ReopenPlan:
     late_rows: tuple[int, ...]
     margin: Millis = 0
     newest_panes: Mapping[int, int] = field(default_factory=dict)
+    may_come_again: pa.Table | None = None
 
     @property
     def key(self) -> tuple[str, ...]:

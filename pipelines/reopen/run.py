@@ -9,7 +9,8 @@ from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.reopen.panes import UNTIL
 from tidegate.pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.reopen.task import BEYOND
@@ -19,6 +20,7 @@ from tidegate.pipelines.snapshots.quiet import quiet_manifest
 from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.counters import REOPENED, RETRACTED, ROWS_OUT
+from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 
@@ -152,6 +154,7 @@ def commit_corrections(
             "closed_through": closed_through_of(
                 epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
             ),
+            "next_panes": _next_panes(plan, outcomes),
             "run_id": epoch.run_id,
             **moved,
         }
@@ -164,6 +167,24 @@ def commit_corrections(
     kept = {file["path"] for file in whole}
     commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
     return manifest
+
+
+def _next_panes(plan: ReopenPlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
+    """Return the pane numbers of sessions that may come again after the epoch."""
+    assert plan.epoch.head is not None
+    before, windows = plan.epoch.head.manifest.next_panes, plan.may_come_again
+    if windows is None or not len(windows):
+        return before
+    hashes, untils = key_hashes(windows, plan.key).to_pylist(), windows[UNTIL].to_pylist()
+    looked_at = dict(zip(windows["window_id"].to_pylist(), zip(hashes, untils, strict=True), strict=True))
+    numbers = dict(pair for outcome in outcomes for pair in outcome.next_panes)
+    return (
+        *(item for item in before if item.window_id not in looked_at),
+        *(
+            NextPane(window_id=identity, key=looked_at[identity][0], pane=pane, until=looked_at[identity][1])
+            for identity, pane in numbers.items()
+        ),
+    )
 
 
 def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:

@@ -19,6 +19,7 @@ from tests.pipelines.looping import NO_SPARK, available
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.backfill import backfill
@@ -30,7 +31,6 @@ from tidegate.pipelines.snapshots.restore import restore
 from tidegate.windowing import (
     Count,
     CountTrigger,
-    EventTimeSessionWindows,
     KeyedProcess,
     KeyedProcessFunction,
     TumblingEventTimeWindows,
@@ -126,6 +126,43 @@ def test_a_session_splits_when_its_middle_goes_and_joins_when_it_comes_back(lake
     assert sorted(bounds) == [("ann", "10:00", 6), ("bob", "10:30", 4)]
     assert len(panes(lake, SESSIONS, before)) > 4
     assert broken_in(lake.tables(SESSIONS), SESSIONS) == set()
+
+
+def came_again(lake: Lake) -> Pipeline:
+    """Bob's session fires, vanishes from the source, and late rows bring it back, twice in the end."""
+    pipeline = session_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=9))
+    available(lake, pipeline)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    available(lake, pipeline)
+    lake.append(("bob", at("10:30"), 7))
+    available(lake, pipeline)
+    return pipeline
+
+
+def test_a_session_that_vanished_comes_again_by_late_rows_with_newer_panes(lake: Lake) -> None:
+    pipeline = came_again(lake)
+    of_bob = [pane[1:] for pane in panes(lake, pipeline, 0) if pane[0] == "bob"]
+    assert of_bob == [("10:30", 0, "+", 4), ("10:30", 0, "-", 4), ("10:30", 1, "+", 7)]
+    lake.append(("bob", at("10:30"), 1))
+    available(lake, pipeline)
+    assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 8
+    assert lake.snapshot(pipeline).manifest.next_panes, "until no element can bring it back"
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    lake.append(("bob", at("10:30"), 2))
+    available(lake, pipeline)
+    assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 2
+    lake.append(("ann", at("21:00"), 1))
+    available(lake, pipeline)
+    manifest = lake.snapshot(pipeline).manifest
+    assert (manifest.next_panes, "next_panes" in manifest.model_dump_json()) == ((), False)
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_a_session_that_comes_again_with_pane_0_is_noticed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard, "numbers_of_new", lambda job, rows: {})
+    pipeline = came_again(lake)
+    assert "bob" not in {row["user"] for row in lake.latest(pipeline).to_pylist()}
 
 
 def test_an_open_window_changes_in_the_state_alone(lake: Lake) -> None:
@@ -335,13 +372,6 @@ UNCORRECTABLE: dict[str, tuple[Callable[[], Pipeline], str]] = {
     "a reduce": (
         lambda: hourly_pipeline(source=CORRECTING, compute=Windows(TUMBLING, reduce=lambda a, b: a)),
         "a function of your own",
-    ),
-    "sessions that wait": (
-        lambda: hourly_pipeline(
-            source=CORRECTING,
-            compute=Windows(EventTimeSessionWindows.with_gap(timedelta(hours=1)), allowed_lateness=1, **COUNTS),
-        ),
-        "sessions with allowed_lateness",
     ),
     "a derived key": (
         lambda: hourly_pipeline(source=CORRECTING, key=("day",), columns={"day": "to_date(at)"}),

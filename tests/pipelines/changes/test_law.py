@@ -76,6 +76,11 @@ PIPELINES = {
     "sliding": windows(SlidingEventTimeWindows.of(HOUR, 20 * MINUTE)),
     "sliding with gaps": windows(SlidingEventTimeWindows.of(20 * MINUTE, 30 * MINUTE), allowed_lateness=HOUR),
     "sessions": session_pipeline(12 * MINUTE, **OPTIONS),
+    "sessions with lateness": session_pipeline(12 * MINUTE, allowed_lateness=2 * HOUR, **OPTIONS),
+    "sessions, retracting": windows(
+        EventTimeSessionWindows.with_gap(25 * MINUTE), allowed_lateness=HOUR, accumulation=Accumulation.RETRACTING
+    ),
+    "gaps with lateness": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")), allowed_lateness=HOUR),
     "sessions, discarding": windows(
         EventTimeSessionWindows.with_gap(12 * MINUTE), accumulation=Accumulation.DISCARDING
     ),
