@@ -104,8 +104,8 @@ class PipelineDags:
                 depends_on_past=True,
                 note=StaleNote(**self._pipeline),
             )
-            # After several intervals the last epoch is checked: it includes windows that became final in the others.
-            windows >> self._quality("ti.xcom_pull(task_ids='windows')['runs'][-1]['epoch']")
+            # After several epochs the last one is checked: it includes windows that became final in the others.
+            windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']")
         return dag
 
     def stream(self) -> DAG:

@@ -112,9 +112,9 @@ def reopen(
     head = require_snapshot(PipelineTables(warehouse_of(config), pipeline))
     if key:
         hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
-    from tidegate.pipelines.reopen.requests import Answer, Asker
-    from tidegate.pipelines.reopen.run import reopen as run_reopen
     from tidegate.pipelines.run.driver import drive
+    from tidegate.pipelines.run.reopen_late import reopen as run_reopen
+    from tidegate.pipelines.run.requests import Answer, Asker
 
     asker = Asker(PipelineTables(warehouse_of(config), pipeline), selection, patience if ask_stream else 0.0)
     try:

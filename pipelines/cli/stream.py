@@ -94,11 +94,11 @@ def stream(
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
     from tidegate.pipelines.manifest import Manifest
-    from tidegate.pipelines.reopen.requests import serve
     from tidegate.pipelines.reopen.selection import Selection
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
+    from tidegate.pipelines.run.requests import serve
     from tidegate.pipelines.run.stream import Stream
     from tidegate.pipelines.run.upkeep import Upkeep
     from tidegate.pipelines.snapshots.head import read_snapshot
@@ -147,7 +147,7 @@ def stream(
                 _restore(driver, target)
 
             def reopened(selection: Selection) -> tuple[Manifest | None, int]:
-                from tidegate.pipelines.reopen.run import reopen
+                from tidegate.pipelines.run.reopen_late import reopen
 
                 return reopen(driver, selection)
 

@@ -157,10 +157,12 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
 
 def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
     """Return the manifest of a snapshot with the counts and source partitions of the key removed."""
+    hash_ = hash_of_texts(schema, key)
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
     named = partitions_of(manifest, pipeline, schema, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
-    return manifest.model_copy(update={"shards": tuple(shards), "partitions": partitions})
+    next_panes = tuple(item for item in manifest.next_panes if item.key != hash_)
+    return manifest.model_copy(update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes})
 
 
 def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:

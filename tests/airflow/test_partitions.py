@@ -8,26 +8,34 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.airflow.dag_runs import events_of, run_of, unpause, wait_until
 from tests.airflow.visits import told
-from tests.lake import at
-from tests.pipelines.by_hand import ByHand, Row
-from tests.pipelines.reopen.arrivals import Arrivals
+from tests.lake import Lake, Row, at
+from tests.recovery.arrivals import run as stream_without_spark
+from tests.recovery.without_spark import NoSpark
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
+from tidegate.pipelines.run.next_commits import EpochLimits
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
 
-FIRST: tuple[Row, ...] = tuple(("ann", at("10:10", day), 10 ** (day + 1)) for day in range(-1, 4))
-"""An hour on each of five days, the first in February; the last is still open."""
-LATE: tuple[Row, ...] = (("ann", at("10:20", 0), 5), ("bob", at("11:00", 0), 7), ("ann", at("23:59", 2), 8))
-"""Three rows that come too late, on two days."""
+FIRST: tuple[Row, ...] = (
+    *(("ann", at("10:10", day), 10 ** (day + 1)) for day in range(-1, 4)),
+    ("bob", at("11:00", 0), 7),
+)
+"""An hour on each of five days, the first in February; the last is still open. One day has another hour."""
+BEFORE = FIRST[:4] + FIRST[5:]
+"""The rows of windows that are final."""
+CHANGED = tuple((user, moment, value + 5 if value in (10, 7, 1000) else value) for user, moment, value in BEFORE)
+"""These rows after three of them, on two days, were updated."""
 
 
 @dataclass
@@ -56,7 +64,7 @@ class Readers:
         return {line["partition"]: line["total"] for line in lines}
 
 
-def totals(rows: list[Row], shape: str) -> dict[str, int]:
+def totals(rows: Sequence[Row], shape: str) -> dict[str, int]:
     """Totals by day or month as plain Python computes them."""
     sums: Counter[str] = Counter()
     for _, moment, value in rows:
@@ -75,26 +83,25 @@ def check(airflow: EmbeddedAirflow) -> list[str | None]:
     return sorted((event["partition_key"] for event in events), key=str)
 
 
-def test_three_late_rows_on_two_days_run_these_days_and_their_month_again_once(
-    airflow: EmbeddedAirflow,
+def test_three_changed_rows_on_two_days_run_these_days_and_their_month_again_once(
+    airflow: EmbeddedAirflow, lake: Lake
 ) -> None:
-    arrivals, readers = Arrivals(ByHand(airflow.dags.parent, told)), Readers(airflow.dags.parent / "read")
+    readers = Readers(airflow.dags.parent / "read")
     for dag in ("by_day", "by_month", "by_any"):
         unpause(airflow, dag)
-    arrivals.commit(FIRST[0], watermark=at("00:00", 0))
-    arrivals.commit(*FIRST[1:], watermark=at("00:00", 3))
+    lake.append(*FIRST, table="told_events")
+    stream_without_spark(NoSpark(), lake, pipeline=told, limits=EpochLimits())
     days = [at("00:00", day).strftime("%Y-%m-%dT%H:%M:%S") for day in range(-1, 3)]
     assert check(airflow) == [*days, None]
-    assert readers.of("by_day", 4) == totals(list(FIRST[:4]), "%Y-%m-%d")
-    assert readers.of("by_month", 2) == totals(list(FIRST[:4]), "%Y-%m")
+    assert readers.of("by_day", 4) == totals(BEFORE, "%Y-%m-%d")
+    assert readers.of("by_month", 2) == totals(BEFORE, "%Y-%m")
 
-    arrivals.commit(*LATE, watermark=at("00:00", 3))
-    assert arrivals.reopen() is not None
+    DeltaTable(lake.path("told_events")).update({"value": "value + 5"}, predicate="value in (10, 7, 1000)")
+    stream_without_spark(NoSpark(), lake, pipeline=told, limits=EpochLimits())
     assert check(airflow) == [days[1], days[3], None]
-    expected = totals([*FIRST[:4], *LATE], "%Y-%m-%d")
+    expected = totals(CHANGED, "%Y-%m-%d")
     assert readers.of("by_day", 2) == {day: expected[day] for day in ("2024-03-01", "2024-03-03")}
-    assert readers.of("by_month", 1) == {"2024-03": totals([*FIRST[:4], *LATE], "%Y-%m")["2024-03"]}
-
-    assert readers.of("by_any", 2) == {"-": sum(value for _, _, value in (*FIRST[:4], *LATE))}
+    assert readers.of("by_month", 1) == {"2024-03": totals(CHANGED, "%Y-%m")["2024-03"]}
+    assert readers.of("by_any", 2) == {"-": sum(value for _, _, value in CHANGED)}
     for dag, runs in (("by_day", 6), ("by_month", 3), ("by_any", 2)):
         assert len(airflow.runs_of(dag)) == runs

@@ -26,6 +26,7 @@ life = _visits("life")
 resting = _visits("resting")
 told = replace(
     _visits("told"),
+    source=DeltaSource("told_events", timestamp="at", changes="correct"),
     compute=Windows(
         TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count(), "total": Sum("value")}
     ),

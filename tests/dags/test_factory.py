@@ -85,7 +85,7 @@ def test_backfills_go_in_order_and_their_data_interval_is_the_slice(dags: dict[s
 
 def test_with_following_intervals_the_last_one_is_checked(dags: dict[str, DAG]) -> None:
     (argument,) = [text for text in dags["sessions__backfill"].get_task("quality").arguments if "epoch" in text]
-    result = {"runs": [{"epoch": 4}, {"epoch": 5}, {"epoch": 6}]}
+    result = {"epoch": 6, "runs": [{"epoch": 4}, {"epoch": 5}, {"epoch": 6}]}
     ti = SimpleNamespace(xcom_pull=lambda task_ids: {"windows": result}[task_ids])
     assert jinja2.Template(argument).render(ti=ti) == "--epoch=6"
 

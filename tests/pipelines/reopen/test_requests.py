@@ -15,10 +15,10 @@ from tests.pipelines.reopen.lake_rows import _reopened
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines.errors import LeaseHeld, Refused
 from tidegate.pipelines.manifest import Manifest
-from tidegate.pipelines.reopen.requests import Answer, Asker, answer_to, ask, serve
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.lease import Lease, read_lease
+from tidegate.pipelines.run.requests import Answer, Asker, answer_to, ask, serve
 from tidegate.pipelines.run.stream import Stream
 
 PIPELINE = hourly_pipeline()
