@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-GAP = pd.Timedelta(hours=3)
+GAP = pd.Timedelta(hours=15)
 _TIES = ["air_time", "distance", "origin", "dest"]
 
 

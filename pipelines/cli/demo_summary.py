@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
+from tidegate.pipelines.cli.demo_changes import PIPELINE, Changes
 from tidegate.pipelines.cli.screen import Screen, moment, table
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables import epochs, results
-from tidegate.pipelines.tables.counters import FATES, FIRED, fired
+from tidegate.pipelines.tables.counters import FATES, FIRED, ROWS_GONE, fired
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-_COUNTED = ("events_in", *FATES)
+_COUNTED = ("events_in", *FATES, ROWS_GONE)
+_WIDTH = 40
+"""Characters of the longest bar of the picture."""
 
 
-def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], records: int, seconds: float) -> None:
-    """Show the input and the output of each pipeline.
+def show_summary(
+    screen: Screen, config: Config, pipelines: Sequence[str], records: int, changes: Changes, seconds: float
+) -> None:
+    """Show the input and the output of each pipeline, what changed afterwards, and a picture of the days.
+
+    Args:
+        screen: where to show it.
+        config: the demo's project.
+        pipelines: names of the pipelines.
+        records: number of records that the source had for the backfill.
+        changes: the changes of the source after it, which one pipeline follows.
+        seconds: time that the demo took.
 
     Raises:
         TidegateError: a row is missing: events in are not on time + late + filtered.
@@ -32,16 +48,25 @@ def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], recor
     summaries = [_summary(config, name) for name in pipelines]
     for summary in summaries:
         counted = sum(summary[name] for name in FATES)
-        if summary["events_in"] != counted or summary["events_in"] != records:
+        there = records + (changes.late if summary["pipeline"] == PIPELINE else 0)
+        if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != there:
             raise TidegateError(
-                f"{summary['pipeline']}: the source has {records} records, the epochs read {summary['events_in']} and "
-                f"counted {counted}. Please report this with the folder of the demo"
+                f"{summary['pipeline']}: the source has {there} records, the epochs read {summary['events_in']}, "
+                f"counted {counted} and gave {summary[ROWS_GONE]} back. Please report this with the folder of the demo"
             )
-    longest = _longest_sessions(config)
+    longest, days = _longest_sessions(config), sessions_by_day(config, changes.days)
     screen.show(
-        {"pipelines": summaries, "longest_sessions": longest, "seconds": round(seconds, 1)},
+        {
+            "pipelines": summaries,
+            "changes": asdict(changes),
+            "longest_sessions": longest,
+            "days": [asdict(day) for day in days],
+            "seconds": round(seconds, 1),
+        },
         "",
         _summary_table(summaries),
+        "",
+        _changes_table(changes),
         "",
         table(
             "The five longest duty sessions",
@@ -69,6 +94,10 @@ def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], recor
             right=("flights", "air minutes", "longest leg"),
         ),
         "",
+        picture_of(days),
+        "",
+        _numbers_to_look_at(summaries, changes, days),
+        "",
         _where(config, pipelines),
         "",
         _next(config),
@@ -82,7 +111,7 @@ def _summary(config: Config, name: str) -> dict[str, Any]:
     snapshot = read_snapshot(tables)
     if snapshot is None:
         raise TidegateError(f"{name} has no snapshot")
-    counted = {column: pc.sum(rows[column]).as_py() for column in (*_COUNTED, *FIRED)}
+    counted = {column: pc.sum(rows[column]).as_py() or 0 for column in (*_COUNTED, *FIRED)}
     return {
         "pipeline": name,
         **{column: counted[column] for column in _COUNTED},
@@ -109,6 +138,96 @@ def _summary_table(summaries: Sequence[dict[str, Any]]) -> Any:
         ("", *names),
         [(label, *(summary[column] for summary in summaries)) for label, column in rows],
         right=names,
+    )
+
+
+def _changes_table(changes: Changes) -> Any:
+    rows = [
+        ("records of the day that was written again", changes.overwritten),
+        ("  of them with another air time", changes.corrected),
+        ("records that came after their windows had closed", changes.late),
+        ("  of them reopened", changes.reopened),
+        ("panes retracted", changes.withdrawn),
+        ("panes put out in their place", changes.put_out),
+        ("days that were read again", ", ".join(sorted(changes.days))),
+        ("months that were read again", ", ".join(sorted(changes.months))),
+    ]
+    return table(f"What changed afterwards, and what became of it in {PIPELINE}", ("", ""), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DayOfSessions:
+    """The final duty sessions that begin on a day.
+
+    Args:
+        day: the day in UTC, as text.
+        sessions, flights: their number, and that of their flights.
+        several: number of those with more than one flight.
+        crossing: number of those that end on another day.
+        again: True if readers ran again for the day.
+    """
+
+    day: str
+    sessions: int
+    flights: int
+    several: int
+    crossing: int
+    again: bool
+
+
+def sessions_by_day(config: Config, again: Collection[str]) -> list[DayOfSessions]:
+    """Return the final duty sessions of each day; `again` lists the days that were read again."""
+    windows = pin_tables(PipelineTables(warehouse_of(config), PIPELINE)).final_windows()
+    gap, by_day = _session_gap(config), defaultdict(list)
+    for row in windows.select(["window_start", "window_end", "flights"]).to_pylist():
+        by_day[f"{row['window_start']:%Y-%m-%d}"].append(row)
+    return [
+        DayOfSessions(
+            day,
+            len(rows),
+            sum(row["flights"] for row in rows),
+            sum(row["flights"] > 1 for row in rows),
+            sum((row["window_end"] - gap).date() > row["window_start"].date() for row in rows),
+            day in again,
+        )
+        for day, rows in sorted(by_day.items())
+    ]
+
+
+def picture_of(days: Sequence[DayOfSessions]) -> Any:
+    """Return a bar for each day: sessions of several flights, then those of one."""
+    most = max((day.sessions for day in days), default=1)
+    rows = []
+    for day in days:
+        several, single = (round(_WIDTH * count / most) for count in (day.several, day.sessions - day.several))
+        rows.append((day.day, "█" * several + "▒" * single, day.sessions, "read again" if day.again else ""))
+    return table(
+        "Final duty sessions by the day on which they begin: █ of several flights, ▒ of one",
+        ("day (UTC)", "", "sessions", ""),
+        rows,
+        right=("sessions",),
+    )
+
+
+def _numbers_to_look_at(summaries: Sequence[dict[str, Any]], changes: Changes, days: Sequence[DayOfSessions]) -> Any:
+    duty = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
+    sessions, several, crossing = (
+        sum(getattr(day, name) for day in days) for name in ("sessions", "several", "crossing")
+    )
+    on_time = duty["events_in"] - duty["late"] - duty["rejected"]
+    return table(
+        "Numbers to look at",
+        ("", ""),
+        [
+            (f"{several} of {sessions}", "final sessions hold several flights"),
+            (crossing, "go on over midnight, from the interval of one run into that of the next"),
+            (
+                f"{duty['events_in']} = {on_time} + {duty['late']} + {duty['rejected']}",
+                "records in are on time, late or rejected: no row is missing",
+            ),
+            (f"{changes.reopened} of {changes.late}", "late records are in their windows after all"),
+            (f"{len(changes.days)} of {len(days)}", "days were read again, each once, and their month once"),
+        ],
     )
 
 
