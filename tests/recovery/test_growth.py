@@ -33,9 +33,10 @@ def with_tombstones(self: TableLog, version: int) -> None:
     self.tables.open(self.table, version).create_checkpoint()
 
 
+@pytest.mark.long
 def test_it_shows_where_checkpoints_keep_their_tombstones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TableLog, "write_checkpoint", with_tombstones)
-    assert "checkpoints" in grown(run_epochs(tmp_path, 60, kept_up()))
+    assert "checkpoints" in grown(run_epochs(tmp_path, 150, kept_up()))
 
 
 def test_it_shows_where_no_snapshot_ever_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
