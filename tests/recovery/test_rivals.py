@@ -167,9 +167,13 @@ def test_committing_files_without_a_look_at_them_is_noticed(
     [
         ("OPTIMIZE {}", None),
         pytest.param("VACUUM {} RETAIN 0 HOURS", None, marks=pytest.mark.long),
-        ("ALTER TABLE {} SET TBLPROPERTIES ('theirs' = 'yes')", None),
+        pytest.param("ALTER TABLE {} SET TBLPROPERTIES ('theirs' = 'yes')", None, marks=pytest.mark.long),
         ("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", "feature deletionVectors"),
-        ("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "feature columnMapping"),
+        pytest.param(
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+            "feature columnMapping",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["optimize", "vacuum", "alter", "deletion vectors", "column mapping"],
 )
