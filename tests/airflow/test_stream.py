@@ -160,21 +160,16 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
     shutil.move(entry.path, savepoints / "foreign")
 
 
+# In every run tests/dags/test_factory.py has `check` before `stop`, tests/dags/test_backfill_runs.py a refusal through
+# Airflow, and tests/pipelines/cli what `check` refuses.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prepare", "restore", "code", "told"),
     [
         (lambda lake: None, "9999", 2, "'9999' is not a snapshot of live"),
-        pytest.param(lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live", marks=pytest.mark.long),
-        pytest.param(
-            a_savepoint_of_another_pipeline,
-            "savepoint:foreign",
-            3,
-            "belongs to pipeline 'sessions'",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot", marks=pytest.mark.long
-        ),
+        (lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live"),
+        (a_savepoint_of_another_pipeline, "savepoint:foreign", 3, "belongs to pipeline 'sessions'"),
+        (code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot"),
     ],
     ids=["unknown snapshot", "unknown savepoint", "another pipeline's savepoint", "incompatible code"],
 )
