@@ -34,6 +34,8 @@ FED = (("ann", at("12:00"), 8),)
 LATE = (("bob", at("10:10"), 16),)
 
 
+# In every run tests/pipelines/cli/test_stream.py has a stream wait for that of the schedule, and restore then.
+@pytest.mark.long
 def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     airflow: EmbeddedAirflow, lake: Lake
 ) -> None:
