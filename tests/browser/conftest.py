@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def logged_in() -> StorageState | None:
-    """What a browser keeps of a login, for the modules that need one."""
+    """Cookies and storage of a login, in the modules that need one."""
     return None
 
 

@@ -82,7 +82,8 @@ class Month:
 def by_day(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Month:
     """A pipeline's tables over flights that were loaded in their order of arrival."""
     lake = Lake(tmp_path_factory.mktemp("by_day"))
-    month_of = Month(*request.param, lake)
+    pipeline, days = request.param
+    month_of = Month(pipeline, days, lake)
     load_flights(lake.path("flights"), month_of.days)
     assert len(lake.backfill(spark, month_of.pipeline, START, month_of.end, "1d")) == month_of.days
     return month_of

@@ -6,8 +6,10 @@ Checkpoints hold nothing of what is gone, however many epochs there were.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -58,12 +60,19 @@ def listed(by_hand: ByHand) -> list[int]:
     return [entry.epoch for entry in list_snapshots(by_hand.tables)]
 
 
-@pytest.fixture
-def thinned(by_hand: ByHand) -> ByHand:
-    """Twelve epochs, of which those at 0:40, 1:40, 2:40 and 3:40 stayed, and the two newest at 3:40 and 4:00."""
+@pytest.fixture(scope="module")
+def thinned_once(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    by_hand = ByHand(tmp_path_factory.mktemp("thinned"))
     epochs(by_hand, 1, 12)
     clean(by_hand)
     return by_hand
+
+
+@pytest.fixture
+def thinned(thinned_once: ByHand, tmp_path: Path) -> ByHand:
+    """Twelve epochs, of which those at 0:40, 1:40, 2:40 and 3:40 stayed, and the two newest at 3:40 and 4:00."""
+    shutil.copytree(thinned_once.folder, tmp_path / "thinned")
+    return replace(thinned_once, folder=tmp_path / "thinned")
 
 
 def test_the_list_has_the_newest_and_one_an_hour_and_each_can_be_read(thinned: ByHand) -> None:
