@@ -10,7 +10,7 @@ import click
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import Interval, Manifest
+from tidegate.pipelines.manifest import Interval, Manifest, Position
 from tidegate.pipelines.run.intervals import cut, describe, parse_moment, parse_slice, show
 from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
 from tidegate.windowing.compute import Windows
@@ -101,6 +101,8 @@ def backfill(
         driver.tell = lambda step: status.update(f"{pipeline}: {step}")
         began = perf_counter()
         for done in run(driver, intervals, and_following, again):
+            if done.corrected is not None:
+                _tell_correction(screen, done.corrected)
             counters = done.manifest.counters
             runs.append(
                 {
@@ -121,6 +123,14 @@ def backfill(
             _tell_end(screen, pipeline, end_input(driver))
     rows = [_row(run) for run in runs]
     screen.show({"pipeline": pipeline, "runs": runs}, "", table(pipeline, _COLUMNS, rows, right=_COLUMNS[2:]))
+
+
+def _tell_correction(screen: Screen, manifest: Manifest) -> None:
+    counters = manifest.counters
+    screen.tell(
+        f"rows of the source changed  corrected  epoch {manifest.epoch}: {counters['rows_gone']} gone, "
+        f"{counters['events_in']} came, {counters['withdrawn']} panes retracted, {fired(counters)} fired"
+    )
 
 
 def _tell_end(screen: Screen, pipeline: str, manifest: Manifest | None) -> None:
@@ -230,6 +240,11 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
     look_at_source(config, value)
     head = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
     position = None if head is None else next(iter(head.manifest.positions.values()))
+    if position is not None and position.frontier is not None and (versions := _changed(config, value, position)):
+        screen.tell(
+            f"rows of the source changed in version {', '.join(map(str, versions))}: windows that begin before "
+            f"{show_millis(position.frontier)} would be corrected first, by an epoch of its own"
+        )
     planned: list[tuple[Interval, str]] = []
     stands = None if position is None else position.frontier
     for interval in intervals:
@@ -247,3 +262,15 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
         {"pipeline": pipeline, "planned": [{"interval": i.model_dump(), "state": state} for i, state in planned]},
         table(pipeline, ("interval", "state"), [(describe(interval), state) for interval, state in planned]),
     )
+
+
+def _changed(config: Config, pipeline: Pipeline, position: Position) -> list[int]:
+    """Return the versions of the source after a position that changed rows and would be corrected."""
+    from tidegate.pipelines.sources.open_source import open_source
+    from tidegate.pipelines.storage import warehouse_of
+
+    if getattr(pipeline.source, "changes", None) != "correct":
+        return []
+    source = open_source(pipeline.source, warehouse_of(config))
+    source.check(position)
+    return [commit.version for commit in source.unread(position.version) if commit.changes]

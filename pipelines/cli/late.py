@@ -93,8 +93,8 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     head = require_snapshot(PipelineTables(warehouse_of(config), pipeline))
     if key:
         hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
-    from tidegate.pipelines.reopen.run import reopen as run_reopen
     from tidegate.pipelines.run.driver import drive
+    from tidegate.pipelines.run.reopen_late import reopen as run_reopen
 
     with (
         screen.console.status(f"starting Spark for {pipeline}") as status,

@@ -16,7 +16,7 @@ from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commi
 from tidegate.pipelines.snapshots.line import erasing_epochs
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_OUT, VERSIONS_SKIPPED
+from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
@@ -65,6 +65,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         "dropped": counts.dropped,
         "rejected": sum(counts.rejected.values()),
         VERSIONS_SKIPPED: plan.skipped,
+        ROWS_GONE: 0,
     }
     files = {
         table: tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)

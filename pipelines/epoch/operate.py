@@ -141,8 +141,8 @@ def job_of(plan: EpochPlan) -> ShardJob:
 
 
 def _panes(plan: EpochPlan) -> PanePolicy:
-    """Return the pane policy of the pipeline. Closed windows stay closed, unless the epoch reopens late rows."""
-    closed = MIN_TIMESTAMP if plan.kind == "reopen" else plan.closed_through
+    """Return the pane policy of the pipeline. Closed windows stay closed, unless the epoch corrects them."""
+    closed = MIN_TIMESTAMP if plan.kind in ("reopen", "change") else plan.closed_through
     return replace(plan.bound.panes, closed_through=closed)
 
 

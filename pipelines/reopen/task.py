@@ -1,9 +1,9 @@
-"""The job of a shard in an epoch that reopens late rows, run by a Spark task or in the driver's process."""
+"""The job of a shard in an epoch that computes windows again, run by a Spark task or in the driver's process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ BEYOND = "beyond"
 
 @dataclass(frozen=True)
 class ReopenJob:
-    """The input of every task of an epoch that reopens late rows, except the events; it travels to the executors.
+    """The input of every task of an epoch that computes windows again, except the events; it travels to the executors.
 
     Args:
         shards: the job of any epoch's shards.
@@ -36,6 +36,7 @@ class ReopenJob:
         wanted: the stretches of all shards.
         published: the published panes in the stretches that were not retracted.
         margin: longest time by which a session may reach beyond its stretch, milliseconds.
+        newest_panes: number of the newest pane by window id, also of retracted windows.
     """
 
     shards: ShardJob
@@ -43,6 +44,7 @@ class ReopenJob:
     wanted: pa.Table
     published: pa.Table
     margin: Millis = 0
+    newest_panes: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: ReopenPlan) -> ReopenJob:
@@ -58,7 +60,7 @@ class ReopenJob:
             for number, shard in enumerate(epoch.shards)
             if any(shard.first <= group <= shard.last for group in groups)
         }
-        return cls(job_of(epoch), files, plan.wanted, plan.published, plan.margin)
+        return cls(job_of(epoch), files, plan.wanted, plan.published, plan.margin, plan.newest_panes)
 
     def run(self, number: int, events: pa.Table) -> ShardOutcome:
         """Compute the stretches of one shard again, and write the files with the corrections."""
@@ -78,7 +80,7 @@ class ReopenJob:
         ).drop_columns([state.MANIFEST.name])
         try:
             wanted, published = of_shard(self.wanted), of_shard(self.published)
-            corrections = correct(job, events, rows, wanted, published, self.margin)
+            corrections = correct(job, events, rows, wanted, published, self.margin, self.newest_panes)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
         outcome = ShardOutcome(number, corrections.state is not None)

@@ -21,6 +21,7 @@ from tidegate.pipelines.epoch.plan_commits import plan_commits
 from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_hand_over import plan_hand_over
 from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.run.change import correct_commit
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.run.upkeep import Upkeep
@@ -162,8 +163,13 @@ class Stream:
         commits = next_commits(source, self._positions(source), self.limits, ends)
         if not commits:
             return False
-        driver = self.driver
-        plan = plan_commits(source, driver.tables, commits, self._parent(), now, driver.shards)
+        driver, head = self.driver, self._parent()
+        if commits[0].is_change and head is not None:
+            manifest = correct_commit(driver, source, head, commits[0].commit)
+            self._head = None
+            self._after(manifest)
+            return True
+        plan = plan_commits(source, driver.tables, commits, head, now, driver.shards)
         replaced = self._current_head() if self.anew else None
         self._run(plan if replaced is None else plan.replacing(replaced))
         return True
@@ -186,10 +192,14 @@ class Stream:
             # The commit allows no retry, so the entry after the head of the plan is this epoch's.
             self._head = None if plan.head is None else following(plan.head, manifest)
             self.anew = False
-            self.on_epoch(manifest)
-            if self.upkeep is not None:
-                driver = self.driver
-                self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
+            self._after(manifest)
+
+    def _after(self, manifest: Manifest) -> None:
+        """Report an epoch, and do what upkeep is due."""
+        self.on_epoch(manifest)
+        if self.upkeep is not None:
+            driver = self.driver
+            self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
     def _source(self) -> OpenInput:
         """Return the source as it is now; the pipeline is bound to it again only if its columns changed."""
