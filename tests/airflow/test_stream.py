@@ -36,6 +36,8 @@ TOTALS = {("ann", at("10:00")): 3, ("bob", at("10:05")): 4}
 """Windows that are final after these, without the late row."""
 
 
+# In every run tests/pipelines/cli/test_stream.py has a stream wait for that of the schedule, and restore then.
+@pytest.mark.long
 def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     airflow: EmbeddedAirflow, lake: Lake
 ) -> None:
@@ -172,21 +174,16 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
     shutil.move(entry.path, savepoints / "foreign")
 
 
+# In every run tests/dags/test_factory.py has `check` before `stop`, tests/dags/test_backfill_runs.py a refusal through
+# Airflow, and tests/pipelines/cli what `check` refuses.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prepare", "restore", "code", "told"),
     [
         (lambda lake: None, "9999", 2, "'9999' is not a snapshot of live"),
-        pytest.param(lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live", marks=pytest.mark.long),
-        pytest.param(
-            a_savepoint_of_another_pipeline,
-            "savepoint:foreign",
-            3,
-            "belongs to pipeline 'sessions'",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot", marks=pytest.mark.long
-        ),
+        (lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live"),
+        (a_savepoint_of_another_pipeline, "savepoint:foreign", 3, "belongs to pipeline 'sessions'"),
+        (code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot"),
     ],
     ids=["unknown snapshot", "unknown savepoint", "another pipeline's savepoint", "incompatible code"],
 )
