@@ -90,7 +90,8 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
             airflow.wait_for_dags([*(f"{name}__backfill" for name in PIPELINES), BY_DAY, BY_MONTH])
         console.print(f"Airflow is up at {airflow.url} (user {USER}, password {airflow.password})")
         _run_backfills(console, airflow, project, days)
-        changes = change_source(console, airflow, project.config)
+        # After one day no duty session has ended, so nothing could be corrected.
+        changes = change_source(console, airflow, project.config) if days > 1 else None
         show_summary(screen, project.config, PIPELINES, rows, changes, time.perf_counter() - began)
         if serve:
             console.print(f"\nAirflow's page stays open at {airflow.url}; Ctrl-C ends it")

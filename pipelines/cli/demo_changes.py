@@ -65,7 +65,8 @@ class Changes:
     Args:
         overwritten: records of the day that was written again.
         corrected: those of them that have another air time.
-        late: records that came after the windows had closed.
+        came: records that were held back, and came after the backfill.
+        late: those of them whose windows had closed.
         reopened: late records that were taken into their windows.
         withdrawn, put_out: panes that the corrections retracted and put out.
         days, months: the partitions for which the readers ran, with what each read.
@@ -73,6 +74,7 @@ class Changes:
 
     overwritten: int
     corrected: int
+    came: int
     late: int
     reopened: int
     withdrawn: int
@@ -90,19 +92,19 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     warehouse = warehouse_of(config)
     path, options = warehouse.path("flights"), warehouse.options or None
     overwritten, corrected = overwrite_first_day(path, options)
-    late = append_held_back(path, options)
+    came = append_held_back(path, options)
     console.print(
         f"{CORRECTED} corrects the air times of {corrected} flights: the first day is written again, {overwritten} "
-        f"records. {HELD_BACK} sends {late} records of that day after its windows have closed"
+        f"records. {HELD_BACK} sends {came} records of that day only now"
     )
     for dag in (BY_DAY, BY_MONTH, f"{PIPELINE}__stream"):
         _unpause(airflow, dag)
     epochs = _result(airflow, f"{PIPELINE}__stream", "stream")["epochs"]
     change = next(epoch for epoch in epochs if epoch["kind"] == "change")
-    found = sum(epoch["late"] for epoch in epochs)
+    late = sum(epoch["late"] for epoch in epochs)
     console.print(
         f"{PIPELINE:14} stream    : {change['withdrawn']} panes retracted, {change['fired']} put out for the day that "
-        f"was written again; {found} records are late"
+        f"was written again; {late} records are late"
     )
     _unpause(airflow, f"{PIPELINE}__late")
     reopened = _result(airflow, f"{PIPELINE}__late", "reopen")
@@ -118,7 +120,8 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     return Changes(
         overwritten=overwritten,
         corrected=corrected,
-        late=found,
+        came=came,
+        late=late,
         reopened=reopened["rows"],
         withdrawn=change["withdrawn"] + reopened["withdrawn"],
         put_out=change["fired"] + reopened["panes"],

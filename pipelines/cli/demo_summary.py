@@ -30,7 +30,7 @@ _WIDTH = 40
 
 
 def show_summary(
-    screen: Screen, config: Config, pipelines: Sequence[str], records: int, changes: Changes, seconds: float
+    screen: Screen, config: Config, pipelines: Sequence[str], records: int, changes: Changes | None, seconds: float
 ) -> None:
     """Show the input and the output of each pipeline, what changed afterwards, and a picture of the days.
 
@@ -39,7 +39,7 @@ def show_summary(
         config: the demo's project.
         pipelines: names of the pipelines.
         records: number of records that the source had for the backfill.
-        changes: the changes of the source after it, which one pipeline follows.
+        changes: the changes of the source after it, which one pipeline follows; None if there were none.
         seconds: time that the demo took.
 
     Raises:
@@ -48,17 +48,17 @@ def show_summary(
     summaries = [_summary(config, name) for name in pipelines]
     for summary in summaries:
         counted = sum(summary[name] for name in FATES)
-        there = records + (changes.late if summary["pipeline"] == PIPELINE else 0)
+        there = records + (changes.came if changes and summary["pipeline"] == PIPELINE else 0)
         if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != there:
             raise TidegateError(
                 f"{summary['pipeline']}: the source has {there} records, the epochs read {summary['events_in']}, "
                 f"counted {counted} and gave {summary[ROWS_GONE]} back. Please report this with the folder of the demo"
             )
-    longest, days = _longest_sessions(config), sessions_by_day(config, changes.days)
+    longest, days = _longest_sessions(config), sessions_by_day(config, changes.days if changes else ())
     screen.show(
         {
             "pipelines": summaries,
-            "changes": asdict(changes),
+            "changes": None if changes is None else asdict(changes),
             "longest_sessions": longest,
             "days": [asdict(day) for day in days],
             "seconds": round(seconds, 1),
@@ -66,8 +66,7 @@ def show_summary(
         "",
         _summary_table(summaries),
         "",
-        _changes_table(changes),
-        "",
+        *(() if changes is None else (_changes_table(changes), "")),
         table(
             "The five longest duty sessions",
             (
@@ -145,7 +144,8 @@ def _changes_table(changes: Changes) -> Any:
     rows = [
         ("records of the day that was written again", changes.overwritten),
         ("  of them with another air time", changes.corrected),
-        ("records that came after their windows had closed", changes.late),
+        ("records that came after the backfill", changes.came),
+        ("  of them late: their windows had closed", changes.late),
         ("  of them reopened", changes.reopened),
         ("panes retracted", changes.withdrawn),
         ("panes put out in their place", changes.put_out),
@@ -209,26 +209,28 @@ def picture_of(days: Sequence[DayOfSessions]) -> Any:
     )
 
 
-def _numbers_to_look_at(summaries: Sequence[dict[str, Any]], changes: Changes, days: Sequence[DayOfSessions]) -> Any:
+def _numbers_to_look_at(
+    summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[DayOfSessions]
+) -> Any:
     duty = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
     sessions, several, crossing = (
         sum(getattr(day, name) for day in days) for name in ("sessions", "several", "crossing")
     )
     on_time = duty["events_in"] - duty["late"] - duty["rejected"]
-    return table(
-        "Numbers to look at",
-        ("", ""),
-        [
-            (f"{several} of {sessions}", "final sessions hold several flights"),
-            (crossing, "go on over midnight, from the interval of one run into that of the next"),
-            (
-                f"{duty['events_in']} = {on_time} + {duty['late']} + {duty['rejected']}",
-                "records in are on time, late or rejected: no row is missing",
-            ),
-            (f"{changes.reopened} of {changes.late}", "late records are in their windows after all"),
-            (f"{len(changes.days)} of {len(days)}", "days were read again, each once, and their month once"),
-        ],
-    )
+    rows: list[tuple[object, str]] = [
+        (f"{several} of {sessions}", "final sessions hold several flights"),
+        (crossing, "go on over midnight, from the interval of one run into that of the next"),
+        (
+            f"{duty['events_in']} = {on_time} + {duty['late']} + {duty['rejected']}",
+            "records in are on time, late or rejected: no row is missing",
+        ),
+    ]
+    if changes is None:
+        rows.append(("--days 2", "and more: a day is overwritten, records come late, and readers run again"))
+    else:
+        rows.append((f"{changes.reopened} of {changes.late}", "late records are in their windows after all"))
+        rows.append((f"{len(changes.days)} of {len(days)}", "days were read again, each once, and their month once"))
+    return table("Numbers to look at", ("", ""), rows)
 
 
 def _longest_sessions(config: Config) -> list[dict[str, Any]]:
