@@ -18,13 +18,12 @@ from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageEr
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.tables.counters import RETRACTED
-from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import REQUESTS, PipelineTables
 
 if TYPE_CHECKING:
     from tidegate.pipelines.run.lease import LeaseRow
 
 _LOOK_SECONDS = 1.0
-_FOLDER = "requests"
 _ASKED, _ANSWERED = "reopen-", "answer-"
 
 Reopen = Callable[[Selection], tuple[Manifest | None, int]]
@@ -160,4 +159,4 @@ def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
 
 
 def _path(tables: PipelineTables) -> str:
-    return tables.path(_FOLDER)
+    return tables.path(REQUESTS)

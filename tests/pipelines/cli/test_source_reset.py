@@ -117,6 +117,22 @@ def test_a_backfill_goes_on_at_its_next_interval(project: Project, lake: Lake) -
     assert totals(project) == {"08:00": 100, "23:00": 7, "12:00": 3}
 
 
+def test_late_rows_are_not_reopened_before_the_new_table_was_read(project: Project, lake: Lake) -> None:
+    project.data(*NOW)
+    lake.append(("ann", at("07:00"), 1))
+    project.data(*NOW)
+    assert late(project) == 1
+    make_anew(lake, *OLD)
+    project.data(*RESET)
+    code, told = project.tidegate("late", "reopen", "sessions")
+    told = " ".join(told.split())
+    assert (code, "nothing of it was read yet" in told) == (3, True), told
+    way = re.search(r"`tidegate (stream sessions --available-now)`", told)
+    assert way is not None, told
+    project.data(*shlex.split(way[1]))
+    project.data("late", "reopen", "sessions")
+
+
 def test_a_second_reset_does_nothing_and_a_source_that_was_read_is_not_reset(project: Project, lake: Lake) -> None:
     project.data(*NOW)
     code, told = project.tidegate(*RESET)

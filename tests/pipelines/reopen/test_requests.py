@@ -20,6 +20,7 @@ from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.lease import Lease, read_lease
 from tidegate.pipelines.run.requests import Answer, Asker, answer_to, ask, serve
 from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.forget import forget
 
 PIPELINE = hourly_pipeline()
 
@@ -188,3 +189,12 @@ def test_if_the_stream_ends_first_the_asker_does_the_work_itself(late: Lake) -> 
     row = read_lease(tables)
     assert row is not None
     assert row.command == "late reopen"
+
+
+def test_a_request_that_names_a_key_is_forgotten_with_the_key(late: Lake) -> None:
+    stream(late, lambda number: None, until=2)
+    tables = late.tables(PIPELINE)
+    ask(tables, Selection(key=("ann",)))
+    with Lease(tables, "forget", late.clock):
+        forget(tables, PIPELINE, ["ann"], late.clock())
+    assert tables.warehouse.names(tables.path("requests")) == {}
