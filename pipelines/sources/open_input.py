@@ -123,7 +123,9 @@ class OpenInput:
         if columns.by_spark is None:
             return columns.derive(rows, names)
         numbered = rows.append_column(PLACE, pa.array(range(len(rows)), pa.int64()))
-        frame = columns.by_spark.evaluated(self.spark.createDataFrame(numbered), names, [PLACE])
+        # Late rows passed the `where` of their time; it may be another one now.
+        unconditional = replace(columns.by_spark, where=None)
+        frame = unconditional.evaluated(self.spark.createDataFrame(numbered), names, [PLACE])
         return frame.toArrow().sort_by(PLACE).select(list(names))
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
