@@ -255,10 +255,11 @@ def test_columns_are_evaluated_only_for_rows_that_where_keeps_whoever_evaluates_
     spark: SparkSession, lake: Lake
 ) -> None:
     texts = ["2024-03-01 10:00:00", "a click", "2024-03-01 11:30:00"]
-    lake.write(pa.table({"User": ["a", "b", "a"], "text": texts, "value": [2, 0, 4]}))
+    parts = pa.array([2, 0, 4])
+    lake.write(pa.table({"User": ["a", "b", "a"], "text": texts, "parts": parts, "value": parts}))
     # `value` is replaced, and `share` is used twice, so that Spark keeps a projection of it.
-    columns = {"moment": "to_timestamp(text)", "share": "8 div value", "value": "share + share * 2L"}
-    options: dict[str, Any] = {"where": "value <> 0 or text like '2%'", "columns": columns}
+    columns = {"moment": "to_timestamp(text)", "share": "8 div parts", "value": "share + share * 2L"}
+    options: dict[str, Any] = {"where": "parts <> 0 and text like '2%'", "columns": columns}
     sums = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"total": Sum("value")})
     by_tasks = pipeline_of("auto", {"timestamp": "moment"}, sums, **options)
     by_spark = pipeline_of("spark", {"timestamp": "moment"}, sums, **options)
