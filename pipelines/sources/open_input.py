@@ -108,9 +108,9 @@ class OpenInput:
         """Columns to read from this input."""
         return self.files.tables[self.number].columns
 
-    def measure(self, files: FileSlice, with_rejects: bool = True) -> Measures:
+    def measure(self, files: FileSlice, with_rejects: bool = True, with_times: bool = True) -> Measures:
         """Count the rows of a slice of the inputs; see `measure_files`."""
-        return measure_files(files, with_rejects, self.spark)
+        return measure_files(files, with_rejects, self.spark, with_times)
 
     def rejecting_again(self, files: FileSlice, after: Manifest) -> FileSlice:
         """Return rows of this input, with those that the line of a snapshot rejected because their time was ahead."""
