@@ -338,22 +338,6 @@ def test_an_interval_behind_a_change_is_not_run_again_with_new_code_unless_all_a
     assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
 
 
-@pytest.mark.parametrize("changes", ["correct", "ignore", "refuse"])
-def test_an_interval_behind_a_correction_is_not_run_again_whatever_the_setting_is_then(
-    lake: Lake, changes: str
-) -> None:
-    """The correction would be taken back, also for windows of earlier intervals."""
-    for start in range(10, 13):
-        backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")
-    DeltaTable(lake.path("events")).delete("user = 'bob'")
-    backfilled(lake, HOURS, "13:00", "14:00")
-    other = replace(HOURS, source=replace(CORRECTING, changes=changes), max_ahead=timedelta(hours=2))
-    with pytest.raises(Refused, match=r"rows of the source changed since|is not append-only"):
-        backfilled(lake, other, "12:00", "13:00")
-    assert backfilled(lake, other, "13:00", "14:00") == "done", "which came after the correction"
-    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
-
-
 def test_a_stream_takes_over_from_a_backfill_and_corrects_what_changed_in_between(lake: Lake) -> None:
     backfilled(lake, HOURS, "10:00", "11:00")
     DeltaTable(lake.path("events")).delete("value in (3, 5)")
