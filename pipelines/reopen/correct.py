@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +27,7 @@ from tidegate.pipelines.reopen.stretches import END, START
 from tidegate.pipelines.tables import results, state
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.panes import EmittedPane, Timing
-from tidegate.windowing.state.rows import StateRow
+from tidegate.windowing.state.rows import WINDOW, StateRow
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 from tidegate.windowing.windows import TimeWindow
@@ -194,8 +195,7 @@ class _Stretches:
 
     def find(self, row: Row) -> _Stretch | None:
         """Return the stretch of a result row; None if its window is not wanted."""
-        key = self._job.key.key_of([row[name] for name in self._job.key.names])
-        return self._within(key, to_millis(row["window_start"]), to_millis(row["window_end"]))
+        return self._within(self._job.key.key_of([row[name] for name in self._job.key.names]), *_bounds(row))
 
     def at(self, row: Row) -> _Stretch:
         """Return the stretch of a result row that must have one."""
@@ -213,9 +213,8 @@ class _Stretches:
             return self._exact.get((key, start, end))
         stretches = self._of.get(key, [])
         index = bisect_right(stretches, start, key=lambda stretch: stretch.start) - 1
-        if index < 0 or start >= stretches[index].end:
+        if index < 0 or start >= (stretch := stretches[index]).end:
             return None
-        stretch = stretches[index]
         if end > stretch.end + self._margin:
             raise ReachesBeyond(
                 f"key {key!r}: the source has a session from {show_millis(start)} to {show_millis(end)}. It ends "
@@ -267,7 +266,7 @@ def _is_right(job: ShardJob, part: _Stretch) -> bool:
     before = [row for row in part.open_before if part.open_now or row.contents is not None]
     if not _same(job, part.published, part.computed) or len(before) != len(part.open_now):
         return False
-    pairs = zip(*(sorted(rows, key=_window) for rows in (before, part.open_now)), strict=True)
+    pairs = zip(*(sorted(rows, key=attrgetter("window", "namespace")) for rows in (before, part.open_now)), strict=True)
     return all(was.window == now.window and _equal(was.contents, now.contents) for was, now in pairs)
 
 
@@ -351,6 +350,8 @@ def _fired_before(part: _Stretch) -> StateRow | None:
 
 def _numbered(row: StateRow, part: _Stretch, pane: int) -> StateRow:
     """Return the state row of an open window with the identity and the pane numbers that it had before."""
+    if row.namespace != WINDOW:
+        return row  # What a discarding window has put out has no identity.
     before = _fired_before(part)
     identity = row.state_window if before is None else before.state_window
     assert identity is not None
