@@ -128,7 +128,7 @@ def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None
     is_corrected = pc.and_(pc.equal(day["carrier"], CORRECTED), pc.is_valid(day["air_time"]))
     corrected = pc.if_else(is_corrected, pc.add(day["air_time"], _CORRECTION), day["air_time"])
     day = day.set_column(day.schema.get_field_index("air_time"), SCHEMA.field("air_time"), corrected)
-    where = f"departed_at >= TIMESTAMP '{start.isoformat()}' AND departed_at < TIMESTAMP '{end.isoformat()}'"
+    where = f"departed_at >= '{start.isoformat()}' AND departed_at < '{end.isoformat()}'"
     write_deltalake(path, day, mode="overwrite", predicate=where, storage_options=storage_options)
     return len(day), pc.sum(is_corrected).as_py()
 
