@@ -135,7 +135,8 @@ def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None
 
 def _of_first_day(flights: pd.DataFrame, carrier: str) -> pd.Series:
     day = flights["departed_at"].dt.date == FIRST_DAY
-    return day & (flights["carrier"] == carrier)
+    chosen: pd.Series = day & (flights["carrier"] == carrier)
+    return chosen
 
 
 def _table(records: pd.DataFrame) -> pa.Table:
