@@ -170,7 +170,7 @@ class DayOfShifts:
 def shifts_by_day(config: Config, again: Collection[str]) -> list[DayOfShifts]:
     """Return the final shifts of each day; `again` lists the days that were read again."""
     windows = pin_tables(PipelineTables(warehouse_of(config), PIPELINE)).final_windows()
-    gap, by_day = _session_gap(config), defaultdict(list)
+    by_day = defaultdict(list)
     for row in windows.select(["window_start", "window_end", "flights"]).to_pylist():
         by_day[f"{row['window_start']:%Y-%m-%d}"].append(row)
     return [
@@ -179,7 +179,7 @@ def shifts_by_day(config: Config, again: Collection[str]) -> list[DayOfShifts]:
             len(rows),
             sum(row["flights"] for row in rows),
             sum(row["flights"] > 1 for row in rows),
-            sum((row["window_end"] - gap).date() > row["window_start"].date() for row in rows),
+            sum(row["window_end"].date() > row["window_start"].date() for row in rows),
             day in again,
         )
         for day, rows in sorted(by_day.items())

@@ -102,7 +102,7 @@ def test_every_record_is_accounted_for(demo: Demo) -> None:
     for summary in demo.summary["pipelines"]:
         filtered = summary["no_window"] + summary["rejected"] + summary["dropped"]
         assert summary["events_in"] == summary["on_time"] + summary["late"] + filtered
-        assert summary["events_in"] > 650 * demo.days
+        assert summary["events_in"] > 600 * demo.days
         assert summary["rejected"] > 0, "cancelled flights have no departure"
 
 
@@ -114,7 +114,7 @@ def test_the_windows_are_those_of_plain_pandas(demo: Demo) -> None:
         tables = PipelineTables(warehouse, pipeline.name)
         found[pipeline.name] = results.latest(read_table(warehouse, tables.open("results")), pipeline.key).to_pandas()
     shifts = flights_oracle.carrier_shifts(flights, demo.end)
-    crossing = shifts["window_start"].dt.date < (shifts["window_end"] - flights_oracle.GAP).dt.date
+    crossing = shifts["window_start"].dt.date < shifts["window_end"].dt.date
     # Of one day none has ended; tests/spark/test_flights_month.py has flights over midnight in every run.
     assert crossing.sum() >= len(shifts) / 2, "most go on over midnight"
     assert (shifts["flights"] > 1).sum() >= len(shifts) / 2
