@@ -115,8 +115,8 @@ def test_the_windows_are_those_of_plain_pandas(demo: Demo) -> None:
         found[pipeline.name] = results.latest(read_table(warehouse, tables.open("results")), pipeline.key).to_pandas()
     shifts = flights_oracle.carrier_shifts(flights, demo.end)
     crossing = shifts["window_start"].dt.date < shifts["window_end"].dt.date
-    # Of one day none has ended; tests/spark/test_flights_month.py has flights over midnight in every run.
-    assert crossing.sum() >= len(shifts) / 2, "most go on over midnight"
+    # Of one day none of these has ended; tests/spark/test_flights_month.py has flights over midnight in every run.
+    assert crossing.sum() >= (len(shifts) / 2 if demo.days > 1 else 0), "most go on over midnight"
     assert (shifts["flights"] > 1).sum() >= len(shifts) / 2
     assert len(shifts) >= 20 * (demo.days - 1)
     flights_oracle.assert_equal(found["carrier_shifts"], shifts, ["carrier", "origin", "window_start"])
