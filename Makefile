@@ -4,8 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
-# Two at once: one has Airflow, one the Spark session, and who is done takes of the rest (tests/conftest.py).
-TWO := --numprocesses=2 --dist=loadgroup
+# Three at once, on two cores: one has Airflow and one the Spark session, which wait for other processes a third of the time, and one begins with
+# the rest (tests/conftest.py).
+THREE := --numprocesses=3 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
 .PHONY: run test test-fast test-long test-matrix checked lint docs picture bench bench-full env lock clean
@@ -15,10 +16,10 @@ run: .venv/ready
 	@$(BIN)/tidegate demo $(DEMO)
 
 test: checked
-	$(BIN)/pytest $(TWO) -m "not long"
+	$(BIN)/pytest $(THREE) -m "not long"
 
 test-long: checked
-	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(TWO)
+	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE)
 
 # Lint, types, and what needs neither a JVM nor Airflow nor minutes of drawing: for every change, in three minutes.
 test-fast: lint
