@@ -23,16 +23,19 @@ _ROWS_AT_A_TIME = 65_536
 
 def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
     """Return the checksum of rows. Checksums of tables with the same columns add up, modulo 2 ** 64."""
-    sums = []
-    for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_ROWS_AT_A_TIME):
-        hashes = np.zeros(len(batch), np.uint64)
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            if column.null_count < len(column):
-                # Many columns have one value for all rows of an epoch, and adding one hash to all is cheap.
-                once = column[:1] if _is_constant(column) else column
-                hashes += _hashed(once, xxh64_intdigest(field.name.encode()))
-        sums.append(int(_mixed(hashes).sum(dtype=np.uint64)))
-    return add_up(sums)
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_ROWS_AT_A_TIME)
+    return add_up([int(hashes_of_rows(batch).sum(dtype=np.uint64)) for batch in batches])
+
+
+def hashes_of_rows(batch: pa.RecordBatch) -> UInt64s:
+    """Return the hash of each row, over all of its columns."""
+    hashes = np.zeros(len(batch), np.uint64)
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if column.null_count < len(column):
+            # Many columns have one value for all rows of an epoch, and adding one hash to all is cheap.
+            once = column[:1] if _is_constant(column) else column
+            hashes += _hashed(once, xxh64_intdigest(field.name.encode()))
+    return _mixed(hashes)
 
 
 def add_up(checksums: list[int]) -> int:
