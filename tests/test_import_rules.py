@@ -23,7 +23,7 @@ ALLOWED = {
     "windowing/aggregates": LIBRARY | {"datasketches"},
     "pipelines": LIBRARY
     | {"tidegate.windowing", "pyspark", "delta", "deltalake", "click", "dateutil", "pandas", "psutil", "pydantic"}
-    | {"rich", "sqlglot", "pyroaring"},
+    | {"rich", "sqlglot", "pyroaring", "obstore"},
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "psutil", "pydantic"},
     "pipelines/spark": {"pyspark", "grpc", "pyarrow", "xxhash"},
