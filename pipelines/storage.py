@@ -14,11 +14,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, DeltaLog, checkpoint_name, entry_name, version_of
-from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.errors import Refused, StoreFailed
+from tidegate.pipelines.failures import in_words, is_of_store
+from tidegate.pipelines.stores.credentials import complete
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -62,8 +64,25 @@ class Warehouse:
         return files.has(f"{key}/{FOLDER}", lambda name: version_of(name) is not None)
 
     def open(self, path: str, version: int | None = None) -> DeltaTable:
-        """Open a Delta table, at its head or at a version."""
-        return DeltaTable(path, version=version, storage_options=self.options or None)
+        """Open a Delta table, at its head or at a version.
+
+        Raises:
+            TableNotFoundError: there is none.
+            DeltaError: it can't be opened.
+            StoreFailed: its store does not answer.
+        """
+        try:
+            return DeltaTable(path, version=version, storage_options=self.options_of(path))
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError) as error:
+            if is_local(path) or not is_of_store(error):
+                raise
+            raise StoreFailed(f"can't open table {path}: {in_words(error)}") from None
+
+    def options_of(self, path: str) -> dict[str, str] | None:
+        """Return the storage options of a path; a file system of this machine has none."""
+        return None if is_local(path) else self.options
 
     def log(self, path: str) -> DeltaLog:
         """Return the log of the Delta table at a path."""
@@ -125,6 +144,15 @@ class Warehouse:
             out.write(content)
         self.make_durable(path, [f"{name}.tmp"], folder=False)
         filesystem.move(f"{root}/{name}.tmp", f"{root}/{name}")
+
+    def refuses_to_write_twice(self, path: str, name: str) -> bool:
+        """Write a file twice on the condition that there is none, remove it, and return True if that was refused."""
+        files, key = self._objects(path)
+        try:
+            files.create(f"{key}/{name}", b"first")
+            return not files.create(f"{key}/{name}", b"second")
+        finally:
+            files.delete_file(f"{key}/{name}")
 
     def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
         files, key = self._objects(path)
@@ -286,8 +314,12 @@ def _unreadable(path: str, error: Exception) -> Refused:
 
 
 def warehouse_of(config: Config) -> Warehouse:
-    """Return the warehouse that tidegate.toml names."""
-    return Warehouse(config.warehouse_uri, dict(config.storage_options))
+    """Return the warehouse that tidegate.toml names.
+
+    Raises:
+        UsageError: the credentials of its object store can't be had.
+    """
+    return Warehouse(config.warehouse_uri, complete(config.storage_options, config.connection))
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:

@@ -166,10 +166,8 @@ class _Started:
 
 def _load(screen: Screen, config: Config, days: int) -> int:
     warehouse = warehouse_of(config)
-    commits: list[tuple[date, int]] = []
-    rows = load_flights(
-        warehouse.path("flights"), days, warehouse.options or None, lambda day, count: commits.append((day, count))
-    )
+    path, commits = warehouse.path("flights"), list[tuple[date, int]]()
+    rows = load_flights(path, days, warehouse.options_of(path), lambda day, count: commits.append((day, count)))
     screen.console.print(f"{rows} records of flights in {len(commits)} commits, in the order in which they arrived")
     return rows
 

@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.run.conditional_writes import check_conditional_writes
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 from tidegate.pipelines.tables.pipeline_tables import LEASE, PipelineTables
@@ -146,6 +147,8 @@ class Lease:
         with told_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
         ):
+            # Whoever changes tables comes here first.
+            check_conditional_writes(self._tables.warehouse)
             while (holder := self._hold()) is not None and self._wait(holder):
                 pass
         if holder is not None:

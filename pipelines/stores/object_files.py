@@ -60,6 +60,17 @@ class ObjectFiles(fs.FileSystemHandler):
         with self._told("write", path):
             self.store.put(path, bytes(content), chunk_size=_CHUNK)
 
+    def create(self, path: str, content: bytes) -> bool:
+        """Write a file unless there is one; return False if the store refused it. deltalake commits in this way."""
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._told("write", path):
+            try:
+                self.store.put(path, content, mode="create")
+            except AlreadyExistsError:
+                return False
+        return True
+
     def has(self, folder: str, is_wanted: Callable[[str], bool]) -> bool:
         """Return True if a folder has a file with a wanted name; the first of them ends the search."""
 

@@ -18,6 +18,7 @@ from tidegate.pipelines.delta_log import LAST_CHECKPOINT
 from tidegate.pipelines.errors import Refused, StoreFailed, UsageError
 from tidegate.pipelines.storage import Warehouse
 from tidegate.pipelines.stores.options import settings_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 ROWS = pa.table({"n": pa.array(range(1000), pa.int64())})
 QUICK = {"max_retries": "1", "retry_timeout": "5s", "timeout": "1s", "backoff_config.init_backoff": "10ms"}
@@ -147,6 +148,20 @@ def test_a_store_that_goes_on_failing_is_an_error_to_be_tried_again_and_no_damag
         with pytest.raises(StoreFailed, match=f"can't .* {folder}.*503") as caught:
             act()
         assert caught.value.exit_code == 1
+
+
+def test_a_table_whose_store_does_not_answer_is_not_called_damaged(proxy: Proxy, bucket: str) -> None:
+    warehouse = Warehouse(f"s3://{bucket}/wh", {**options_of(proxy.endpoint), **QUICK})
+    tables = PipelineTables(warehouse, "visits")
+    tables.create_one("results", ROWS.schema, {})
+    proxy.set(Plan(fault=Fault.SLOW_DOWN, times=1000))
+    with pytest.raises(StoreFailed, match=r"can't open table s3://.*/visits/results: .*503"):
+        tables.open("results")
+    proxy.set(Plan())
+    warehouse.delete_file(f"{tables.path('results')}/_delta_log", f"{0:020d}.json")
+    warehouse.replace_file(f"{tables.path('results')}/_delta_log", f"{1:020d}.json", b"{}")
+    with pytest.raises(Refused, match="can't be opened"):
+        tables.open("results")
 
 
 def test_other_threads_run_while_a_store_is_slow(warehouse: Warehouse, proxy: Proxy) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from tests.lake import assert_same_windows
 from tests.recovery import arrivals
 from tests.recovery.arrivals import differences, source_of
 from tests.store.lives import Life, rows_left, unequal, upload, without_a_jvm
-from tests.store.server import S3Server, options_of
+from tests.store.server import SECRET, S3Server, options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,16 @@ def test_tasks_of_spark_read_and_write_a_bucket_without_a_connector_in_the_jvm(
     disk = source_of(tmp_path / "disk", commits=1)
     upload(server, Path(disk.path("events")), bucket, "here/events")
     store = arrivals.in_bucket(disk, tmp_path / "store", f"s3://{bucket}/here", options_of(server.endpoint))
-    arrivals.run(spark, store)
+    lines: list[str] = []
+
+    def note_processes(step: str) -> None:
+        lines.extend(
+            " ".join(each.cmdline()) for each in psutil.Process().children(recursive=True) if each.is_running()
+        )
+
+    arrivals.run(spark, store, note_processes)
+    assert any("java" in line for line in lines)
+    assert SECRET not in "".join(lines)
     arrivals.run(spark, disk)
     assert len(disk.latest(arrivals.PIPELINE)) > 0
     assert_same_windows(store.latest(arrivals.PIPELINE), disk.latest(arrivals.PIPELINE))
