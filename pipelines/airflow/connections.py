@@ -48,7 +48,7 @@ def options_of(connection_id: str) -> dict[str, str]:
 def _by_role(connection_id: str) -> dict[str, str | None]:
     """Return the keys that Airflow's own hook gets for a connection with a role or a profile."""
     try:
-        from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
+        from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook  # type: ignore[import-not-found]
     except ImportError as error:
         raise UsageError(
             f"connection = {connection_id!r} in tidegate.toml names a role or a profile: install "

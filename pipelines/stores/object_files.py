@@ -37,7 +37,7 @@ _CUT = "response body"
 Answer = TypeVar("Answer")
 
 
-class ObjectFiles(fs.FileSystemHandler):
+class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
     """The files of one bucket, by their keys. It writes whole files only, by `put`.
 
     Args:
@@ -242,13 +242,10 @@ def object_files(uri: str, options: dict[str, str]) -> tuple[ObjectFiles, str]:
 
 @lru_cache(maxsize=16)
 def _opened(address: str, options: tuple[tuple[str, str], ...]) -> ObjectFiles:
-    from obstore.store import from_url
+    from obstore import store as stores
 
     settings = settings_of(address, dict(options))
-    store = from_url(
-        address,
-        config=settings.config,  # type: ignore[arg-type]
-        client_options=settings.client,  # type: ignore[arg-type]
-        retry_config=settings.retry,  # type: ignore[arg-type]
-    )
+    # Its types are those of one kind of store each, and the address says which.
+    from_url: Any = stores.from_url
+    store = from_url(address, config=settings.config, client_options=settings.client, retry_config=settings.retry)
     return ObjectFiles(store, address)

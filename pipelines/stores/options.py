@@ -55,7 +55,8 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
     Raises:
         UsageError: a setting of the retries is no number or duration.
     """
-    config, client, retry, backoff = {}, {}, {}, {}
+    config: dict[str, str] = {}
+    client, retry, backoff = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     is_s3 = uri.startswith(("s3://", "s3a://"))
     for key, value in options.items():
         name = key.lower()

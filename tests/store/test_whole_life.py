@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,9 +72,9 @@ def test_tasks_of_spark_read_and_write_a_bucket_without_a_connector_in_the_jvm(
     lines: list[str] = []
 
     def note_processes(step: str) -> None:
-        lines.extend(
-            " ".join(each.cmdline()) for each in psutil.Process().children(recursive=True) if each.is_running()
-        )
+        for each in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                lines.append(" ".join(each.cmdline()))
 
     arrivals.run(spark, store, note_processes)
     assert any("java" in line for line in lines)
