@@ -172,11 +172,12 @@ class _Started:
 
 def _load(screen: Screen, config: Config, days: int) -> int:
     warehouse = warehouse_of(config)
+    path = warehouse.path("flights")
     commits: list[tuple[date, int]] = []
     rows = load_flights(
-        warehouse.path("flights"),
+        path,
         days,
-        warehouse.options or None,
+        warehouse.options_of(path),
         lambda day, count: commits.append((day, count)),
         hold_back=True,
     )

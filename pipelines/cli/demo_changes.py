@@ -91,7 +91,8 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
         TidegateError: a run failed, or did not end in time.
     """
     warehouse = warehouse_of(config)
-    path, options = warehouse.path("flights"), warehouse.options or None
+    path = warehouse.path("flights")
+    options = warehouse.options_of(path)
     overwritten, corrected = overwrite_first_day(path, options)
     came = append_held_back(path, options)
     console.print(

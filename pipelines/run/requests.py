@@ -109,7 +109,7 @@ class Asker:
 def ask(tables: PipelineTables, selection: Selection) -> str:
     """Leave a request for the stream of a pipeline, and return its id."""
     request = uuid.uuid4().hex
-    tables.warehouse.write_text(_path(tables), f"{_ASKED}{request}.json", json.dumps(asdict(selection)))
+    tables.warehouse.replace_file(_path(tables), f"{_ASKED}{request}.json", json.dumps(asdict(selection)).encode())
     return request
 
 
@@ -152,7 +152,7 @@ def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
         except TidegateError as error:
             answer = Answer(error=str(error), exit_code=error.exit_code)
         # The answer is there before the request goes, so that the asker misses neither.
-        tables.warehouse.write_text(_path(tables), f"{_ANSWERED}{request}", json.dumps(asdict(answer)))
+        tables.warehouse.replace_file(_path(tables), f"{_ANSWERED}{request}", json.dumps(asdict(answer)).encode())
         tables.warehouse.delete_file(_path(tables), name)
         answers.append(answer)
     return answers

@@ -145,7 +145,7 @@ class PipelineTables:
                 mode="ignore",
                 name=f"{self.pipeline}.{table}",
                 configuration=properties,
-                storage_options=self.warehouse.options or None,
+                storage_options=self.warehouse.options_of(path),
             )
 
     def clear_lease(self) -> None:
