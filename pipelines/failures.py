@@ -21,6 +21,8 @@ _CALL_OF_JAVA = "An error occurred while calling"
 _JAVA_ERROR = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
 _NO_DAEMON = re.compile(r"(?s)Stream closed|Broken pipe|EOFException")
 _STORE = re.compile(r"Error performing \w+ (?:https?://|request)|error sending request|response body")
+_BENEATH = {"deltalake", "_internal", "obstore", "pyspark", "py4j", "grpc"}
+"""Packages whose errors are those of systems; deltalake's errors say `_internal`."""
 _LONGEST = 500
 
 _WAYS_OUT = (
@@ -103,7 +105,7 @@ def told_as(doing: str, then: str) -> Iterator[None]:
 def is_from_beneath(error: Exception) -> bool:
     """Return True if the system, deltalake or Spark failed, and not code of this package or of the user."""
     package = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError) or package in ("deltalake", "pyspark", "py4j", "grpc")
+    return isinstance(error, OSError) or package in _BENEATH
 
 
 def _raised_in_task(text: str) -> tuple[str, str] | None:

@@ -20,6 +20,7 @@ from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.failures import is_from_beneath
 from tidegate.pipelines.run.conditional_writes import FOLDER, check_conditional_writes
 from tidegate.pipelines.snapshots.publish import publish
 from tidegate.pipelines.storage import Warehouse
@@ -125,8 +126,10 @@ def run_until_done(start: Callable[[], None], tries: int = 60) -> int:
         except Refused as refused:
             if "another driver committed" not in str(refused):
                 raise
-        except TidegateError:
-            continue
+        except Exception as error:
+            # A command ends with exit code 1 then, and Airflow tries again.
+            if not (isinstance(error, TidegateError) or is_from_beneath(error)):
+                raise
         else:
             return number + 1
     raise AssertionError(f"not done after {tries} runs")
