@@ -16,6 +16,7 @@ from tidegate.pipelines.epoch.file_slices import of_version, parts_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import Interval, Position
+from tidegate.pipelines.reopen.first_run import FirstRun
 from tidegate.pipelines.reopen.passed import Passed
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.reopen.stretches import END, START
@@ -105,6 +106,8 @@ class SourceRows:
         parts: list[FilePart] = []
         if position.version >= 0:
             parts += of_version(source, position.version, self._head.manifest, within.start, end).parts
+            if (first := FirstRun.of(self._tables)) is not None:
+                parts = first.without_unread(source, parts, position.version)
         if position.files:
             (commit,) = source.commits(position.version, position.version + 1)
             begun = parts_of(source, commit.files[: position.files], commit.version, within.start, end)

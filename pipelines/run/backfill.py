@@ -126,7 +126,10 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
                 return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
         parent = history.parent_of(run)
         history.check_source(run, head, parent)
-        if parent is not None and has_changes(source, source.position_of(parent.manifest)):
+        # A correction changed windows of all intervals before it. A run from an older snapshot would take it back.
+        if parent is not None and (
+            run.corrected is not None or has_changes(source, source.position_of(parent.manifest))
+        ):
             raise history.changed(run)
     plan = plan_interval(source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced)
     driver.tell("planned")

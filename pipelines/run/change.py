@@ -11,7 +11,6 @@ from __future__ import annotations
 from time import perf_counter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, STATUS
 from tidegate.pipelines.epoch.event_times import EventTimes
@@ -21,6 +20,7 @@ from tidegate.pipelines.epoch.steps import CommitStep
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.manifest import DataFile, Manifest, Position
 from tidegate.pipelines.reopen.change import ChangePlan, plan_change
+from tidegate.pipelines.reopen.first_run import FirstRun
 from tidegate.pipelines.reopen.run import commit_corrections, computed
 from tidegate.pipelines.reopen.source_rows import SourceRows
 from tidegate.pipelines.run.driver import Driver
@@ -30,12 +30,10 @@ from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.open_input import OpenInput
-from tidegate.pipelines.storage import read_table
-from tidegate.pipelines.tables import epochs, rejects
+from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.counters import ROWS_GONE
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.timestamps import epoch_millis
 
 
 def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
@@ -91,14 +89,8 @@ def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int
             f"windows: it has {reason}. Start a new pipeline with a backfill of the source as it is now"
         )
     rows = changed_rows(source, log.changed(after, until), until, source.rejected_ahead(head.manifest), end)
-    return rows.since(_first_time(PipelineTables(source.warehouse, pipeline.name)))
-
-
-def _first_time(tables: PipelineTables) -> int:
-    """Return the start of a backfill's first interval, before which no row was read; 0 for a stream."""
-    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["interval_start"], ~pc.field("stale"))
-    first = pc.min(epoch_millis(rows["interval_start"])).as_py()
-    return FIRST_TIME if first is None else int(first)
+    first = FirstRun.of(PipelineTables(source.warehouse, pipeline.name))
+    return rows.since(FIRST_TIME if first is None else first.start)
 
 
 def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:

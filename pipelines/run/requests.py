@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -124,12 +125,16 @@ def answer_to(tables: PipelineTables, request: str) -> Answer | None:
 def forget_request(tables: PipelineTables, request: str) -> None:
     """Remove a request and its answer, as far as they are there."""
     for name in (f"{_ASKED}{request}.json", f"{_ANSWERED}{request}.json"):
-        if name in tables.warehouse.names(_path(tables)):
-            tables.warehouse.delete_file(_path(tables), name)
+        # The stream may remove the request at the same moment.
+        if _is_asked(tables, name):
+            with suppress(FileNotFoundError):
+                tables.warehouse.delete_file(_path(tables), name)
 
 
 def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
     """Serve the requests to a stream, one after the other, and return the answers. A refusal is an answer too.
+
+    The asker may take its request back at any time; then nobody reads the answer, and it goes as well.
 
     Args:
         tables: the pipeline's tables.
@@ -141,21 +146,48 @@ def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
     names = tables.warehouse.names(_path(tables))
     answers = []
     for name in sorted(name for name in names if name.startswith(_ASKED) and name.endswith(".json")):
-        request = name.removeprefix(_ASKED)
-        fields: dict[str, Any] = json.loads(tables.warehouse.read_text(_path(tables), name))
-        key = fields["key"]
-        selection = Selection(None if key is None else tuple(key), fields["start"], fields["end"])
+        request = name.removeprefix(_ASKED).removesuffix(".json")
         try:
+            selection = _selection(tables, name)
+            if selection is None:
+                continue
             answer = Answer.of(*reopen(selection))
         except LeaseHeld:
             raise
         except TidegateError as error:
             answer = Answer(error=str(error), exit_code=error.exit_code)
-        # The answer is there before the request goes, so that the asker misses neither.
-        tables.warehouse.replace_file(_path(tables), f"{_ANSWERED}{request}", json.dumps(asdict(answer)).encode())
-        tables.warehouse.delete_file(_path(tables), name)
         answers.append(answer)
+        # The answer is there before the request goes, so that the asker misses neither.
+        tables.warehouse.replace_file(_path(tables), f"{_ANSWERED}{request}.json", json.dumps(asdict(answer)).encode())
+        if not _is_asked(tables, name):
+            forget_request(tables, request)
+            continue
+        with suppress(FileNotFoundError):
+            tables.warehouse.delete_file(_path(tables), name)
     return answers
+
+
+def _is_asked(tables: PipelineTables, name: str) -> bool:
+    return name in tables.warehouse.names(_path(tables))
+
+
+def _selection(tables: PipelineTables, name: str) -> Selection | None:
+    """Return the selection of a request; None if the request was taken back.
+
+    Raises:
+        UsageError: the file is no request, as this version of tidegate writes them.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(tables.warehouse.read_text(_path(tables), name))
+        key, start, end = fields["key"], fields["start"], fields["end"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"request {name} in folder {_path(tables)} can't be read ({error!r}): run `tidegate late reopen "
+            f"{tables.pipeline} --ask-stream` again, with the version of tidegate that the stream runs"
+        ) from error
+    return Selection(None if key is None else tuple(key), start, end)
 
 
 def _path(tables: PipelineTables) -> str:

@@ -316,8 +316,8 @@ class SourceLog:
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
         """Return by path the version that added each file; None if the log does not record it any more.
 
-        A file that a compaction wrote holds rows of several versions, so its version is None. Entries are read from the
-        newest on, until all files are found.
+        A file that a compaction or an UPDATE wrote holds rows of several versions, so its version is None. Entries are
+        read from the newest on, until all files are found.
 
         Args:
             files: files of a version.
@@ -335,12 +335,12 @@ class SourceLog:
             except Refused:
                 # The entry was cleaned up after the log was listed.
                 continue
-            is_compaction = any("remove" in action for action in actions)
+            is_compaction, has_older = any("remove" in action for action in actions), removes_data(actions)
             for add in (action["add"] for action in actions if "add" in action):
                 path, adds_rows = self._path_of(add["path"]), add.get("dataChange", True)
                 if path in wanted and (adds_rows or is_compaction):
                     wanted.discard(path)
-                    added_by[path] = version if adds_rows else None
+                    added_by[path] = version if adds_rows and not has_older else None
         if after >= 0 and len(logged) == until - after:
             added_by |= dict.fromkeys(wanted, after)
         return added_by

@@ -13,14 +13,15 @@ from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.looping import NO_SPARK, Waits
 from tests.pipelines.reopen.lake_rows import _reopened
 from tests.recovery.without_spark import NoSpark, standing_in
-from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.driver import Driver, drive
 from tidegate.pipelines.run.lease import Lease, read_lease
-from tidegate.pipelines.run.requests import Answer, Asker, answer_to, ask, serve
+from tidegate.pipelines.run.requests import Answer, Asker, answer_to, ask, forget_request, serve
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.forget import forget
+from tidegate.pipelines.tables.pipeline_tables import REQUESTS
 
 PIPELINE = hourly_pipeline()
 
@@ -92,6 +93,29 @@ def test_a_refusal_is_an_answer_and_the_stream_goes_on(late: Lake) -> None:
     with pytest.raises(Refused, match="the log was cleaned up"):
         answer.check()
     assert serve(tables, refuse) == [], "each request is served once"
+
+
+def test_a_request_that_is_taken_back_while_it_is_served_leaves_nothing(late: Lake) -> None:
+    """The patience of the asker may end at any moment; the stream goes on."""
+    tables = late.tables(PIPELINE)
+    request = ask(tables, Selection())
+
+    def reopen(selection: Selection) -> tuple[Manifest | None, int]:
+        forget_request(tables, request)
+        return None, 0
+
+    assert len(serve(tables, reopen)) == 1
+    assert tables.warehouse.names(tables.path(REQUESTS)) == {}
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "{}", "[]", '{"key": null, "start": 5, "end": 3}'])
+def test_a_request_that_can_not_be_read_is_answered_and_the_stream_goes_on(late: Lake, text: str) -> None:
+    tables = late.tables(PIPELINE)
+    tables.warehouse.write_text(tables.path(REQUESTS), "reopen-odd.json", text)
+    (answer,) = serve(tables, lambda selection: (None, 0))
+    with pytest.raises(UsageError, match=r"can't be read .*--ask-stream` again|--end is not after --start"):
+        answer.check()
+    assert answer == answer_to(tables, "odd")
 
 
 def test_a_stream_that_lost_its_lease_leaves_the_request(late: Lake) -> None:

@@ -1,0 +1,118 @@
+"""Corrections of a backfill's windows at its edges: before its first interval, and behind an older snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.expectations.broken import broken_in
+from tests.lake import Lake, at, hourly_pipeline
+from tests.pipelines.looping import NO_SPARK
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.intervals import cut
+from tidegate.pipelines.run.reopen_late import reopen
+from tidegate.pipelines.snapshots.retained import Retention
+from tidegate.pipelines.snapshots.retention import vacuum
+from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, TumblingEventTimeWindows, Windows
+
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+SUMS: dict[str, Any] = {"aggregate": {"events": Count(), "total": Sum("value")}}
+SOURCE = DeltaSource("events", timestamp="at", changes="correct")
+DAYS = hourly_pipeline(source=SOURCE, compute=Windows(TumblingEventTimeWindows.of(DAY), **SUMS))
+OVERLAPPING = hourly_pipeline(source=SOURCE, compute=Windows(SlidingEventTimeWindows.of(4 * HOUR, HOUR), **SUMS))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A row before 10:00, where the first interval begins, and some after it."""
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("08:30"), 100), ("ann", at("10:00"), 1), ("ann", at("11:00"), 2), ("ann", at("05:00", 1), 7))
+    return lake
+
+
+def backfilled(lake: Lake, pipeline: Pipeline, *bounds: Any) -> None:
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+        list(backfill(driver, cut(*bounds, None)))
+
+
+def reopened(lake: Lake, pipeline: Pipeline) -> None:
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+        reopen(driver, Selection())
+
+
+def totals(lake: Lake, pipeline: Pipeline) -> dict[str, int]:
+    """Total of each window that begins on the first day or before, by its start."""
+    rows = lake.latest(pipeline).to_pylist()
+    return {
+        f"{row['window_start']:%H:%M}": row["total"] for row in rows if row["window_end"] <= at("00:00", 1) + 3 * HOUR
+    }
+
+
+@pytest.mark.parametrize("pipeline", [DAYS, OVERLAPPING], ids=["days", "overlapping"])
+def test_a_window_across_the_start_of_the_first_interval_is_corrected_without_older_rows(
+    lake: Lake, pipeline: Pipeline
+) -> None:
+    backfilled(lake, pipeline, at("10:00"), at("00:00", 1))
+    backfilled(lake, pipeline, at("00:00", 1), at("04:00", 1))
+    before = totals(lake, pipeline)
+    DeltaTable(lake.path("events")).update({"value": "value + 1000"}, predicate="value = 1")
+    backfilled(lake, pipeline, at("04:00", 1), at("08:00", 1))
+    holding = {"00:00"} if pipeline is DAYS else {"07:00", "08:00", "09:00", "10:00"}
+    assert totals(lake, pipeline) == {start: total + 1000 * (start in holding) for start, total in before.items()}
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_late_rows_are_reopened_without_older_rows(lake: Lake) -> None:
+    backfilled(lake, DAYS, at("10:00"), at("00:00", 1))
+    lake.append(("ann", at("10:30"), 50))
+    backfilled(lake, DAYS, at("00:00", 1), at("08:00", 1))
+    reopened(lake, DAYS)
+    assert totals(lake, DAYS) == {"00:00": 53}
+
+
+def test_a_row_before_the_first_interval_that_came_later_was_read_and_may_be_reopened(lake: Lake) -> None:
+    backfilled(lake, DAYS, at("10:00"), at("00:00", 1))
+    lake.append(("ann", at("09:00"), 50))
+    backfilled(lake, DAYS, at("00:00", 1), at("08:00", 1))
+    reopened(lake, DAYS)
+    assert totals(lake, DAYS) == {"00:00": 53}
+    assert broken_in(lake.tables(DAYS), DAYS) == set()
+
+
+def test_windows_older_than_the_kept_epochs_are_corrected(lake: Lake) -> None:
+    """Rows of table epochs go after a while; a deletion must still reach the oldest window."""
+    hours = hourly_pipeline(source=SOURCE)
+    for hour in range(10, 13):
+        backfilled(lake, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
+    tables = lake.tables(hours)
+    vacuum(tables, Retention(1, *[timedelta(0)] * 3), lake.clock() + 1_000_000)
+    assert lake.rows(hours, "epochs")["epoch"].to_pylist() == [3], "the others are old"
+    DeltaTable(lake.path("events")).delete("value = 1")
+    backfilled(lake, hours, at("13:00"), at("14:00"))
+    assert {f"{row['window_start']:%H:%M}" for row in lake.latest(hours).to_pylist()} == {"11:00"}
+
+
+@pytest.mark.parametrize("changes", ["correct", "ignore", "refuse"])
+def test_an_interval_behind_a_correction_is_not_run_again_whatever_the_setting_is_then(
+    lake: Lake, changes: str
+) -> None:
+    """The correction would be taken back, also for windows of earlier intervals."""
+    hours = hourly_pipeline(source=SOURCE)
+    for hour in range(10, 13):
+        backfilled(lake, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
+    DeltaTable(lake.path("events")).delete("value = 1")
+    backfilled(lake, hours, at("13:00"), at("14:00"))
+    other = replace(hours, source=replace(SOURCE, changes=changes), max_ahead=2 * HOUR)
+    with pytest.raises(Refused, match=r"rows of the source changed since|is not append-only"):
+        backfilled(lake, other, at("12:00"), at("13:00"))
+    backfilled(lake, other, at("13:00"), at("14:00"))
+    assert {f"{row['window_start']:%H:%M}" for row in lake.latest(hours).to_pylist()} == {"11:00"}
