@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -23,6 +24,7 @@ from tests.pipelines.looping import NO_SPARK, available
 from tests.recovery.without_spark import NoSpark, standing_in
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.reopen.panes import NearPanes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.run.stream import Stream
@@ -165,3 +167,28 @@ def test_a_correction_that_is_published_twice_is_noticed(correcting: Lake, monke
     available(correcting, HOURS)
     kinds = [row["epoch"] for row in correcting.rows(HOURS, "epochs").to_pylist() if row["kind"] == "change"]
     assert len(kinds) > len(set(kinds))
+
+
+# --- rows that are read --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
+def test_a_correction_reads_the_published_panes_near_the_rows_that_changed(
+    lake: Lake, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in range(15, 21):
+        lake.append(("ann", at(f"{hour}:30"), 1), ("bob", at(f"{hour}:31"), 1))
+    available(lake, pipeline)
+    DeltaTable(lake.path("events")).delete("user = 'ann' and value = 3")
+    lengths, read = list[int](), NearPanes.read
+
+    def noted(self: NearPanes, *arguments: Any, **named: Any) -> Any:
+        rows = read(self, *arguments, **named)
+        lengths.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(NearPanes, "read", noted)
+    available(lake, pipeline)
+    assert len(lake.rows(pipeline, "results")) > 8
+    assert max(lengths) <= 2
+    assert {row["total"] for row in lake.final(pipeline).to_pylist() if row["window_start"].hour == 10} == {3, 4}
