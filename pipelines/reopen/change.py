@@ -86,8 +86,8 @@ def plan_change(
     windows = epoch.compute
     assert isinstance(windows, Windows)
     gone, came = (_keyed(side, key) for side in (changed.gone, changed.came))
-    late_rows = read_table(tables.warehouse, tables.look(late.NAME))
-    late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
+    is_open = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
+    late_rows = rows.keyed(read_table(tables.warehouse, tables.look(late.NAME), where=is_open))
     handle = tables.look(results.NAME)
     reopening = _NONE.model_copy(update={"epoch": epoch.epoch})
     if windows.assigner.forms_sessions:
@@ -118,7 +118,7 @@ def plan_change(
         near = NearPanes.of_windows(tables.warehouse, handle, wanted)
         everything = near.read(key.names)
         published = to_retract(everything, key.names, windows)
-        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening)])
+        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening, near)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing, is_change=True)
         inside = are_in(spans_of(published, key.names), wanted, key.names)
     meant = late.is_meant(late_rows, key.names, reopening)

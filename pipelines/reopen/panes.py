@@ -35,15 +35,20 @@ UNTIL = "__until"
 """Column of windows that may come again: the watermark from which on they don't, int64 epoch milliseconds."""
 
 
-def open_rows(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
-    """Return the state rows of open windows, of one key if the reopening names one."""
-    rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
+def open_rows(
+    tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening, near: NearPanes | None = None
+) -> pa.Table:
+    """Return the state rows of open windows, of one key if the reopening names one, and near some panes if given."""
+    chosen = (pc.field("namespace") == WINDOW) & pc.field("in_flight")
+    rows = state_rows(tables.warehouse, head, chosen if near is None else chosen & near.overlap)
     return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
 
 
-def open_spans(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
+def open_spans(
+    tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening, near: NearPanes | None = None
+) -> pa.Table:
     """Return the open windows as spans."""
-    return spans_of(open_rows(tables, key, head, reopening), key.names)
+    return spans_of(open_rows(tables, key, head, reopening, near), key.names)
 
 
 def emitted_spans(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
@@ -127,10 +132,15 @@ class NearPanes:
         """Return those of some spans that lie near, or touch."""
         return spans.filter(pc.and_(pc.less_equal(spans[START], self.last), pc.greater_equal(spans[END], self.first)))
 
+    @property
+    def overlap(self) -> pc.Expression:
+        """Condition on the bounds of windows that lie near, or touch."""
+        start, end = pc.field("window_start"), pc.field("window_end")
+        return (start <= _moment(self.last)) & (end >= _moment(self.first))
+
     def read(self, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """Return columns of the rows that are not stale: those of panes and some others, or all columns for None."""
-        start, end = pc.field("window_start"), pc.field("window_end")
-        chosen = ~pc.field("stale") & (start <= _moment(self.last)) & (end >= _moment(self.first))
+        chosen = ~pc.field("stale") & self.overlap
         names = None if columns is None else [*columns, *OF_PANES]
         return read_table(self.warehouse, self.handle, names, chosen if where is None else chosen & where)
 
