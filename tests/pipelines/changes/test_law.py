@@ -30,6 +30,8 @@ def streamed(folder: Path, name: str, seed: str) -> None:
         def happens(number: int) -> None:
             nonlocal commits
             walk.check()
+            if draw.random() < 0.1:
+                walk.go_back()
             for _ in range(draw.choice((1, 1, 1, 2))):
                 walk.happen()
             commits += 1

@@ -28,6 +28,9 @@ from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.reopen_late import reopen
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.head import list_snapshots
+from tidegate.pipelines.snapshots.restore import restore
 from tidegate.pipelines.storage import read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.testing import PipelineHarness
@@ -119,6 +122,14 @@ class Walk:
     def reopen(self) -> None:
         self.happened.append("reopen")
         reopen(self.driver, Selection())
+
+    def go_back(self) -> None:
+        """Restore an earlier epoch, on any line; the stream reads on from there."""
+        tables = self.changing.lake.tables(self.pipeline)
+        epochs = [entry.manifest["epoch"] for entry in list_snapshots(tables)]
+        epoch = self.changing.draw.choice(epochs)
+        self.happened.append(f"restore {epoch}")
+        restore(tables, find_snapshot(tables, str(epoch)), self.changing.lake.clock())
 
     def check(self) -> None:
         """Check the law, in some histories after late rows were reopened."""
