@@ -16,7 +16,7 @@ from tests.pipelines.looping import available
 from tidegate.pipelines import DeltaSource
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "when-the-source-changes.md"
-LOAD = re.compile(r"```python\n(.*?)```\n\n((?:\|.*\n)+)", re.DOTALL)
+LOAD = re.compile(r"```python\n([^`]*)```\n\n((?:\|.*\n)+)")
 TABLE = re.compile(r"\| user \| at \| value \|\n\|[-|]+\|\n((?:\|.*\n)+)")
 HOURS = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
 

@@ -103,7 +103,7 @@ class SparkChanging(Changing):
         self.save(self.frame(9).where(f"hour = {hour}"), "overwrite", replaceWhere=f"hour = {hour}")
 
     def restore(self) -> None:
-        self.spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {self.draw.randrange(1, self.version)}")
+        self.spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {self.draw.randrange(self.version) + 1}")
 
     def compact(self) -> None:
         self.spark.sql(f"OPTIMIZE {self.name}")
