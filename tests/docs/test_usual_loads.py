@@ -7,30 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pytest
 
 from tests.expectations.broken import broken_in
-from tests.lake import EVENTS, Lake, at, hourly_pipeline
+from tests.lake import Lake, hourly_pipeline
 from tests.pipelines.looping import available
 from tidegate.pipelines import DeltaSource
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "when-the-source-changes.md"
 LOAD = re.compile(r"```python\n([^`]*)```\n\n((?:\|.*\n)+)")
-TABLE = re.compile(r"\| user \| at \| value \|\n\|[-|]+\|\n((?:\|.*\n)+)")
+BEGIN = re.compile(r"```python\n([^`]*write_deltalake\(events, rows[^`]*)```\n\nThe loads")
 HOURS = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
 
 
 def cells(rows: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in rows.splitlines()]
-
-
-def rows(*texts: str) -> pa.Table:
-    """An Arrow table of users, times and values."""
-    parts = [text.split() for text in texts]
-    return pa.Table.from_pylist(
-        [{"user": user, "at": at(time), "value": int(value)} for user, time, value in parts], schema=EVENTS
-    )
 
 
 def loads(text: str) -> Iterator[tuple[str, list[list[str]]]]:
@@ -47,14 +38,15 @@ def published(lake: Lake, after: int) -> list[list[str]]:
     ]
 
 
-def test_each_load_of_the_page_publishes_the_rows_that_follow_it(tmp_path: Path) -> None:
-    text, lake = PAGE.read_text(encoding="utf-8"), Lake(tmp_path)
-    (first,) = TABLE.findall(text)
-    lake.write(rows(*(" ".join(row) for row in cells(first))))
+def test_each_load_of_the_page_publishes_the_rows_that_follow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, lake, scope = PAGE.read_text(encoding="utf-8"), Lake(tmp_path), dict[str, Any]()
+    (begin,) = BEGIN.findall(text)
+    exec(compile(begin, PAGE.name, "exec"), scope)
     available(lake, HOURS)
     assert sorted(published(lake, 0)) == [["ann", "10:00", "+", "0", "7"], ["bob", "10:00", "+", "0", "5"]]
-    scope: dict[str, Any] = {"DeltaTable": DeltaTable, "write_deltalake": write_deltalake, "rows": rows}
-    scope["events"] = lake.path("events")
     shown = list(loads(text))
     assert len(shown) == 5
     for code, expected in shown:
