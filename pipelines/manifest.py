@@ -27,9 +27,9 @@ FORMAT_VERSION: Literal[1] = 1
 EPOCHS = "epochs"
 """Name of the published table that gets a row from every epoch."""
 
-Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune"]
+Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset"]
 
-QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune"})
+QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune", "reset"})
 """Kinds of epochs that read nothing new: they lie between two other epochs and belong to no interval."""
 
 Line: TypeAlias = tuple[tuple[int, int], ...]

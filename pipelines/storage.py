@@ -104,6 +104,27 @@ class Warehouse:
         self.make_durable(path, [name], folder=False)
         return int(filesystem.get_file_info(target).size)
 
+    def write_text(self, path: str, name: str, text: str) -> None:
+        """Write a small file into a folder. Readers see all of it or nothing."""
+        filesystem, root = self.filesystem(path)
+        target = f"{root}/{name}" if root else name
+        is_local = isinstance(filesystem, fs.LocalFileSystem)
+        if is_local:
+            filesystem.create_dir(root, recursive=True)
+        # An object store shows a file only when it is whole.
+        part = f"{target}.part" if is_local else target
+        with filesystem.open_output_stream(part) as writer:
+            writer.write(text.encode())
+        if is_local:
+            filesystem.move(part, target)
+
+    def read_text(self, path: str, name: str) -> str:
+        """Return the content of a small file in a folder."""
+        filesystem, root = self.filesystem(path)
+        with filesystem.open_input_stream(f"{root}/{name}" if root else name) as reader:
+            text: str = reader.read().decode()
+            return text
+
     def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
         """Sync files of a folder, and the folder, so that they survive a power loss; object stores need nothing."""
         filesystem, root = self.filesystem(path)

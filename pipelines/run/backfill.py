@@ -121,9 +121,11 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
             snapshot = history.snapshot_of(run)
             if snapshot is None:
                 raise history.untold(run)
+            history.check_source(run, head, snapshot)
             if not _is_needed(source, snapshot, interval, run.corrected):
                 return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
         parent = history.parent_of(run)
+        history.check_source(run, head, parent)
         if parent is not None and has_changes(source, source.position_of(parent.manifest)):
             raise history.changed(run)
     plan = plan_interval(source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced)
@@ -146,7 +148,8 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     if frontier < interval.start:
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, but the backfill has "
-            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at {show_millis(frontier)}"
+            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at "
+            f"{show_millis(frontier)}, or run what lies between with --fill-gaps"
         )
     if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))

@@ -37,6 +37,12 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
             f"the code of pipeline {pipeline.name!r} has changed, and its state must be migrated first: run "
             f"`tidegate stream {pipeline.name} --available-now`, then reopen"
         )
+    position = head.manifest.position_in(pipeline.source.table)
+    if position.version < 0 and not position.files:
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened yet: its source was reset, and nothing of it "
+            f"was read yet. Run `tidegate stream {pipeline.name} --available-now` first"
+        )
     rows = SourceRows(driver.spark, source, head, tables)
     began = perf_counter()
     plan, outcomes = corrected(tables, source.bound, head, selection, rows, driver.clock(), driver.tell)

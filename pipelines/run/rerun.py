@@ -142,6 +142,21 @@ class History:
             f"{self._ways(run.interval.start)}"
         )
 
+    def check_source(self, run: RanInterval, head: Snapshot, snapshot: Snapshot | None) -> None:
+        """Refuse to run an interval again from a snapshot whose source was replaced before the head.
+
+        Raises:
+            Refused: `tidegate source reset` came in between.
+        """
+        positions = {} if snapshot is None else snapshot.manifest.positions
+        for table, position in positions.items():
+            if position.own != head.manifest.position_in(table).own:
+                raise Refused(
+                    f"interval {describe(run.interval)} of {self.tables.pipeline} was run over source {table!r} as it "
+                    "was before `tidegate source reset`, so what the new table has since can't be told. "
+                    f"{self._ways(run.interval.start)}"
+                )
+
     def _ways(self, start: Millis) -> str:
         """Describe the ways to compute the windows from a time on again, although the snapshot before it is gone."""
         name, ways = self.tables.pipeline, []

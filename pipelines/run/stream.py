@@ -50,6 +50,7 @@ class Stream:
         upkeep: upkeep of the tables between epochs; None leaves it to the commands.
         anew: True to start from scratch at the beginning of the source, on a new timeline; published rows stay
             untouched until the new timeline has its first epoch.
+        between: called before each epoch and at each look at the source; it may make epochs of its own.
         pause: waits between two looks at the source.
         timer: returns seconds that only grow, by which the waits are measured.
     """
@@ -59,6 +60,7 @@ class Stream:
     limits: EpochLimits = field(default_factory=EpochLimits)
     upkeep: Upkeep | None = None
     anew: bool = False
+    between: Callable[[], None] = lambda: None
     pause: Pause = field(default_factory=lambda: threading.Event().wait)
     timer: Callable[[], float] = time.monotonic
     plan_seconds: float = field(default=0.0, init=False)
@@ -116,6 +118,7 @@ class Stream:
         """Run epochs over what is in the source now, and then advance the clock; end early if asked to stop."""
         ends: Ends | None = None
         while not self._is_asked(should_stop):
+            self.between()
             self._begun = perf_counter()
             # The clock is read before the log, so a commit that is not yet in the log is younger than the clock.
             now, source = self.driver.clock(), self._source()

@@ -35,6 +35,10 @@ class MissingSource(Refused):
     """A source does not exist yet. A source raises it when it is opened; `tidegate explain` goes on without it."""
 
 
+class ReplacedSource(Refused):
+    """A position belongs to another source, which this one replaced. `Source.check` raises it."""
+
+
 class OpenPart(Protocol):
     """A file of a source that is open: its rows in groups, each read as a whole.
 

@@ -121,9 +121,9 @@ class OpenInput:
         """Columns to read from this input."""
         return self.files.tables[self.number].columns
 
-    def measure(self, files: FileSlice, with_rejects: bool = True) -> Measures:
+    def measure(self, files: FileSlice, with_rejects: bool = True, with_times: bool = True) -> Measures:
         """Count the rows of a slice of the inputs; see `measure_files`."""
-        return measure_files(files, with_rejects, self.spark)
+        return measure_files(files, with_rejects, self.spark, with_times)
 
     def rejecting_again(self, files: FileSlice, after: Manifest) -> FileSlice:
         """Return rows of this input, with those that the line of a snapshot rejected because their time was ahead."""
@@ -136,7 +136,9 @@ class OpenInput:
         if columns.by_spark is None:
             return columns.derive(rows, names)
         numbered = rows.append_column(PLACE, pa.array(range(len(rows)), pa.int64()))
-        frame = columns.by_spark.evaluated(self.spark.createDataFrame(numbered), names, [PLACE])
+        # Late rows passed the `where` of their time; it may be another one now.
+        unconditional = replace(columns.by_spark, where=None)
+        frame = unconditional.evaluated(self.spark.createDataFrame(numbered), names, [PLACE])
         return frame.toArrow().sort_by(PLACE).select(list(names))
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Position
+from tidegate.pipelines.sources.base import ReplacedSource
 
 TABLE_ID = "table_id"
 """Field of a position: the id of the table, which a table that replaced it does not have."""
@@ -19,7 +20,8 @@ def check_position(path: str, identity: str, head: int, position: Position) -> N
         position: the position.
 
     Raises:
-        Refused: the table was replaced, or set back to before the position, or a newer tidegate wrote the position.
+        ReplacedSource: the table was replaced.
+        Refused: the table was set back to before the position, or a newer tidegate wrote the position.
     """
     if unknown := sorted(position.own.keys() - {TABLE_ID}):
         raise Refused(
@@ -28,10 +30,10 @@ def check_position(path: str, identity: str, head: int, position: Position) -> N
         )
     read = position.own.get(TABLE_ID) or identity
     if read != identity:
-        raise Refused(
+        raise ReplacedSource(
             f"source table {path} was replaced: it has another id ({identity}) than the one that was read up to "
-            f"version {position.version} ({read}). Put the old table back, or start a new pipeline with a backfill of "
-            "this one"
+            f"version {position.version} ({read}). Put the old table back; or go on with this one, `tidegate source "
+            "reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this one"
         )
     if position.version > head:
         raise Refused(

@@ -100,7 +100,14 @@ def test_a_dry_run_says_what_would_become_of_each_interval(project: Project) -> 
     )
     assert [plan["state"].split(":")[0].split(",")[0] for plan in told["planned"]] == ["run before", "would run"]
     told = project.data("backfill", "sessions", "--start", "2024-03-05", "--end", "2024-03-06", "--dry-run")
-    assert told["planned"][0]["state"] == "refused: a gap lies before it"
+    assert told["planned"][0]["state"] == "refused: a gap lies before it, which --fill-gaps runs"
+    told = project.data(
+        "backfill", "sessions", "--start", "2024-03-05", "--end", "2024-03-06", "--fill-gaps", "--dry-run"
+    )
+    starts = [at("00:00", number).timestamp() * 1000 for number in range(1, 5)]
+    assert [(plan["interval"]["start"], plan["state"]) for plan in told["planned"]] == [
+        (start, "would run") for start in starts
+    ]
 
 
 def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> None:
