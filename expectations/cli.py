@@ -12,14 +12,24 @@ from tidegate.pipelines.errors import QualityFailed, UsageError
 
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
+    from tidegate.pipelines.config import PartitionUnit
 
 
 @click.command()
 @click.argument("pipeline")
 @click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
+@click.option(
+    "--partitions",
+    "unit",
+    type=click.Choice(["hour", "day", "month"]),
+    help="Also return the keys of the partitions whose final windows changed, by the windows' start in UTC.",
+)
+@click.option("--since", help="JSON of `mark` in the result of an earlier check: only what changed since then.")
 @click.option("--report", "with_report", is_flag=True, help="Write the run report as well, whatever the outcome.")
 @with_screen
-def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool) -> None:
+def quality(
+    screen: Screen, pipeline: str, epoch: int | None, unit: PartitionUnit | None, since: str | None, with_report: bool
+) -> None:
     """Check the tables of PIPELINE as of an epoch.
 
     The rules for all windows of its kind are checked. The suite that tidegate.toml names is checked over the
@@ -28,6 +38,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     """
     config = screen.config()
     path = config.entry(pipeline).suite
+    from tidegate.expectations.changed import Mark, changed_partitions
     from tidegate.expectations.pinned import pin
     from tidegate.expectations.run import run_suites
     from tidegate.expectations.suites import suites
@@ -51,6 +62,8 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
     clean_work(config.work_folder, config.retain_work_days, now)
+    readers_know = None if since is None else Mark.parse(since)
+    changed = None if unit is None or run.is_critical else changed_partitions(pinned, unit, readers_know)
     report = None
     if with_report:
         from tidegate.pipelines.report.page import write_report
@@ -75,6 +88,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
             "quality": run.state,
             "success": not run.is_critical,
             "checks": [{**asdict(check), "proof": check.proof is not None} for check in run.checks],
+            "partitions": None if changed is None else changed.to_dict(),
             "docs": str(run.docs),
             "report": None if report is None else str(report),
         },
@@ -83,6 +97,7 @@ def quality(screen: Screen, pipeline: str, epoch: int | None, with_report: bool)
             ("", "severity", "rows", "expectation", "about", "observed"),
             rows,
         ),
+        *(() if changed is None else (f"changed partitions: {changed}",)),
         f"Data Docs: {run.docs}",
         *(() if report is None else (f"Run report: {report}",)),
     )

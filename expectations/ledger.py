@@ -174,15 +174,15 @@ def snapshot_entries(
         # Rows of old epochs are removed some day, and only they tell how many elements the epochs took.
         return
     by_range = _by_range(epochs, ("on_time", "reopened")) if before is None else None
-    unseen = _by_range(epochs, ("never_emitted",))
+    unseen, given_back = (_by_range(epochs, (name,)) for name in ("never_emitted", "taken_back"))
     for first, last, _ in ranges if by_range is not None else [(0, manifest.max_parallelism - 1, {})]:
         elements = int(contents.elements[first : last + 1].sum()) + (0 if before is None else before.final)
-        if by_range is None or unseen is None:
+        if by_range is None or unseen is None or given_back is None:
             elements += never_emitted(epochs)
             inside = taken_in_all(epochs, before)
         else:
             elements += int(unseen[first : last + 1].sum())
-            inside = int(by_range[first : last + 1].sum())
+            inside = int(by_range[first : last + 1].sum()) - int(given_back[first : last + 1].sum())
         yield Entry(manifest.epoch, ELEMENTS, first, last, inside * shape.multiplicity, elements)
 
 
@@ -201,10 +201,12 @@ def is_whole(epochs: pa.Table, line: Line) -> bool:
 
 
 def taken_in_all(epochs: pa.Table, before: Taken | None = None) -> int:
-    """Count the elements that windows took: on time, or late and reopened."""
-    reopened = pc.sum(epochs["reopened"]).as_py() if "reopened" in epochs.column_names else 0
-    new = int(pc.sum(epochs["on_time"]).as_py() or 0) + int(reopened or 0)
-    return new + (0 if before is None else before.taken)
+    """Count the elements that windows took and kept: on time, or late and reopened, and still in the source."""
+    on_time, reopened, given_back = (
+        int(pc.sum(epochs[name]).as_py() or 0) if name in epochs.column_names else 0
+        for name in ("on_time", "reopened", "taken_back")
+    )
+    return on_time + reopened - given_back + (0 if before is None else before.taken)
 
 
 def never_emitted(epochs: pa.Table) -> int:

@@ -28,7 +28,7 @@ from tidegate.pipelines.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.windowing.time import Millis, to_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)
-_TAKES_AWAY = ("restore", "forget", "prune")
+_TAKES_AWAY = ("restore", "forget", "prune", "change")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -73,6 +73,10 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A date or date-time of TOML; without a zone it is UTC."""
 
 
+PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
+"""Length of a partition of event time."""
+
+
 class PipelineEntry(BaseModel):
     """One `[pipelines.NAME]` of tidegate.toml."""
 
@@ -92,6 +96,8 @@ class PipelineEntry(BaseModel):
     """Cron expression of the scheduled stream."""
     stream_mode: Literal["available-now", "continuous"] = "available-now"
     """`available-now` for a run on that schedule, `continuous` for one long run that is started by hand."""
+    reopen_schedule: str | None = None
+    """Cron expression of the DAG that reopens late rows; None makes no such DAG."""
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """Largest lag of the watermark behind the clock; the watch fails above it. None makes no watch."""
     on_failure: str | None = None
@@ -100,6 +106,8 @@ class PipelineEntry(BaseModel):
     """Airflow pool in which its Spark runs take a slot."""
     suite: str | None = None
     """Place of the expectation suite: `package.module:name`."""
+    asset_partitions: PartitionUnit | Literal["none"] = "day"
+    """Partitions that the events of the final windows name, by the start of the windows in UTC."""
     retain_snapshots: int = Field(default=10, ge=1)
     """Smallest number of snapshots that a clean-up keeps, the newest ones."""
     retain_days: int = Field(default=7, ge=0)

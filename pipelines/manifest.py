@@ -27,9 +27,9 @@ FORMAT_VERSION: Literal[1] = 1
 EPOCHS = "epochs"
 """Name of the published table that gets a row from every epoch."""
 
-Kind = Literal["backfill", "stream", "clock", "reopen", "restore", "forget", "prune"]
+Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset"]
 
-QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune"})
+QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune", "reset"})
 """Kinds of epochs that read nothing new: they lie between two other epochs and belong to no interval."""
 
 Line: TypeAlias = tuple[tuple[int, int], ...]
@@ -102,6 +102,18 @@ class Reopening(_Value):
     start: int | None = None
     end: int | None = None
     also: tuple[tuple[int, int, int], ...] = ()
+
+
+class NextPane(_Value):
+    """The number of the next pane of a session that a correction took away, and that may come again.
+
+    `key` is the hash of its key. From the watermark `until` on, no element can bring it back.
+    """
+
+    window_id: int
+    key: int
+    pane: int
+    until: int
 
 
 class Publish(_Value):
@@ -226,6 +238,7 @@ class Manifest(_Value):
     publish: dict[str, Publish]
     phases: dict[str, float] = {}
     closed_through: int | None = None
+    next_panes: tuple[NextPane, ...] = ()
     run_id: str
     started_at: int
     library_version: str
@@ -238,6 +251,8 @@ class Manifest(_Value):
             fields.pop("watermark_by", None)
         if self.closed_through is None:
             fields.pop("closed_through", None)
+        if not self.next_panes:
+            fields.pop("next_panes", None)
         return fields
 
     @classmethod

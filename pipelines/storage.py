@@ -158,6 +158,20 @@ class Warehouse:
         files, key = self._objects(path)
         files.put(f"{key}/{name}", content)
 
+    def write_text(self, path: str, name: str, text: str) -> None:
+        """Write a small file into a folder. Readers see all of it or nothing."""
+        filesystem, root = self.filesystem(path)
+        if isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.create_dir(root, recursive=True)
+        self.replace_file(path, name, text.encode())
+
+    def read_text(self, path: str, name: str) -> str:
+        """Return the content of a small file in a folder."""
+        filesystem, root = self.filesystem(path)
+        with filesystem.open_input_stream(f"{root}/{name}" if root else name) as reader:
+            text: str = reader.read().decode()
+            return text
+
     def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
         """Sync files of a folder, and the folder, so that they survive a power loss; object stores need nothing."""
         filesystem, root = self.filesystem(path)

@@ -81,6 +81,9 @@ SPARK_SETTINGS: dict[str, str | int | bool] = {
     "spark.driver.memory": "2g",
     # Hundreds of small epochs: compiling lightly wins.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # As many queries as rows: to interpret a plan takes less than to compile it. Commands of tests compile theirs.
+    "spark.sql.codegen.wholeStage": False,
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 

@@ -32,6 +32,45 @@ with DAG("billing", schedule=[final_windows_asset("daily")], is_paused_upon_crea
 """
 """Somebody else's DAG, downstream of ours."""
 
+READERS = """import json
+from pathlib import Path
+
+from airflow.sdk import DAG, PartitionedAssetTimetable, StartOfDayMapper, StartOfMonthMapper, task
+
+from tidegate.pipelines.airflow.assets import final_windows_asset
+
+ROOT = Path(__file__).parent.parent
+FINAL = final_windows_asset("told")
+
+
+@task
+def read(dag_run=None):
+    from tidegate.pipelines.config import load_config
+    from tidegate.pipelines.snapshots.pinned import pin_tables
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+    tables = PipelineTables(warehouse_of(load_config(ROOT / "tidegate.toml")), "told")
+    partition = dag_run.partition_key or "-"
+    windows = pin_tables(tables).final_windows().to_pylist()
+    total = sum(row["total"] for row in windows if partition in ("-", str(row["window_start"])[: len(partition)]))
+    folder = ROOT / "read"
+    folder.mkdir(exist_ok=True)
+    with (folder / f"{dag_run.dag_id}.jsonl").open("a") as notes:
+        notes.write(json.dumps({"partition": partition, "total": total}) + "\\n")
+
+
+with DAG("by_day", schedule=PartitionedAssetTimetable(assets=FINAL, default_partition_mapper=StartOfDayMapper())):
+    read()
+
+with DAG("by_month", schedule=PartitionedAssetTimetable(assets=FINAL, default_partition_mapper=StartOfMonthMapper())):
+    read()
+
+with DAG("by_any", schedule=[FINAL]):
+    read()
+"""
+"""DAGs that read the final windows of `told`: by day, by month, and without partitions."""
+
 BY_HAND = {
     "catchup": "false",
     "end": "2024-04-01",
@@ -54,6 +93,7 @@ object = "visits:live"
 start = 2024-03-01
 catchup = false
 stream_mode = "continuous"
+reopen_schedule = "0 0 29 2 *"
 retry_delay_seconds = 1
 
 [pipelines.life]
@@ -72,12 +112,21 @@ catchup = false
 stream_schedule = "0 0 1 * *"
 retry_delay_seconds = 1
 
+[pipelines.told]
+object = "visits:told"
+start = 2024-03-01
+end = 2024-04-01
+catchup = false
+stream_mode = "continuous"
+stream_schedule = "0 0 29 2 *"
+retry_delay_seconds = 1
+
 [spark]
 "spark.driver.memory" = "1g"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
 """
 
-PIPELINES = ("sessions", "daily", "live", "life", "resting")
+PIPELINES = ("sessions", "daily", "live", "life", "resting", "told")
 
 QUICK_TO_NOTICE = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2",
@@ -91,9 +140,9 @@ QUICK_TO_NOTICE = {
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer, and the DAGs of five pipelines.
+    """Airflow with a scheduler, a triggerer, and the DAGs of six pipelines.
 
-    The tables of `sessions` hold two good epochs; `daily`, `live`, `life` and `resting` never ran.
+    The tables of `sessions` hold two good epochs; `daily`, `live`, `life`, `resting` and `told` never ran.
     Of the stream of `resting` alone a run is made as soon as it is unpaused: that of the last first of a month.
     """
     folder = tmp_path_factory.mktemp("project")
@@ -103,6 +152,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
     (folder / "dags").mkdir()
     (folder / "dags" / "tidegate_dags.py").write_text(DAG_FILE)
     (folder / "dags" / "billing.py").write_text(BILLING)
+    (folder / "dags" / "readers.py").write_text(READERS)
     with EmbeddedAirflow(
         home=folder / "airflow",
         dags=folder / "dags",
@@ -118,5 +168,5 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflo
     ) as running:
         kinds = ("backfill", "stream", "quality")
         running.wait_for_dags([f"{name}__{kind}" for name in PIPELINES for kind in kinds])
-        running.wait_for_dags(["sessions__watch", "billing"])
+        running.wait_for_dags(["sessions__watch", "billing", "by_day", "by_month", "by_any", "live__late"])
         yield running

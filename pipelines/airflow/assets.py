@@ -5,13 +5,19 @@ An event carries the facts that a downstream DAG decides by: versions, watermark
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetAlias
 
 from tidegate.pipelines.airflow.report_link import report_url
 from tidegate.pipelines.inspect.status import read_status
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from tidegate.pipelines.config import PartitionUnit
 
 _EVENT_FIELDS = (
     "pipeline",
@@ -24,10 +30,12 @@ _EVENT_FIELDS = (
     "counters",
     "quality",
     "windows",
+    "partitions",
     "report",
     "report_url",
     "docs",
 )
+_NAMED = ("unit", "count", "first", "last")
 
 
 def snapshot_asset(pipeline: str) -> Asset:
@@ -49,8 +57,77 @@ def event_extra(result: Any) -> dict[str, Any]:
     """Return the content of a final windows event: the fields it carries, from the JSON of a quality check."""
     if not isinstance(result, dict):
         return {}
-    values = {**result, "report_url": report_url(result)}
+    partitions = result.get("partitions")
+    # The keys are those of the events; in the content of each of them they would be too many.
+    named = None if partitions is None else {name: partitions[name] for name in _NAMED}
+    values = {**result, "report_url": report_url(result), "partitions": named}
     return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEvents:
+    """Events of the final windows by partition: one for each partition that changed, and one without a partition.
+
+    Airflow runs DAGs that are scheduled by partitions for events with a partition only, and other DAGs for events
+    without one. The asset's state in Airflow keeps what the readers were told of, so a check that somebody makes on
+    the command line takes nothing from them.
+
+    Args:
+        pipeline: its name.
+        unit: length of a partition.
+    """
+
+    pipeline: str
+    unit: PartitionUnit
+
+    @property
+    def asset(self) -> Asset:
+        """Return the asset that changes."""
+        return final_windows_asset(self.pipeline)
+
+    @property
+    def alias(self) -> AssetAlias:
+        """Return the alias through which the same task changes the asset without a partition."""
+        return AssetAlias(name=f"{self.pipeline}__final_windows_of_all_partitions", group="tidegate")
+
+    def arguments(self, context: Context) -> list[str]:
+        """Return the options of `tidegate quality` that ask for the partitions that readers were not told of."""
+        state = self._state(context)
+        # A task that is tried or cleared again may have ended before Airflow had its events.
+        mark = state.get("before") if state.get("by") == _name_of(context) else state.get("mark")
+        return [f"--partitions={self.unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
+
+    def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
+        """Give the events to Airflow, and return a line for the log if there are too many partitions to name."""
+        partitions = result["partitions"]
+        events, keys = context["outlet_events"], partitions["keys"]
+        events[self.asset].extra = extra
+        if keys:
+            events[self.asset].add_partitions(keys)
+            events[self.alias].add(self.asset, extra=extra)
+        state, by = self._state(context), _name_of(context)
+        before = state.get("before") if state.get("by") == by else state.get("mark")
+        context["asset_state_store"][self.asset].set(_TOLD, {"by": by, "before": before, "mark": partitions["mark"]})
+        if keys is not None:
+            return None
+        return (
+            f"{partitions['count']} partitions changed, from {partitions['first']} to {partitions['last']}. These are "
+            "too many for one event, so no DAG that is scheduled by partitions runs for them: run such DAGs over that "
+            "time yourself. DAGs that are scheduled by the asset alone run as ever"
+        )
+
+    def _state(self, context: Context) -> dict[str, Any]:
+        state = context["asset_state_store"][self.asset].get(_TOLD)
+        return state if isinstance(state, dict) else {}
+
+
+_TOLD = "told"
+
+
+def _name_of(context: Context) -> str:
+    """Return the name of a task's run, the same for each of its tries."""
+    instance = context["ti"]
+    return f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ def backfill_arguments(pipeline: str) -> list[str]:
         _moment("start"),
         _moment("end"),
         "{{ '--and-following' if params.and_following else '--no-and-following' }}",
+        "{{ '--fill-gaps' if params.fill_gaps else '' }}",
         "{{ '--again' if params.again else '' }}",
     ]
 
@@ -55,6 +56,22 @@ def stream_arguments(pipeline: str, before: str) -> list[str]:
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
         # Unpausing the DAG starts a scheduled run too, and the run that somebody triggered must not lose to it.
         f"{{{{ '' if dag_run.run_type == 'scheduled' else '--patience={PATIENCE_SECONDS}' }}}}",
+    ]
+
+
+def reopen_arguments(pipeline: str) -> list[str]:
+    """Return `tidegate late reopen` of the rows whose windows begin between the Params `start` and `end`, or of all.
+
+    A stream at work does it between two of its epochs.
+    """
+    return [
+        "late",
+        "reopen",
+        pipeline,
+        "{{ '--start=' ~ params.start if params.start else '' }}",
+        "{{ '--end=' ~ params.end if params.end else '' }}",
+        "--ask-stream",
+        f"--patience={PATIENCE_SECONDS}",
     ]
 
 

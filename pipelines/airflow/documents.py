@@ -32,6 +32,7 @@ expectation fails does the asset `{name}__final_windows` change.
 
 * Many intervals at once: `airflow backfill create --dag-id {name}__backfill --from-date 2024-01-01
   --to-date 2024-03-31 --reprocess-behavior failed`
+* An interval with a gap before it: trigger a run with `fill_gaps`, which runs the missing intervals first.
 * One interval again, after a correction of the source: clear its run, or trigger one with `interval_start` and
   `interval_end`. If its rows and the code are unchanged nothing is published. Else it is computed again from the
   snapshot before it, and results of later intervals stay readable, marked stale, until these are run again: with
@@ -57,6 +58,17 @@ Runs over the commits of its source as they come. `available-now` reads the comm
 Two drivers never work on one pipeline: the second one ends with exit code 4, which is tried again.
 """
 
+_LATE = """
+### Late rows of `{name}`
+
+Takes late rows into their windows after all, as `tidegate late reopen {name}` does, and then checks the windows that it
+corrected; if no critical expectation fails the asset `{name}__final_windows` changes, for the partitions of these
+windows. While a stream is at work, the stream does it between two of its epochs; otherwise this run does it itself. If
+no late row is waiting, there is nothing to check. `start` and `end` choose windows by their start.
+
+Rows are never reopened twice. Reopen them before `tidegate late prune` removes them.
+"""
+
 _QUALITY = """
 ### Quality of `{name}`
 
@@ -77,6 +89,7 @@ or one source partition without idleness holds the others back. `tidegate snapsh
 DOCUMENTS = {
     "backfill": Document("Windows of {name}, one data interval after the other", _BACKFILL),
     "stream": Document("{name} over its source's commits, as they come", _STREAM),
+    "late": Document("Takes late rows of {name} into their windows", _LATE),
     "quality": Document("Suites and report of {name}", _QUALITY),
     "watch": Document("Fails when the watermark of {name} lies too far behind", _WATCH),
 }

@@ -11,13 +11,14 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Cro
 
 from tidegate.pipelines.airflow import params
 from tidegate.pipelines.airflow.alarms import Alarm
-from tidegate.pipelines.airflow.assets import SnapshotEvent, final_windows_asset, snapshot_asset
+from tidegate.pipelines.airflow.assets import PartitionEvents, SnapshotEvent, final_windows_asset, snapshot_asset
 from tidegate.pipelines.airflow.commands import (
     CONTINUOUS,
     LATEST,
     backfill_arguments,
     check_arguments,
     quality_arguments,
+    reopen_arguments,
     savepoint_arguments,
     stream_arguments,
 )
@@ -80,9 +81,10 @@ class PipelineDags:
     entry: PipelineEntry
 
     def all(self) -> list[DAG]:
-        """Return every DAG; the watch only if tidegate.toml gives a limit."""
+        """Return every DAG; that of late rows only if tidegate.toml gives a schedule, the watch only with a limit."""
         watches = [] if self.entry.max_lag_minutes is None else [self.watch(self.entry.max_lag_minutes)]
-        return [self.backfill(), self.stream(), self.quality(), *watches]
+        reopens = [] if self.entry.reopen_schedule is None else [self.late(self.entry.reopen_schedule)]
+        return [self.backfill(), self.stream(), self.quality(), *reopens, *watches]
 
     def backfill(self) -> DAG:
         """Runs one interval of event time after the other, and checks the windows that became final."""
@@ -102,8 +104,8 @@ class PipelineDags:
                 depends_on_past=True,
                 note=StaleNote(**self._pipeline),
             )
-            # After several intervals the last epoch is checked: it includes windows that became final in the others.
-            windows >> self._quality("ti.xcom_pull(task_ids='windows')['runs'][-1]['epoch']")
+            # After several epochs the last one is checked: it includes windows that became final in the others.
+            windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']")
         return dag
 
     def stream(self) -> DAG:
@@ -171,6 +173,25 @@ class PipelineDags:
             self._quality("params.epoch")
         return dag
 
+    def late(self, schedule: str) -> DAG:
+        """Takes late rows into their windows, and checks the windows that it corrected."""
+        with self._dag(
+            "late",
+            schedule=CronTriggerTimetable(schedule, timezone="UTC"),
+            max_active_runs=1,
+            params=params.late(),
+        ) as dag:
+            reopen = self._tidegate(
+                "reopen",
+                reopen_arguments(self.name),
+                pool=self.entry.pool,
+                # A backfill may be at work; the next run reopens these rows too.
+                skip_if_held="{{ dag_run.run_type == 'scheduled' }}",
+            )
+            epoch = "ti.xcom_pull(task_ids='reopen')['epoch']"
+            reopen >> self._quality(epoch, only_if=f"{{{{ {epoch} is not none }}}}")
+        return dag
+
     def watch(self, limit: float) -> DAG:
         """Fails when the watermark lies more than `limit` minutes behind the clock."""
         with self._dag(
@@ -212,12 +233,16 @@ class PipelineDags:
         }
         return DAG(**shared | options)
 
-    def _quality(self, epoch: str) -> TidegateOperator:
+    def _quality(self, epoch: str, **options: Any) -> TidegateOperator:
+        unit = self.entry.asset_partitions
+        partitions = None if unit == "none" else PartitionEvents(self.name, unit)
         return self._tidegate(
             "quality",
             quality_arguments(self.name, epoch),
-            outlets=[final_windows_asset(self.name)],
+            outlets=[final_windows_asset(self.name), *([] if partitions is None else [partitions.alias])],
+            partitions=partitions,
             links=[ReportLink(), DocsLink()],
+            **options,
         )
 
     def _tidegate(self, task_id: str, arguments: list[str], **options: Any) -> TidegateOperator:

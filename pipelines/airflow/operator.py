@@ -17,7 +17,7 @@ from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate.pipelines.airflow import process
-from tidegate.pipelines.airflow.assets import event_extra
+from tidegate.pipelines.airflow.assets import PartitionEvents, event_extra
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.config import ENVIRONMENT
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
@@ -57,6 +57,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: a template; if it renders to anything but `True` the task is skipped.
         skip_if_held: a template; if it renders to `True` a lease that another driver holds skips the task.
         event: makes the content of its assets' events from the command's result.
+        partitions: events by partition, if its asset has them.
         note: makes a line for the log from the result of a command that ended well.
         links: buttons at the task; its log names where they lead.
     """
@@ -75,6 +76,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         only_if: str = "True",
         skip_if_held: str = "False",
         event: Callable[[Any], dict[str, Any]] = event_extra,
+        partitions: PartitionEvents | None = None,
         note: Callable[[Any], str | None] = lambda result: None,
         links: Sequence[BaseOperatorLink] = (),
         **kwargs: Any,
@@ -87,6 +89,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self.only_if = only_if
         self.skip_if_held = skip_if_held
         self.event = event
+        self.partitions = partitions
         self.note = note
         self.operator_extra_links = tuple(links)
         self._handle: process.ProcessHandle | None = None
@@ -96,11 +99,17 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         if str(self.only_if) != "True":
             raise AirflowSkipException("the Params of this run don't ask for this task")
         self.arguments = [str(argument) for argument in self.arguments if str(argument)]
+        if self.partitions is not None:
+            self.arguments += self.partitions.arguments(context)
         result = self.execute_resumable(context)
-        for outlet in self.outlets:
-            if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra = self.event(result)
-        if text := self.note(result):
+        notes = [self.note(result)]
+        if self.partitions is not None:
+            notes.append(self.partitions.tell(context, result, self.event(result)))
+        else:
+            for outlet in self.outlets:
+                if isinstance(outlet, Asset):
+                    context["outlet_events"][outlet].extra = self.event(result)
+        for text in filter(None, notes):
             self.log.warning(text)
         store = context.get("task_state_store")
         if store is not None:

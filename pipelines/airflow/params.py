@@ -78,6 +78,13 @@ def backfill() -> dict[str, Param]:
             description="After a correction of the source, later intervals still rest on the old windows of this one. "
             "Off: their results stay readable, marked stale, until they are run again. On: this run replaces them too.",
         ),
+        "fill_gaps": Param(
+            False,
+            type="boolean",
+            title="Run the missing intervals before it too",
+            description="On: if intervals before this one were not run yet, this run runs them first, each as long as "
+            "this one. Off: it is refused, because the rows between would be lost.",
+        ),
         "again": Param(
             False,
             type="boolean",
@@ -136,6 +143,20 @@ def stream(mode: str) -> dict[str, Param]:
             description="On: the running stream stops after its current epoch. Off: this run waits for a scheduled run "
             "to end; if a continuous stream runs, this run ends with exit code 4.",
         ),
+    }
+
+
+def late() -> dict[str, Param]:
+    """Return the Params of `<pipeline>__late`."""
+    return {
+        name: Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title=f"Only windows that begin {title}",
+            description="A date-time; without a zone it is in UTC. Default: all late rows.",
+        )
+        for name, title in (("start", "at this time or later"), ("end", "before this time"))
     }
 
 

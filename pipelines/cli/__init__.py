@@ -35,6 +35,7 @@ _COMMANDS = {
     "savepoint": "tidegate.pipelines.cli.savepoint:savepoint",
     "setup": "tidegate.pipelines.cli.setup:setup",
     "snapshot": "tidegate.pipelines.cli.snapshot:snapshot",
+    "source": "tidegate.pipelines.cli.source:source",
     "stop": "tidegate.pipelines.cli.stop:stop",
     "stream": "tidegate.pipelines.cli.stream:stream",
     "unlock": "tidegate.pipelines.cli.unlock:unlock",

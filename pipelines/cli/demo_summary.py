@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
+from tidegate.pipelines.cli.demo_changes import PIPELINE, Changes
 from tidegate.pipelines.cli.screen import Screen, moment, table
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.snapshots.pinned import pin_tables
 from tidegate.pipelines.storage import read_table, warehouse_of
 from tidegate.pipelines.tables import epochs, results
-from tidegate.pipelines.tables.counters import FATES, FIRED, fired
+from tidegate.pipelines.tables.counters import FATES, FIRED, ROWS_GONE, fired
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-_COUNTED = ("events_in", *FATES)
+_COUNTED = ("events_in", *FATES, ROWS_GONE)
+_WIDTH = 40
+"""Characters of the longest bar of the picture."""
 
 
-def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], records: int, seconds: float) -> None:
-    """Show the input and the output of each pipeline.
+def show_summary(
+    screen: Screen, config: Config, pipelines: Sequence[str], records: int, changes: Changes | None, seconds: float
+) -> None:
+    """Show the input and the output of each pipeline, what changed afterwards, and a picture of the days.
+
+    Args:
+        screen: where to show it.
+        config: the demo's project.
+        pipelines: names of the pipelines.
+        records: number of records that the source had for the backfill.
+        changes: the changes of the source after it, which one pipeline follows; None if there were none.
+        seconds: time that the demo took.
 
     Raises:
         TidegateError: a row is missing: events in are not on time + late + filtered.
@@ -32,42 +48,46 @@ def show_summary(screen: Screen, config: Config, pipelines: Sequence[str], recor
     summaries = [_summary(config, name) for name in pipelines]
     for summary in summaries:
         counted = sum(summary[name] for name in FATES)
-        if summary["events_in"] != counted or summary["events_in"] != records:
+        expected = records + (changes.came if changes and summary["pipeline"] == PIPELINE else 0)
+        if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != expected:
             raise TidegateError(
-                f"{summary['pipeline']}: the source has {records} records, the epochs read {summary['events_in']} and "
-                f"counted {counted}. Please report this with the folder of the demo"
+                f"{summary['pipeline']}: the source has {expected} records, the epochs read {summary['events_in']}, "
+                f"counted {counted} and gave {summary[ROWS_GONE]} back. Please report this with the folder of the demo"
             )
-    longest = _longest_sessions(config)
+    longest, days = _longest_shifts(config), shifts_by_day(config, changes.days if changes else ())
     screen.show(
-        {"pipelines": summaries, "longest_sessions": longest, "seconds": round(seconds, 1)},
+        {
+            "pipelines": summaries,
+            "changes": None if changes is None else asdict(changes),
+            "longest_shifts": longest,
+            "days": [asdict(day) for day in days],
+            "seconds": round(seconds, 1),
+        },
         "",
         _summary_table(summaries),
         "",
+        *(() if changes is None else (_changes_table(changes), "")),
         table(
-            "The five longest duty sessions",
-            (
-                "aircraft",
-                "first departure (UTC)",
-                "last departure (UTC)",
-                "flights",
-                "air minutes",
-                "longest leg",
-                "route",
-            ),
+            "The five longest shifts",
+            ("airline", "airport", "first departure (UTC)", "last departure (UTC)", "flights", "air minutes", "leg"),
             [
                 (
-                    session["tailnum"],
-                    moment(session["first"]),
-                    moment(session["last"], session["first"]),
-                    session["flights"],
-                    session["air_minutes"],
-                    f"{session['longest_leg']} mi",
-                    f"{session['first_airport']} to {session['last_airport']}",
+                    shift["carrier"],
+                    shift["origin"],
+                    moment(shift["first"]),
+                    moment(shift["last"], shift["first"]),
+                    shift["flights"],
+                    shift["air_minutes"],
+                    f"{shift['longest_leg']} mi",
                 )
-                for session in longest
+                for shift in longest
             ],
-            right=("flights", "air minutes", "longest leg"),
+            right=("flights", "air minutes", "leg"),
         ),
+        "",
+        picture_of(days),
+        "",
+        _numbers_to_look_at(summaries, changes, days),
         "",
         _where(config, pipelines),
         "",
@@ -82,7 +102,7 @@ def _summary(config: Config, name: str) -> dict[str, Any]:
     snapshot = read_snapshot(tables)
     if snapshot is None:
         raise TidegateError(f"{name} has no snapshot")
-    counted = {column: pc.sum(rows[column]).as_py() for column in (*_COUNTED, *FIRED)}
+    counted = {column: pc.sum(rows[column]).as_py() or 0 for column in (*_COUNTED, *FIRED)}
     return {
         "pipeline": name,
         **{column: counted[column] for column in _COUNTED},
@@ -112,20 +132,108 @@ def _summary_table(summaries: Sequence[dict[str, Any]]) -> Any:
     )
 
 
-def _longest_sessions(config: Config) -> list[dict[str, Any]]:
-    tables = PipelineTables(warehouse_of(config), "aircraft_duty")
-    rows = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), ("tailnum",))
+def _changes_table(changes: Changes) -> Any:
+    rows = [
+        ("records of the day that was written again", changes.overwritten),
+        ("  of them with another air time", changes.corrected),
+        ("records that came after the backfill", changes.came),
+        ("  of them late: their windows had closed", changes.late),
+        ("  of them reopened", changes.reopened),
+        ("panes retracted", changes.withdrawn),
+        ("panes put out in their place", changes.put_out),
+        ("days that were read again", ", ".join(sorted(changes.days))),
+        ("months that were read again", ", ".join(sorted(changes.months))),
+    ]
+    return table(f"What changed afterwards, and what became of it in {PIPELINE}", ("", ""), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DayOfShifts:
+    """The final shifts that begin on a day.
+
+    Args:
+        day: the day in UTC, as text.
+        shifts, flights: their number, and that of their flights.
+        several: number of those with more than one flight.
+        crossing: number of those that end on another day.
+        again: True if readers ran again for the day.
+    """
+
+    day: str
+    shifts: int
+    flights: int
+    several: int
+    crossing: int
+    again: bool
+
+
+def shifts_by_day(config: Config, again: Collection[str]) -> list[DayOfShifts]:
+    """Return the final shifts of each day; `again` lists the days that were read again."""
+    windows = pin_tables(PipelineTables(warehouse_of(config), PIPELINE)).final_windows()
+    by_day = defaultdict(list)
+    for row in windows.select(["window_start", "window_end", "flights"]).to_pylist():
+        by_day[f"{row['window_start']:%Y-%m-%d}"].append(row)
+    return [
+        DayOfShifts(
+            day,
+            len(rows),
+            sum(row["flights"] for row in rows),
+            sum(row["flights"] > 1 for row in rows),
+            sum(row["window_end"].date() > row["window_start"].date() for row in rows),
+            day in again,
+        )
+        for day, rows in sorted(by_day.items())
+    ]
+
+
+def picture_of(days: Sequence[DayOfShifts]) -> Any:
+    """Return a bar for each day: sessions of several flights, then those of one."""
+    most = max((day.shifts for day in days), default=1)
+    rows = []
+    for day in days:
+        several, single = (round(_WIDTH * count / most) for count in (day.several, day.shifts - day.several))
+        rows.append((day.day, "█" * several + "▒" * single, day.shifts, "read again" if day.again else ""))
+    return table(
+        "Final shifts by the day on which they begin: █ of several flights, ▒ of one",
+        ("day (UTC)", "", "shifts", ""),
+        rows,
+        right=("shifts",),
+    )
+
+
+def _numbers_to_look_at(
+    summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[DayOfShifts]
+) -> Any:
+    counted = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
+    shifts, several, crossing = (sum(getattr(day, name) for day in days) for name in ("shifts", "several", "crossing"))
+    on_time = counted["events_in"] - counted["late"] - counted["rejected"]
+    rows: list[tuple[object, str]] = [
+        (f"{several} of {shifts}", "final shifts hold several flights"),
+        (crossing, "go on over midnight, from the interval of one run into that of the next"),
+        (
+            f"{counted['events_in']} = {on_time} + {counted['late']} + {counted['rejected']}",
+            "records in are on time, late or rejected: no row is missing",
+        ),
+    ]
+    if changes is None:
+        rows.append(("--days 2", "and more: a day is overwritten, records come late, and readers run again"))
+    else:
+        rows.append((f"{changes.reopened} of {changes.late}", "late records are in their windows after all"))
+        rows.append((f"{len(changes.days)} of {len(days)}", "days were read again, each once, and their month once"))
+    return table("Numbers to look at", ("", ""), rows)
+
+
+def _longest_shifts(config: Config) -> list[dict[str, Any]]:
+    tables = PipelineTables(warehouse_of(config), PIPELINE)
+    rows = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), ("carrier", "origin"))
     gap = _session_gap(config)
     length = pc.subtract(rows["window_end"].cast("int64"), rows["window_start"].cast("int64"))
     ordered = rows.append_column("length", length).sort_by(
-        [("length", "descending"), ("air_minutes", "descending"), ("tailnum", "ascending")]
+        [("length", "descending"), ("flights", "descending"), ("carrier", "ascending"), ("origin", "ascending")]
     )
     return [
         {
-            **{
-                name: row[name]
-                for name in ("tailnum", "flights", "air_minutes", "longest_leg", "first_airport", "last_airport")
-            },
+            **{name: row[name] for name in ("carrier", "origin", "flights", "air_minutes", "longest_leg")},
             "first": row["window_start"],
             "last": row["window_end"] - gap,
         }
@@ -136,10 +244,10 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
 def _session_gap(config: Config) -> Any:
     from tidegate.pipelines.definition.load import load_pipeline
 
-    assigner = getattr(load_pipeline(config, "aircraft_duty").compute, "assigner", None)
+    assigner = getattr(load_pipeline(config, PIPELINE).compute, "assigner", None)
     gap = None if assigner is None else assigner.gap_of_every_element
     if gap is None:
-        raise TidegateError("aircraft_duty no longer has session windows")
+        raise TidegateError(f"{PIPELINE} no longer has session windows")
     return timedelta(milliseconds=gap)
 
 
@@ -158,9 +266,9 @@ def _next(config: Config) -> Any:
         "What to type next",
         ("", ""),
         [
-            (f"{command} results aircraft_duty --sort air_minutes {option}", "the windows"),
-            (f"{command} snapshot list aircraft_duty {option}", "the snapshots, one a run"),
-            (f"{command} snapshot show aircraft_duty {option}", "what is open: windows and their timers"),
+            (f"{command} results {PIPELINE} --sort air_minutes {option}", "the windows"),
+            (f"{command} snapshot list {PIPELINE} {option}", "the snapshots, one a run"),
+            (f"{command} snapshot show {PIPELINE} {option}", "what is open: windows and their timers"),
             (f"{command} demo --serve", "the same, with Airflow's page kept open"),
         ],
     )

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
+from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.run.driver import system_clock
 from tidegate.pipelines.run.intervals import parse_moment
 from tidegate.pipelines.run.lease import Lease
@@ -69,13 +70,31 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 )
 @click.option("--start", help="Only late rows whose window begins at this time or later; without a zone it is in UTC.")
 @click.option("--end", help="Only late rows whose window begins before this time.")
+@click.option("--ask-stream", is_flag=True, help="If a stream is at work, let it do this between two of its epochs.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    help="Seconds to wait for the stream that --ask-stream asks.",
+)
 @with_screen
-def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | None, end: str | None) -> None:
+def reopen(
+    screen: Screen,
+    pipeline: str,
+    key: tuple[str, ...],
+    start: str | None,
+    end: str | None,
+    ask_stream: bool,
+    patience: float,
+) -> None:
     """Take late rows of PIPELINE into their windows after all: all of them, or those of a key or a span of time.
 
     Only the windows they belong to are computed again from the source; their old panes are retracted and the new
     panes are published, as one epoch. Sessions that such a row joins become one. The same rows are not reopened
     twice.
+
+    While a stream is at work, --ask-stream lets the stream do it, between two of its epochs.
     """
     from tidegate.pipelines.definition.load import load_pipeline
     from tidegate.pipelines.reopen.selection import Selection, check_reopenable
@@ -93,26 +112,35 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], start: str | Non
     head = require_snapshot(PipelineTables(warehouse_of(config), pipeline))
     if key:
         hash_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
-    from tidegate.pipelines.reopen.run import reopen as run_reopen
     from tidegate.pipelines.run.driver import drive
+    from tidegate.pipelines.run.reopen_late import reopen as run_reopen
+    from tidegate.pipelines.run.requests import Answer, Asker
 
-    with (
-        screen.console.status(f"starting Spark for {pipeline}") as status,
-        drive(config, value, "late reopen") as driver,
-    ):
-        driver.tell = lambda step: status.update(f"{pipeline}: {step}")
-        manifest, rows = run_reopen(driver, selection)
-    if manifest is None:
+    asker = Asker(PipelineTables(warehouse_of(config), pipeline), selection, patience if ask_stream else 0.0)
+    try:
+        with (
+            screen.console.status(f"starting Spark for {pipeline}") as status,
+            drive(config, value, "late reopen", wait=asker.waits_for) as driver,
+        ):
+            driver.tell = lambda step: status.update(f"{pipeline}: {step}")
+            answer = Answer.of(*run_reopen(driver, selection))
+    except LeaseHeld:
+        if asker.answer is None:
+            raise
+        answer = asker.answer
+    finally:
+        asker.close()
+    answer.check()
+    if answer.epoch is None:
         screen.show(
             {"pipeline": pipeline, "epoch": None, "rows": 0}, f"{pipeline} has no such late rows: nothing to do"
         )
         return
-    counters = manifest.counters
-    corrected = {"panes": counters["fired_late"], "withdrawn": counters["withdrawn"]}
+    corrected = {"panes": answer.panes, "withdrawn": answer.withdrawn}
     screen.show(
-        {"pipeline": pipeline, "epoch": manifest.epoch, "rows": rows, **corrected},
-        f"{pipeline}: epoch {manifest.epoch} reopened late rows: {rows}; panes retracted: {corrected['withdrawn']}, "
-        f"put out: {corrected['panes']}",
+        {"pipeline": pipeline, "epoch": answer.epoch, "rows": answer.rows, **corrected},
+        f"{pipeline}: epoch {answer.epoch} reopened late rows: {answer.rows}; panes retracted: {answer.withdrawn}, "
+        f"put out: {answer.panes}",
     )
 
 

@@ -94,9 +94,11 @@ def stream(
     if parallelism is not None:
         value = replace(value, parallelism=parallelism)
     from tidegate.pipelines.manifest import Manifest
+    from tidegate.pipelines.reopen.selection import Selection
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
+    from tidegate.pipelines.run.requests import serve
     from tidegate.pipelines.run.stream import Stream
     from tidegate.pipelines.run.upkeep import Upkeep
     from tidegate.pipelines.snapshots.head import read_snapshot
@@ -143,7 +145,18 @@ def stream(
                 target = "latest"
             if target not in ("latest", "none"):
                 _restore(driver, target)
-            run = Stream(driver, on_epoch, limits, upkeep, anew=target == "none", pause=asked.wait)
+
+            def reopened(selection: Selection) -> tuple[Manifest | None, int]:
+                from tidegate.pipelines.run.reopen_late import reopen
+
+                return reopen(driver, selection)
+
+            def between() -> None:
+                # A stream that starts from scratch has no line yet whose late rows could be reopened.
+                for answer in [] if run.anew else serve(driver.tables, reopened):
+                    screen.tell(f"asked to reopen late rows: {answer.error or f'{answer.rows} reopened'}")
+
+            run = Stream(driver, on_epoch, limits, upkeep, anew=target == "none", between=between, pause=asked.wait)
             should_stop = _asked_to_stop(asked, driver.lease)
             if every is None:
                 run.run_available(should_stop)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, get_args
 
+from tidegate.pipelines.definition.correctable import uncorrectable
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.result_types import check_result_types
 from tidegate.pipelines.definition.source import MEMBERS, SourceDescription, missing_in
@@ -137,6 +138,7 @@ class Pipeline:
             if part is not None and part.watermark is not None:
                 _check_strategy(f"{prefix}watermark", part.watermark)
         self._check_places()
+        self._check_changes()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)
         elif self.compute.may_lose_data:
@@ -154,6 +156,21 @@ class Pipeline:
                 self.parallelism,
                 f"give a whole number from 1 to max_parallelism ({self.max_parallelism})",
             )
+
+    def _check_changes(self) -> None:
+        """Refuse to correct windows that can't be corrected. `changes` is a field of sources that may change."""
+        for prefix, source in (("", self.source), ("right.", self.right and self.right.source)):
+            if getattr(source, "changes", None) == "correct" and (reason := self.uncorrectable) is not None:
+                raise IllegalArgument(
+                    f"{prefix}source.changes",
+                    "correct",
+                    f"the pipeline has {reason}. Change that, or give changes='refuse' or changes='ignore'",
+                )
+
+    @property
+    def uncorrectable(self) -> str | None:
+        """Reason why windows can't be corrected when rows of the source change, in words; None if they can."""
+        return uncorrectable(self.compute, self.watermark, self.watermark_from, self.key, self.columns)
 
     def _check_places(self) -> None:
         """Refuse a name whose folder would hold a source. This compares names; `sources.places` compares paths."""

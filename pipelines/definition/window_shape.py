@@ -27,6 +27,7 @@ class WindowShape:
         count: name of a result column that counts the elements of a window, if each element is in that count or is
             counted as never emitted; else None.
         may_lose_data: True if a window may drop elements before a pane shows them.
+        every_pane_counts: True if each pane of a window holds a part of its contents; else the newest holds all.
     """
 
     size: Millis | None
@@ -38,6 +39,7 @@ class WindowShape:
     lateness: Millis
     count: str | None
     may_lose_data: bool = False
+    every_pane_counts: bool = False
 
     @property
     def multiplicity(self) -> int | None:
@@ -69,6 +71,7 @@ def window_shape(pipeline: Pipeline, stagger_offset: Millis | None = None) -> Wi
         lateness=windows.lateness,
         count=_count_of_all_elements(windows),
         may_lose_data=windows.may_lose_data,
+        every_pane_counts=windows.accumulation is Accumulation.DISCARDING,
     )
 
 

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.event_times import sides_of
+from tidegate.pipelines.epoch.next_panes import still_needed
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.manifest import DataFile, Manifest, Publish, Shard, line_after
@@ -16,7 +17,7 @@ from tidegate.pipelines.snapshots.commit import as_data_file, check_files, commi
 from tidegate.pipelines.snapshots.line import erasing_epochs
 from tidegate.pipelines.storage import active_files
 from tidegate.pipelines.tables import epochs, late, rejects, results, state
-from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_OUT, VERSIONS_SKIPPED
+from tidegate.pipelines.tables.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED
 
 
@@ -65,6 +66,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         "dropped": counts.dropped,
         "rejected": sum(counts.rejected.values()),
         VERSIONS_SKIPPED: plan.skipped,
+        ROWS_GONE: 0,
     }
     files = {
         table: tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
@@ -115,6 +117,7 @@ def _manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         counters=counters,
         stale=plan.stale,
         closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
+        next_panes=() if plan.parent is None else still_needed(plan.parent.manifest.next_panes, plan.watermark),
         publish={
             table: Publish(
                 files=files.get(table, ()),

@@ -118,25 +118,29 @@ def of_interval(
         after: manifest of the parent; None for a first run.
     """
     inside = of_version(source, source.log.head, after, interval.start, interval.end)
-    within = source.measure(inside, with_rejects=False)
     if recent is None:
-        # A first run reports the unusable rows of all files, whatever their times are.
-        before = of_version(source, source.log.head, None)
-        seen = source.measure(before)
-        stragglers, late, dropped = 0, 0, seen.placeless
-    else:
-        before = of_added(source, recent, FIRST_TIME, interval.start)
-        seen = source.measure(before)
-        stragglers, late, dropped = seen.usable, seen.size, seen.counts.get(DROPPED, 0)
+        # A first run reports the unusable rows of all files, whatever their times are; one look counts them, too.
+        whole = of_version(source, source.log.head, None)
+        every = whole.of(replace(part, since=interval.start, until=interval.end) for part in whole.parts)
+        seen = source.measure(every, with_times=False)
+        return IntervalParts(
+            inside.parts if seen.usable else (),
+            (),
+            rejecting(every, seen),
+            SliceCounts(seen.usable, seen.counts.get(DROPPED, 0), seen.rejected, seen.size),
+        )
+    within = source.measure(inside, with_rejects=False, with_times=False)
+    before = of_added(source, recent, FIRST_TIME, interval.start)
+    seen = source.measure(before, with_times=False)
     return IntervalParts(
         inside.parts if within.usable else (),
-        before.parts if stragglers else (),
+        before.parts if seen.usable else (),
         rejecting(before, seen),
         SliceCounts(
-            usable=within.usable + stragglers,
-            dropped=within.counts.get(DROPPED, 0) + dropped,
+            usable=within.usable + seen.usable,
+            dropped=within.counts.get(DROPPED, 0) + seen.counts.get(DROPPED, 0),
             rejected=seen.rejected,
-            size=within.size + late,
+            size=within.size + seen.size,
         ),
     )
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.exchange import Placing
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
-from tidegate.pipelines.manifest import Shard
+from tidegate.pipelines.manifest import NextPane, Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage import Warehouse
 from tidegate.windowing.compute import Compute, Windows
@@ -28,7 +28,8 @@ from tidegate.windowing.time import Millis
 class ShardJob:
     """Everything that each task of an epoch needs; this value travels to the executors.
 
-    `old_format` is the format of the state rows if they must be migrated, else None.
+    `old_format` is the format of the state rows if they must be migrated, else None. `next_panes` number the panes of
+    sessions that come again; see `epoch.next_panes`.
     """
 
     warehouse: Warehouse
@@ -52,6 +53,7 @@ class ShardJob:
     old_format: StateFormat | None = None
     left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
+    next_panes: tuple[NextPane, ...] = ()
 
     @property
     def placing(self) -> Placing:

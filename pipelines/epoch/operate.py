@@ -137,12 +137,14 @@ def job_of(plan: EpochPlan) -> ShardJob:
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         left_behind=left_behind(bound.pipeline),
+        # A correction numbers its panes by itself.
+        next_panes=() if plan.parent is None or plan.kind in ("reopen", "change") else plan.parent.manifest.next_panes,
     )
 
 
 def _panes(plan: EpochPlan) -> PanePolicy:
-    """Return the pane policy of the pipeline. Closed windows stay closed, unless the epoch reopens late rows."""
-    closed = MIN_TIMESTAMP if plan.kind == "reopen" else plan.closed_through
+    """Return the pane policy of the pipeline. Closed windows stay closed, unless the epoch corrects them."""
+    closed = MIN_TIMESTAMP if plan.kind in ("reopen", "change") else plan.closed_through
     return replace(plan.bound.panes, closed_through=closed)
 
 

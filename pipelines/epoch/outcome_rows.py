@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.moments import moments
+from tidegate.pipelines.epoch.next_panes import renumbered, renumbered_state
 from tidegate.pipelines.epoch.source_rows import source_rows
 from tidegate.pipelines.tables import late, results, state
 from tidegate.windowing.compute import Windows
@@ -33,10 +35,14 @@ class OutcomeRows:
         job: job of the epoch's tasks.
         events: events of the shard; each row is one element of the outcome.
         outcome: outcome of the shard's operator.
+        numbers: numbers of the first panes of windows that come again, by window id.
     """
 
-    def __init__(self, job: ShardJob, events: pa.Table, outcome: Outcome) -> None:
+    def __init__(
+        self, job: ShardJob, events: pa.Table, outcome: Outcome, numbers: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         self._job = job
+        self._numbers = numbers
         self._events = events
         self._outcome = outcome
 
@@ -51,7 +57,8 @@ class OutcomeRows:
         columns = {name: panes[name] for name in ("window_id", "pane", "timing", "op")}
         columns |= {name: moments(panes[name]) for name in ("window_start", "window_end", "watermark")}
         columns["final_at"] = moments(self._final_at(panes["window_end"]))
-        return self._table(schema, columns | self._keys_and_values(panes), len(panes))
+        rows = self._table(schema, columns | self._keys_and_values(panes), len(panes))
+        return renumbered(rows, self._numbers) if self._numbers else rows
 
     def late(self) -> pa.Table:
         """Return rows of table late."""
@@ -67,7 +74,10 @@ class OutcomeRows:
 
     def state(self) -> pa.Table:
         """Return rows of table state."""
-        return state.to_delta_rows(self._outcome.state, self._job.schemas[state.NAME])
+        job, rows = self._job, self._outcome.state
+        if self._numbers:
+            rows = renumbered_state(job, rows, self._numbers)
+        return state.to_delta_rows(rows, job.schemas[state.NAME])
 
     def counters(self) -> dict[str, int]:
         """Return the counters by name."""
@@ -105,7 +115,8 @@ class OutcomeRows:
                 column = columns[field.name]
                 arrays.append(column if column.type == field.type else column.cast(field.type))
             elif field.name == "emitted_at":
-                arrays.append(moments(pa.repeat(pa.scalar(job.now, pa.int64()), rows)))
+                (moment,) = moments(pa.array([job.now], pa.int64()))
+                arrays.append(pa.repeat(moment, rows))
             elif field.name in same:
                 arrays.append(pa.repeat(pa.scalar(same[field.name], field.type), rows))
             else:

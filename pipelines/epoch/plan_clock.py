@@ -2,7 +2,7 @@
 
 Each run of a stream ends with a clock epoch, and a continuous stream also makes them between its data. Idle sources,
 timers in processing time, and generators that advance by themselves need no new row. The positions move past versions
-without data, which maintenance adds to a source that gets no rows.
+without data, which maintenance adds to a source that gets no rows, and past versions that are to be ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def plan_clock(source: OpenInput, tables: PipelineTables, head: Snapshot, now: M
         table: position for input_ in source.inputs for table, position in settled_position(input_, manifest).items()
     }
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
-    if recorded and not _is_due(manifest, watermark, clock) and not _must_pass(source, manifest, positions, clock):
+    must_pass = _must_pass(source, manifest, positions, clock) or source.skipped(manifest, positions) > 0
+    if recorded and not _is_due(manifest, watermark, clock) and not must_pass:
         return None
     return without_data(source, tables, head, now, shards, positions, CommitStep(clock, watermark), times)
 

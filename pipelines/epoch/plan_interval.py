@@ -93,5 +93,6 @@ def changed_rows(source: OpenInput, interval: Interval, since: int) -> int:
     recent = source.commits(since)
     if not recent:
         return 0
-    measures = source.measure(of_added(source, recent, interval.start, interval.end), with_rejects=False)
+    added = of_added(source, recent, interval.start, interval.end)
+    measures = source.measure(added, with_rejects=False, with_times=False)
     return measures.usable + measures.counts.get(DROPPED, 0)

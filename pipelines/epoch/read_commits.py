@@ -37,6 +37,11 @@ class ReadCommit:
         """True if no earlier epoch read files of the commit."""
         return self.end == len(self.files)
 
+    @property
+    def is_change(self) -> bool:
+        """True if the commit changed rows, and no epoch has corrected their windows yet."""
+        return self.commit.changes and self.begins
+
 
 def in_steps(commits: Sequence[ReadCommit], times: EventTimes) -> tuple[ReadCommit, ...]:
     """Return commits with the numbers of their steps.

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import COMMIT, TIME
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
+from tidegate.pipelines.epoch.next_panes import numbers_of_new
 from tidegate.pipelines.epoch.outcome_rows import OutcomeRows, result_type
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import DataFile, Shard
@@ -34,7 +35,10 @@ RESULT_SCHEMA = "shard int, info string"
 
 @dataclass
 class ShardOutcome:
-    """Report of a task to the driver about one shard."""
+    """Report of a task to the driver about one shard.
+
+    `next_panes` are id and number of the next pane of windows that a correction took away.
+    """
 
     shard: int
     changed: bool
@@ -44,6 +48,7 @@ class ShardOutcome:
     next_event_time_timer: Millis | None = None
     next_processing_time_timer: Millis | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    next_panes: list[tuple[int, int]] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the text that the task yields."""
@@ -173,13 +178,13 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
         events: the shard's events, in any order.
         rows: the shard's state rows.
     """
-    elements, timeline = elements_of(job, events), timeline_of(job)
+    elements, timeline, numbers = elements_of(job, events), timeline_of(job), numbers_of_new(job, rows)
     if choose_operator(job.compute).columnar:
         columnar = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
-        return OutcomeRows(job, events, run_in_passes(columnar, elements, rows, timeline))
+        return OutcomeRows(job, events, run_in_passes(columnar, elements, rows, timeline), numbers)
     make = partial(make_operator, job.compute, job.panes)
     row = RowOperator(make, job.compute, job.state, job.max_parallelism, result_type(job))
-    return OutcomeRows(job, events, row.run(elements, rows, timeline))
+    return OutcomeRows(job, events, row.run(elements, rows, timeline), numbers)
 
 
 def _state_rows(job: ShardJob, shard: Shard, marker: Marker) -> pa.Table:

@@ -1,5 +1,6 @@
-"""Reopening of late rows: compute the windows that they belong to again from the source, and publish corrections.
+"""Correction of windows: compute them again from the source, and publish what differs.
 
-A reopened window has the result that it would have had if it had accepted those rows. So after all late rows of a
-stream are reopened, it has the windows of a backfill in event order. This is the law of late data.
+Two things ask for it. Late rows are reopened: their windows get the result that they would have had if they had
+accepted the rows, so after all late rows of a stream are reopened, it has the windows of a backfill in event order.
+This is the law of late data. And rows of the source changed: their windows get the result of the newer version.
 """

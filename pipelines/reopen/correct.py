@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.next_panes import window_id
 from tidegate.pipelines.epoch.shard import run_operator
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.reopen.stretches import END, START
@@ -57,12 +59,14 @@ class Corrections:
         state: all state rows of the shard if any changed, else None.
         fired: number of new panes among the results.
         retracted: number of retractions among the results.
+        next_panes: id and number of the next pane of published windows that may come again and are not in the state.
     """
 
     results: pa.Table
     state: pa.Table | None
     fired: int
     retracted: int
+    next_panes: tuple[tuple[int, int], ...] = ()
 
 
 def correct(
@@ -72,6 +76,8 @@ def correct(
     wanted: pa.Table,
     published: pa.Table,
     margin: Millis = 0,
+    newest_panes: Mapping[int, int] = MappingProxyType({}),
+    may_come_again: Collection[int] = (),
 ) -> Corrections:
     """Compute the stretches of a shard again, and return the corrections of what was published.
 
@@ -83,6 +89,8 @@ def correct(
         published: published panes in the stretches that were not retracted.
         margin: longest time by which a session may reach beyond its stretch, milliseconds. No other stretch of its key
             is as near as that.
+        newest_panes: number of the newest pane by window id, also of retracted windows.
+        may_come_again: ids of published sessions that late elements may bring back.
 
     Raises:
         ReachesBeyond: a session reaches further, so it may belong to a session outside its stretch.
@@ -90,11 +98,11 @@ def correct(
     stretches = _Stretches(job, wanted, margin)
     for row in published.to_pylist():
         stretches.at(row).published.append(row)
-    again = run_operator(job, events, rows.slice(0, 0))
-    for row in again.results().to_pylist():
+    outcome = run_operator(job, events, rows.slice(0, 0))
+    for row in outcome.results().to_pylist():
         if (stretch := stretches.find(row)) is not None:
             stretch.computed.append(row)
-    now = again.state().drop_columns([state.MANIFEST.name])
+    now = outcome.state().drop_columns([state.MANIFEST.name])
     kept: list[StateRow] = []
     if stretches.may_hold(rows) or stretches.may_hold(now):
         for state_row in job.state.from_table(rows):
@@ -105,19 +113,41 @@ def correct(
                 stretch.open_now.append(state_row)
     out: list[Row] = []
     changed = False
-    for part in (part for stretch in stretches for part in _parts(stretch)):
-        if _is_right(job, part):
-            kept += part.open_before
-            continue
-        out += _corrected(job, part)
-        kept += part.open_now
-        changed |= bool(part.open_before or part.open_now)
+    for stretch in stretches:
+        numbers = _Numbers(job.key.hash_of(stretch.key), newest_panes)
+        parts = list(_parts(stretch))
+        ids = [numbers.ids_of(part) for part in parts]
+        for number, part in enumerate(parts):
+            if _is_right(job, part):
+                kept += part.open_before
+                continue
+            others = set[int]().union(*ids[:number], *ids[number + 1 :])
+            out += _corrected(job, part, numbers, others)
+            kept += part.open_now
+            if not (part.open_now or part.computed or stretches.merging):
+                kept += [
+                    _emptied(row, numbers.next_pane(part, numbers.id_of(row))) for row in part.open_before if row.pane
+                ]
+            changed |= bool(part.open_before or part.open_now)
     table = None
     if changed:
         table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
     retracted = sum(row["op"] == "-" for row in out)
     corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    return Corrections(corrections, table, len(out) - retracted, retracted)
+    again = _next_panes(job, kept, out, newest_panes, may_come_again)
+    return Corrections(corrections, table, len(out) - retracted, retracted, again)
+
+
+def _next_panes(
+    job: ShardJob, kept: Iterable[StateRow], out: Iterable[Row], newest: Mapping[int, int], ids: Collection[int]
+) -> tuple[tuple[int, int], ...]:
+    """Return id and number of the next pane of those windows that have no state after the correction."""
+    fired = {window_id(job, row) for row in kept if row.pane} if ids else set()
+    numbers = {identity: newest.get(identity, -1) for identity in ids if identity not in fired}
+    for row in out:
+        if row["window_id"] in numbers:
+            numbers[row["window_id"]] = max(numbers[row["window_id"]], row["pane"])
+    return tuple((identity, pane + 1) for identity, pane in numbers.items())
 
 
 class ReachesBeyond(TidegateError):
@@ -233,17 +263,54 @@ def _window(row: StateRow) -> TimeWindow:
 
 def _is_right(job: ShardJob, part: _Stretch) -> bool:
     """Return True if the published panes and the old state of a part equal the computed ones."""
-    if not _same(job, part.published, part.computed) or len(part.open_before) != len(part.open_now):
+    # A window without contents may have lost its elements in an earlier correction.
+    before = [row for row in part.open_before if part.open_now or row.contents is not None]
+    if not _same(job, part.published, part.computed) or len(before) != len(part.open_now):
         return False
-    pairs = zip(*(sorted(rows, key=_window) for rows in (part.open_before, part.open_now)), strict=True)
-    return all(before.window == now.window and _equal(before.contents, now.contents) for before, now in pairs)
+    pairs = zip(*(sorted(rows, key=_window) for rows in (before, part.open_now)), strict=True)
+    return all(was.window == now.window and _equal(was.contents, now.contents) for was, now in pairs)
 
 
-def _corrected(job: ShardJob, part: _Stretch) -> Iterator[Row]:
-    """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows."""
+@dataclass(frozen=True)
+class _Numbers:
+    """Window ids of a key, and the numbers of their next panes.
+
+    Args:
+        hashed: hash of the key.
+        newest: number of the newest pane by window id, also of retracted windows.
+    """
+
+    hashed: int
+    newest: Mapping[int, int]
+
+    def id_of(self, row: StateRow) -> int:
+        """Return the id of the window of a state row."""
+        window = row.state_window if isinstance(row.state_window, TimeWindow) else _window(row)
+        return window_identity(self.hashed, *window)
+
+    def ids_of(self, part: _Stretch) -> set[int]:
+        """Return the ids that the computed windows of a part have by their bounds."""
+        computed = {row["window_id"] for row in part.computed}
+        return computed | {window_identity(self.hashed, *_window(row)) for row in part.open_now}
+
+    def next_pane(self, part: _Stretch, identity: int) -> int:
+        """Return the number of the next pane of a window."""
+        published: list[int] = [row["pane"] for row in part.published if row["window_id"] == identity]
+        return max(self.newest.get(identity, -1), *published, -1) + 1
+
+
+def _corrected(job: ShardJob, part: _Stretch, numbers: _Numbers, others: Collection[int]) -> Iterator[Row]:
+    """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows.
+
+    Args:
+        job: the job of the epoch.
+        part: the part.
+        numbers: ids and numbers of the key's panes.
+        others: ids of the computed windows in other parts of the stretch.
+    """
     for row in _in_order(part.published):
         yield {**row, "op": "-", **_of_epoch(job)}
-    identity, pane = _goes_on_from(job, part)
+    identity, pane = _goes_on_from(part, numbers, others)
     for row in part.computed:
         changes: Row = {"pane": pane, "timing": Timing.LATE.value, **_of_epoch(job)}
         if identity is not None:
@@ -252,24 +319,28 @@ def _corrected(job: ShardJob, part: _Stretch) -> Iterator[Row]:
     part.open_now = [_numbered(row, part, pane) for row in part.open_now]
 
 
-def _goes_on_from(job: ShardJob, part: _Stretch) -> tuple[int | None, int]:
+def _goes_on_from(part: _Stretch, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
     """Return the window id that a corrected window keeps (None: its new one), and the number of its next pane."""
-    hashed = job.key.hash_of(part.key)
     before = _fired_before(part)
     if before is not None and isinstance(before.state_window, TimeWindow):
-        identity = window_identity(hashed, *before.state_window)
-        return identity, max(_next_pane(part, identity), before.pane)
+        identity = numbers.id_of(before)
+        return identity, max(numbers.next_pane(part, identity), before.pane)
     if part.open_now:
         # An open window in the state is identified by its own bounds, which the id of a removed window does not give.
-        return None, _next_pane(part, window_identity(hashed, *_window(part.open_now[0])))
-    if part.published:
-        identity = _in_order(part.published)[0]["window_id"]
-        return identity, _next_pane(part, identity)
-    return None, 0
+        return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
+    for row in _in_order(part.published):
+        # Of a session that is split, a part may have the bounds that the whole session began with.
+        if (shown := int(row["window_id"])) not in others:
+            return shown, numbers.next_pane(part, shown)
+    return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
 
 
-def _next_pane(part: _Stretch, identity: int) -> int:
-    return max((row["pane"] + 1 for row in part.published if row["window_id"] == identity), default=0)
+def _emptied(row: StateRow, pane: int) -> StateRow:
+    """Return a window that has fired and lost all its elements: it stays in the state with the number of its next pane.
+
+    Otherwise an element within the allowed lateness would start it again with pane 0, older than the retraction.
+    """
+    return replace(row, contents=None, missing=None, pane=pane, late_firing=None, emitted=None, unseen=0)
 
 
 def _fired_before(part: _Stretch) -> StateRow | None:

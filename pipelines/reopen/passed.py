@@ -126,7 +126,7 @@ class Passed:
 
     def __init__(self, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
         self._source = source
-        self._position = source.settled(source.position_of(head.manifest))
+        self._position = source.settled(source.whole(source.position_of(head.manifest)))
         by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
         self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 

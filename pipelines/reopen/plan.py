@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,16 @@ from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, clock_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.steps import CommitStep, EventOrder
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.manifest import Interval, Reopening, Shard
+from tidegate.pipelines.manifest import Interval, Kind, Reopening, Shard
+from tidegate.pipelines.reopen.panes import (
+    OF_PANES,
+    are_in,
+    emitted_spans,
+    newest_panes,
+    open_rows,
+    open_spans,
+    to_retract,
+)
 from tidegate.pipelines.reopen.selection import Selection, check_reopenable
 from tidegate.pipelines.reopen.shape import check_shape
 from tidegate.pipelines.reopen.stretches import (
@@ -28,23 +38,16 @@ from tidegate.pipelines.reopen.stretches import (
     spans_of,
     windows_at,
 )
-from tidegate.pipelines.snapshots.contents import state_rows
 from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.publish import key_columns
 from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, results
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_groups, key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
-from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.panes import Accumulation
-from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import epoch_millis
-
-_OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
-"""Columns of table results from which the panes that were not retracted, and their windows, follow."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class ReopenPlan:
         reopening: the late rows to reopen.
         late_rows: number of late rows to reopen, for each shard of the epoch.
         margin: longest time by which a session may reach beyond its stretch, milliseconds.
+        newest_panes: number of the newest pane by window id, also of retracted windows, for the keys of the stretches.
+        may_come_again: published sessions of these keys that late elements may bring back; see `panes.may_come_again`.
     """
 
     epoch: EpochPlan
@@ -66,6 +71,8 @@ class ReopenPlan:
     reopening: Reopening
     late_rows: tuple[int, ...]
     margin: Millis = 0
+    newest_panes: Mapping[int, int] = field(default_factory=dict)
+    may_come_again: pa.Table | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -127,7 +134,7 @@ def plan_reopen(
     Raises:
         Refused: late rows of this pipeline can't be reopened, or were late for windows of another size.
     """
-    epoch = _epoch(tables, bound, head, now)
+    epoch = correcting_epoch(tables, bound, head, now)
     windows, key = epoch.compute, bound.key
     assert isinstance(windows, Windows)
     hash_ = None if selection.key is None else hash_of_texts(key, selection.key)
@@ -137,31 +144,39 @@ def plan_reopen(
     late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
     meant = late.is_meant(late_rows, key.names, reopening)
     handle = tables.look(results.NAME)
-    published = read_table(tables.warehouse, handle, [*key.names, *_OF_PANES], ~pc.field("stale"))
+    published = read_table(tables.warehouse, handle, [*key.names, *OF_PANES], ~pc.field("stale"))
     if hash_ is not None:
         published = published.filter(pc.equal(key_hashes(published, key.names), hash_))
-    published = _to_retract(published, key.names, windows)
+    everything, published = published, to_retract(published, key.names, windows)
     if windows.assigner.forms_sessions:
         stretches = _stretches(tables, bound, head, reopening, late_rows, meant, published, margin)
         wanted = stretches.wanted
-        reopening = reopening.model_copy(update={"also": _beside(key, late_rows, meant, stretches)})
+        reopening = reopening.model_copy(update={"also": late_beside(key, late_rows, meant, stretches)})
         meant = late.is_meant(late_rows, key.names, reopening)
         places = islands(key, wanted, spans_of(published, key.names))
         inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
     else:
         wanted = _windows(windows, bound, reopening, late_rows.filter(meant), rows, published)
-        existing = pa.concat_tables([spans_of(published, key.names), _open(tables, key, head, reopening)])
+        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing)
-        inside = _are_in(spans_of(published, key.names), wanted, key.names)
+        inside = are_in(spans_of(published, key.names), wanted, key.names)
     if reopening.key is not None or reopening.also:
-        _check_key_columns(bound, arrow_schema(late_handle))
+        check_key_columns(bound, arrow_schema(late_handle))
     ids = published.filter(pa.array(inside))["window_id"].unique()
     touched = read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids))
-    panes = _to_retract(touched, key.names, windows)
-    return ReopenPlan(epoch, wanted, panes, reopening, _by_shard(epoch, late_rows.filter(meant)), margin)
+    panes = to_retract(touched, key.names, windows)
+    return ReopenPlan(
+        epoch,
+        wanted,
+        panes,
+        reopening,
+        by_shard(epoch, late_rows.filter(meant)),
+        margin,
+        newest_panes(everything, key, wanted),
+    )
 
 
-def _beside(
+def late_beside(
     key: KeySchema, late_rows: pa.Table, meant: pa.ChunkedArray, stretches: Stretches
 ) -> tuple[tuple[int, int, int], ...]:
     """Return key hash, start and end of the stretches with late rows that were not selected.
@@ -178,7 +193,7 @@ def _beside(
     return tuple(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
+def check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
     """Refuse to choose late rows by key if table late does not have the key columns."""
     pipeline = bound.pipeline
     derived = set(pipeline.key) & set(pipeline.columns)
@@ -189,13 +204,16 @@ def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
         )
 
 
-def _by_shard(epoch: EpochPlan, rows: pa.Table) -> tuple[int, ...]:
+def by_shard(epoch: EpochPlan, rows: pa.Table) -> tuple[int, ...]:
     """Return the number of rows in each shard."""
     groups = key_groups(rows, epoch.bound.key.names, epoch.bound.pipeline.max_parallelism).to_numpy()
     return tuple(int(((groups >= shard.first) & (groups <= shard.last)).sum()) for shard in epoch.shards)
 
 
-def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Millis) -> EpochPlan:
+def correcting_epoch(
+    tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Millis, kind: Kind = "reopen"
+) -> EpochPlan:
+    """Return the plan of an epoch that computes windows again, up to the watermark of the head."""
     manifest = head.manifest
     order = EventOrder.of(check_reopenable(bound.pipeline))
     return EpochPlan(
@@ -203,7 +221,7 @@ def _epoch(tables: PipelineTables, bound: BoundPipeline, head: Snapshot, now: Mi
         bound=bound,
         parent=head,
         head=head,
-        kind="reopen",
+        kind=kind,
         order=order,
         positions=dict(manifest.positions),
         counts=SliceCounts(),
@@ -272,47 +290,12 @@ def _stretches(
 ) -> Stretches:
     key = bound.key
     spans, selected = spans_of(late_rows, key.names), meant.filter(late_rows["window_start"].is_valid())
-    rows = _open_rows(tables, key, head, reopening)
+    rows = open_rows(tables, key, head, reopening)
     opened, closed = spans_of(rows, key.names), spans_of(published, key.names)
     # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
-    closed = closed.filter(pa.array(~_are_in(closed, _emitted(rows, key.names), key.names)))
+    closed = closed.filter(pa.array(~are_in(closed, emitted_spans(rows, key.names), key.names)))
     bounds = (
         MIN_TIMESTAMP if reopening.start is None else reopening.start,
         MAX_TIMESTAMP if reopening.end is None else reopening.end - 1,
     )
     return session_stretches(key, spans, selected.to_numpy().astype(np.bool_), [opened, closed], bounds, margin)
-
-
-def _open_rows(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
-    """Return the state rows of open windows, of one key if the reopening names one."""
-    rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
-    return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
-
-
-def _open(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
-    """Return the open windows as spans."""
-    return spans_of(_open_rows(tables, key, head, reopening), key.names)
-
-
-def _emitted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Return the panes that open sessions have emitted, as spans."""
-    emitted = rows["emitted"].combine_chunks()
-    owners = rows.take(pc.list_parent_indices(emitted))
-    panes = pc.list_flatten(emitted)
-    bounds = {START: pc.struct_field(panes, "window_start"), END: pc.struct_field(panes, "window_end")}
-    return pa.table({**{name: owners[name] for name in key}, **bounds})
-
-
-def _to_retract(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Table:
-    """Return the panes that a correction retracts: the newest of each window, or all if each holds a part."""
-    if windows.accumulation is Accumulation.DISCARDING:
-        return results.unretracted(rows, key)
-    return results.latest(rows, key)
-
-
-def _are_in(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return True for each span that is among others."""
-    names = (*key, START, END)
-    schema = KeySchema(names, tuple(spans.schema.field(name).type for name in names))
-    codes = encode_keys(schema, *(({name: part[name] for name in names}, len(part)) for part in (spans, others))).codes
-    return np.isin(codes[0], codes[1])

@@ -1,67 +1,33 @@
-"""An epoch that reopens late rows: plan, correct, commit and publish. If nothing differs, there is no epoch."""
+"""Epochs that correct windows, because late rows are reopened or rows of the source changed: compute and commit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import perf_counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.errors import Refused, TidegateError
-from tidegate.pipelines.manifest import Manifest, Publish, Shard, line_after
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.reopen.panes import UNTIL
 from tidegate.pipelines.reopen.plan import ReadRows, ReopenPlan, plan_reopen
-from tidegate.pipelines.reopen.selection import Selection, check_reopenable
-from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.reopen.task import BEYOND
-from tidegate.pipelines.run.driver import Driver, Tell
 from tidegate.pipelines.snapshots.commit import check_files, commit_snapshot, remaining
-from tidegate.pipelines.snapshots.compatibility import migration_of, ready
-from tidegate.pipelines.snapshots.head import Snapshot, required
+from tidegate.pipelines.snapshots.head import Snapshot
 from tidegate.pipelines.snapshots.quiet import quiet_manifest
-from tidegate.pipelines.sources.open_input import OpenInput
 from tidegate.pipelines.storage import arrow_schema
-from tidegate.pipelines.tables import late, results, state
-from tidegate.pipelines.tables.counters import RETRACTED, ROWS_OUT
+from tidegate.pipelines.tables import late, rejects, results, state
+from tidegate.pipelines.tables.counters import REOPENED, RETRACTED, ROWS_OUT
+from tidegate.pipelines.tables.key_groups import key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
 
+Tell: TypeAlias = Callable[[str], None]
+
 _COUNTED = ("fired_late", RETRACTED)
 _MARGINS = 8
-
-
-def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
-    """Add late rows to the windows that they belong to; return the epoch's manifest and the number of late rows.
-
-    If no late row is selected and every window has the right result, there is no epoch, and the manifest is None.
-
-    Args:
-        driver: the driver, which holds the lease.
-        selection: the late rows to reopen.
-
-    Raises:
-        Refused: the pipeline has no snapshot, or its results depend on the order of arrival.
-    """
-    pipeline, tables = driver.pipeline, driver.tables
-    check_reopenable(pipeline)
-    head = required(tables, driver.recover())
-    source = OpenInput.open(driver.spark, tables, pipeline)
-    head = ready(tables, source.bound, head) or head
-    if migration_of(source.bound, head.manifest) is not None:
-        raise Refused(
-            f"the code of pipeline {pipeline.name!r} has changed, and its state must be migrated first: run "
-            f"`tidegate stream {pipeline.name} --available-now`, then reopen"
-        )
-    rows = SourceRows(driver.spark, source, head, tables)
-    began = perf_counter()
-    plan, outcomes = corrected(tables, source.bound, head, selection, rows, driver.clock(), driver.tell)
-    if not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes):
-        return None, 0
-    driver.lease.check()
-    manifest = commit_reopened(plan, outcomes, round(perf_counter() - began, 3))
-    driver.tell("committed")
-    driver.recover()
-    return manifest, sum(plan.late_rows)
 
 
 def corrected(
@@ -82,24 +48,78 @@ def corrected(
         Refused: late rows of this pipeline can't be reopened.
         TidegateError: sessions reach beyond their stretches with every margin that was tried.
     """
+    return computed(
+        bound.pipeline.name,
+        lambda margin: plan_reopen(tables, bound, head, selection, rows, now, margin),
+        lambda plan: plan,
+        rows,
+        tell,
+    )
+
+
+Plan = TypeVar("Plan")
+
+
+def computed(
+    pipeline: str, planned: Callable[[Millis], Plan], windows: Callable[[Plan], ReopenPlan], rows: ReadRows, tell: Tell
+) -> tuple[Plan, list[ShardOutcome]]:
+    """Plan with a growing margin until no session reaches beyond its stretch; return plan and outcomes.
+
+    Args:
+        pipeline: name of the pipeline.
+        planned: makes the plan with a margin, milliseconds.
+        windows: returns the windows that a plan computes again.
+        rows: the source rows.
+        tell: called with the name of each step that is done.
+
+    Raises:
+        TidegateError: sessions reach beyond their stretches with every margin that was tried.
+    """
     margin: Millis = 0
     for _ in range(_MARGINS):
-        plan = plan_reopen(tables, bound, head, selection, rows, now, margin)
+        plan = planned(margin)
+        again = windows(plan)
         tell("planned")
-        outcomes = rows.correct(plan) if len(plan.wanted) else []
+        outcomes = rows.correct(again) if len(again.wanted) else []
         beyond = max((outcome.counters.get(BEYOND, 0) for outcome in outcomes), default=0)
         if not beyond:
             tell("operated")
             return plan, outcomes
-        margin = max(2 * margin, beyond, plan.windows.assigner.gap_of_every_element or 0)
+        margin = max(2 * margin, beyond, again.windows.assigner.gap_of_every_element or 0)
     raise TidegateError(
-        f"late rows of pipeline {bound.pipeline.name!r}: a session ends {beyond} ms after the last known window "
-        f"and late row, even if those up to {margin} ms apart count as one session. Nothing was committed"
+        f"windows of pipeline {pipeline!r}: a session ends {beyond} ms after the last known window and late row, even "
+        f"if those up to {margin} ms apart count as one session. Nothing was committed"
     )
 
 
 def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds: float = 0.0) -> Manifest:
     """Commit the corrections and the selection of reopened late rows; return the manifest.
+
+    Raises:
+        Refused: another driver committed since the plan was made, or a written file is missing.
+    """
+    return commit_corrections(plan, outcomes, {}, {}, {}, seconds=seconds)
+
+
+def commit_corrections(
+    plan: ReopenPlan,
+    outcomes: Sequence[ShardOutcome],
+    by_shard: Mapping[str, Sequence[int]],
+    totals: Mapping[str, int],
+    moved: Mapping[str, object],
+    rejected: Sequence[DataFile] = (),
+    seconds: float = 0.0,
+) -> Manifest:
+    """Commit the corrections of an epoch; return the manifest.
+
+    Args:
+        plan: the plan.
+        outcomes: the outcomes of the shards with stretches.
+        by_shard: further counters, for each shard.
+        totals: further counters of the driver.
+        moved: fields of the manifest that change, such as the positions.
+        rejected: files for table rejects.
+        seconds: duration of the job.
 
     Raises:
         Refused: another driver committed since the plan was made, or a written file is missing.
@@ -112,35 +132,59 @@ def commit_reopened(plan: ReopenPlan, outcomes: Sequence[ShardOutcome], seconds:
     files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
     work = {table: Publish() for table in PUBLISHED}
     work[results.NAME] = Publish(files=files)
-    work[late.NAME] = Publish(reopened=(plan.reopening,))
+    work[rejects.NAME] = Publish(files=tuple(rejected))
+    is_reopening = epoch.kind == "reopen" or any(plan.late_rows)
+    work[late.NAME] = Publish(reopened=(plan.reopening,) if is_reopening else ())
     line = line_after(head.manifest, epoch.epoch)
     manifest = quiet_manifest(
-        head.manifest, "reopen", epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards
+        head.manifest, epoch.kind, epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards
     )
     counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
-    counted["reopened"] = sum(plan.late_rows)
+    numbers = {REOPENED: plan.late_rows, **by_shard}
+    counted |= {name: sum(rows) for name, rows in numbers.items()}
     counted[ROWS_OUT] = sum(file.rows for file in work[results.NAME].files)
     manifest = manifest.model_copy(
         update={
-            "counters": {**manifest.counters, **counted},
+            "counters": {**manifest.counters, **counted, **totals},
             "shards": tuple(
-                _counted(shard, done.get(number), late_rows)
-                for number, (shard, late_rows) in enumerate(zip(manifest.shards, plan.late_rows, strict=True))
+                _counted(shard, done.get(number), {name: rows[number] for name, rows in numbers.items()})
+                for number, shard in enumerate(manifest.shards)
             ),
             "phases": {"job": seconds},
             "closed_through": closed_through_of(
                 epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
             ),
+            "next_panes": _next_panes(plan, outcomes),
             "run_id": epoch.run_id,
+            **moved,
         }
     )
     check_files(epoch.tables, manifest)
     changed = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
-    added, whole = remaining(epoch.tables, head, f"{state.NAME}-{manifest.epoch:06d}-reopen", changed)
+    prefix = f"{state.NAME}-{manifest.epoch:06d}-{epoch.kind}"
+    added, whole = remaining(epoch.tables, head, prefix, changed)
     added += [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
     kept = {file["path"] for file in whole}
     commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
     return manifest
+
+
+def _next_panes(plan: ReopenPlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
+    """Return the pane numbers of sessions that may come again after the epoch."""
+    assert plan.epoch.head is not None
+    before, windows = plan.epoch.head.manifest.next_panes, plan.may_come_again
+    if windows is None or not len(windows):
+        return before
+    hashes, untils = key_hashes(windows, plan.key).to_pylist(), windows[UNTIL].to_pylist()
+    looked_at = dict(zip(windows["window_id"].to_pylist(), zip(hashes, untils, strict=True), strict=True))
+    numbers = dict(pair for outcome in outcomes for pair in outcome.next_panes)
+    return (
+        *(item for item in before if item.window_id not in looked_at),
+        *(
+            NextPane(window_id=identity, key=looked_at[identity][0], pane=pane, until=looked_at[identity][1])
+            for identity, pane in numbers.items()
+        ),
+    )
 
 
 def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
@@ -157,7 +201,7 @@ def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
     )
 
 
-def _counted(shard: Shard, outcome: ShardOutcome | None, late_rows: int) -> Shard:
-    """Return a shard with the counts of panes that the epoch emitted in it, and of late rows that it added."""
+def _counted(shard: Shard, outcome: ShardOutcome | None, numbers: Mapping[str, int]) -> Shard:
+    """Return a shard with the counts of panes that the epoch emitted in it, and with further counts."""
     counted = {} if outcome is None else {name: outcome.counters[name] for name in _COUNTED}
-    return shard.model_copy(update={"counters": {**shard.counters, **counted, "reopened": late_rows}})
+    return shard.model_copy(update={"counters": {**shard.counters, **counted, **numbers}})

@@ -18,7 +18,9 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import from_millis, show_millis
 
 
-def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Table, existing: pa.Table) -> None:
+def check_shape(
+    pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Table, existing: pa.Table, is_change: bool = False
+) -> None:
     """Refuse to compute windows whose elements windows of another shape hold already.
 
     Args:
@@ -27,6 +29,7 @@ def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Tabl
         key: the key columns.
         wanted: windows to compute again, as spans.
         existing: published and open windows, as spans.
+        is_change: True if rows of the source changed; False if late rows are reopened.
 
     Raises:
         Refused: such windows overlap; the message names the time from which on late rows can be reopened.
@@ -41,10 +44,19 @@ def check_shape(pipeline: str, windows: Windows, key: KeySchema, wanted: pa.Tabl
     # If windows overlap, table late names the newest window of a row; its other windows begin up to a size earlier.
     since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
     moment = from_millis(since).isoformat().removesuffix("+00:00")
+    earlier = (
+        f"the window of {owner} from {show_millis(first[START])} to {show_millis(first[END])} was made before "
+        "compute.assigner changed"
+    )
+    if is_change:
+        raise Refused(
+            f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. "
+            "Undo the change of the code until the pipeline has read on, pass over the version with changes='ignore' "
+            "in its DeltaSource, or backfill a pipeline of another name"
+        )
     raise Refused(
-        f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but the window of {owner} from "
-        f"{show_millis(first[START])} to {show_millis(first[END])} was made before compute.assigner changed: its "
-        f"elements would count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or "
+        f"late rows of pipeline {pipeline!r} belong to windows of the size of today, but {earlier}: its elements would "
+        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, or "
         "undo the change, or backfill a pipeline of another name"
     )
 

@@ -15,7 +15,7 @@ from tidegate.pipelines.epoch.exchange import PACKED, Placing
 from tidegate.pipelines.epoch.file_slices import of_version, parts_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, ShardOutcome
 from tidegate.pipelines.errors import Refused, TidegateError
-from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.manifest import Interval, Position
 from tidegate.pipelines.reopen.passed import Passed
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.reopen.stretches import END, START
@@ -43,17 +43,25 @@ class SourceRows:
         source: the source at its newest version.
         head: the snapshot.
         tables: the pipeline's tables.
+        position: the position up to which rows are read; None for that of the snapshot.
 
     Raises:
         Refused: the version that the snapshot has read can't be read any more.
     """
 
-    def __init__(self, spark: SparkSession, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: OpenInput,
+        head: Snapshot,
+        tables: PipelineTables,
+        position: Position | None = None,
+    ) -> None:
         self._spark = spark
         self._tables = tables
         self._source = source
         self._head = head
-        self._position = source.settled(source.position_of(head.manifest))
+        self._position = source.settled(position or source.whole(source.position_of(head.manifest)))
 
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Return rows of table late with the key columns of the pipeline added."""

@@ -1,9 +1,9 @@
-"""The job of a shard in an epoch that reopens late rows, run by a Spark task or in the driver's process."""
+"""The job of a shard in an epoch that computes windows again, run by a Spark task or in the driver's process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ BEYOND = "beyond"
 
 @dataclass(frozen=True)
 class ReopenJob:
-    """The input of every task of an epoch that reopens late rows, except the events; it travels to the executors.
+    """The input of every task of an epoch that computes windows again, except the events; it travels to the executors.
 
     Args:
         shards: the job of any epoch's shards.
@@ -36,6 +36,8 @@ class ReopenJob:
         wanted: the stretches of all shards.
         published: the published panes in the stretches that were not retracted.
         margin: longest time by which a session may reach beyond its stretch, milliseconds.
+        newest_panes: number of the newest pane by window id, also of retracted windows.
+        may_come_again: published sessions that late elements may bring back.
     """
 
     shards: ShardJob
@@ -43,6 +45,8 @@ class ReopenJob:
     wanted: pa.Table
     published: pa.Table
     margin: Millis = 0
+    newest_panes: Mapping[int, int] = field(default_factory=dict)
+    may_come_again: pa.Table | None = None
 
     @classmethod
     def of(cls, plan: ReopenPlan) -> ReopenJob:
@@ -58,7 +62,9 @@ class ReopenJob:
             for number, shard in enumerate(epoch.shards)
             if any(shard.first <= group <= shard.last for group in groups)
         }
-        return cls(job_of(epoch), files, plan.wanted, plan.published, plan.margin)
+        return cls(
+            job_of(epoch), files, plan.wanted, plan.published, plan.margin, plan.newest_panes, plan.may_come_again
+        )
 
     def run(self, number: int, events: pa.Table) -> ShardOutcome:
         """Compute the stretches of one shard again, and write the files with the corrections."""
@@ -78,10 +84,11 @@ class ReopenJob:
         ).drop_columns([state.MANIFEST.name])
         try:
             wanted, published = of_shard(self.wanted), of_shard(self.published)
-            corrections = correct(job, events, rows, wanted, published, self.margin)
+            ids = [] if self.may_come_again is None else of_shard(self.may_come_again)["window_id"].to_pylist()
+            corrections = correct(job, events, rows, wanted, published, self.margin, self.newest_panes, ids)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
-        outcome = ShardOutcome(number, corrections.state is not None)
+        outcome = ShardOutcome(number, corrections.state is not None, next_panes=list(corrections.next_panes))
         for table, out in ((results.NAME, corrections.results), (state.NAME, corrections.state)):
             if out is not None and (
                 file := write_file(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out)

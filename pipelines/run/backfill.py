@@ -14,6 +14,7 @@ from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Interval, Manifest, StaleInterval
+from tidegate.pipelines.run.change import correct_since, has_changes
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.rerun import History, bounds
@@ -31,11 +32,13 @@ class IntervalRun:
         interval: the span of event time.
         state: `done`, or `unchanged` if it was run before and nothing is different.
         manifest: manifest of the snapshot at its end.
+        corrected: manifest of the epoch that corrected windows before it, because rows of the source changed.
     """
 
     interval: Interval
     state: Literal["done", "unchanged"]
     manifest: Manifest
+    corrected: Manifest | None = None
 
 
 def backfill(
@@ -101,21 +104,33 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
     source = OpenInput.open(driver.spark, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, read_snapshot(driver.tables))
     frontier = _frontier(driver, head, interval)
+    is_rerun = head is not None and frontier is not None and frontier > interval.start
+    corrected = None
+    if head is not None and not (
+        is_rerun and again and History.of(driver.tables, head).find(interval)[0].parent is None
+    ):
+        # A first interval that is run again starts from nothing, so what changed does not matter to it.
+        corrected = correct_since(driver, source, head)
+        head = head if corrected is None else read_snapshot(driver.tables)
     parent = head
     replaced: tuple[StaleInterval, ...] = ()
-    if head is not None and frontier is not None and frontier > interval.start:
+    if head is not None and is_rerun:
         history = History.of(driver.tables, head)
         run, replaced = history.find(interval)
         if not again:
             snapshot = history.snapshot_of(run)
             if snapshot is None:
                 raise history.untold(run)
-            if not _is_needed(source, snapshot, interval):
-                return IntervalRun(interval, "unchanged", snapshot.manifest)
+            history.check_source(run, head, snapshot)
+            if not _is_needed(source, snapshot, interval, run.corrected):
+                return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
         parent = history.parent_of(run)
+        history.check_source(run, head, parent)
+        if parent is not None and has_changes(source, source.position_of(parent.manifest)):
+            raise history.changed(run)
     plan = plan_interval(source, driver.tables, interval, head, parent, driver.clock(), driver.shards, replaced)
     driver.tell("planned")
-    return IntervalRun(interval, "done", driver.run(plan))
+    return IntervalRun(interval, "done", driver.run(plan), corrected)
 
 
 def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int | None:
@@ -133,7 +148,8 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     if frontier < interval.start:
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, but the backfill has "
-            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at {show_millis(frontier)}"
+            f"come to {show_millis(frontier)} only: the rows in between would be lost. Start at "
+            f"{show_millis(frontier)}, or run what lies between with --fill-gaps"
         )
     if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
@@ -162,8 +178,15 @@ def _streams(driver: Driver, head: Snapshot) -> str:
     )
 
 
-def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval) -> bool:
-    """Return True if the code or the rows of an interval changed since it was run."""
+def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval, corrected: int | None) -> bool:
+    """Return True if the code or the rows of an interval changed since it was run.
+
+    Args:
+        source: the source.
+        snapshot: the snapshot at the end of the interval's run.
+        interval: the interval.
+        corrected: version of the source up to which a later epoch corrected all windows; None if none did.
+    """
     manifest = snapshot.manifest
     if manifest.fingerprint != source.bound.fingerprint:
         return True
@@ -171,6 +194,6 @@ def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval) -> boo
     for input_ in source.inputs:
         position = manifest.position_in(input_.table)
         input_.log.check(position)
-        versions.append(position.version)
+        versions.append(position.version if corrected is None else max(corrected, position.version))
     inputs = zip(source.inputs, versions, strict=True)
     return any(changed_rows(input_, interval, version) > 0 for input_, version in inputs)

@@ -89,7 +89,7 @@ class Driver:
         Raises:
             Refused: the tables are not as tidegate left them; see `snapshots.recovery`.
         """
-        return recover(self.tables, self._publish)
+        return recover(self.tables, self.publish)
 
     def heed_stop(self) -> None:
         """End a backfill between two epochs if `tidegate stop` asked for it.
@@ -121,10 +121,11 @@ class Driver:
         ):
             manifest = commit(plan, outcomes, {"operate": round(time.perf_counter() - began, 3)})
         self.tell("committed")
-        self._publish(manifest)
+        self.publish(manifest)
         return manifest
 
-    def _publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: Manifest) -> None:
+        """Publish the files that a committed manifest lists; a table that has the epoch stays as it is."""
         from tidegate.pipelines.snapshots.handles import Handles
         from tidegate.pipelines.snapshots.publish import publish_table
 

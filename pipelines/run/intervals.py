@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
+from itertools import pairwise
 
 from dateutil.relativedelta import relativedelta
 
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.manifest import Interval
-from tidegate.windowing.time import from_millis, show_millis, to_millis
+from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
 
+_MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks", "mo": "months"}
 _SLICE = re.compile(r"(\d+)(s|min|h|d|w|mo)")
 _DURATION = re.compile(r"(\d+)(ms|s|min|h|d|w)")
@@ -57,6 +59,29 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
         stop = end if length is None else min(end, start + length * number)
         yield Interval(start=to_millis(begin), end=to_millis(stop))
         begin = stop
+
+
+def cut_gap(since: Millis, first: Interval, length: relativedelta | None) -> list[Interval]:
+    """Cut the time from `since` to an interval into intervals like it, the first one shorter if need be.
+
+    Args:
+        since: end of what was run, int64 epoch milliseconds.
+        first: the interval after the gap.
+        length: length of the slices; None for that of the interval, in calendar months if it has whole ones.
+    """
+    start, begin = from_millis(first.start), from_millis(since)
+    length = length or _length_of(first)
+    ends = [start]
+    while ends[-1] > begin:
+        ends.append(max(begin, start - length * len(ends)))
+    return [Interval(start=to_millis(low), end=to_millis(high)) for high, low in pairwise(ends)][::-1]
+
+
+def _length_of(interval: Interval) -> relativedelta:
+    start, end = from_millis(interval.start), from_millis(interval.end)
+    months = relativedelta(end, start)
+    is_whole = start.day == 1 and start + relativedelta(months=12 * months.years + months.months) == end
+    return months if is_whole and start.time() == time() else relativedelta(microseconds=(end - start) // _MICROSECOND)
 
 
 def show(moment: datetime) -> str:

@@ -27,6 +27,7 @@ from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.conditional_writes import check_conditional_writes
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
+from tidegate.pipelines.tables.newest import newest
 from tidegate.pipelines.tables.pipeline_tables import LEASE, PipelineTables
 from tidegate.windowing.time import Millis, show_millis
 
@@ -282,7 +283,7 @@ def _open(tables: PipelineTables) -> DeltaTable:
     tables.create_one(LEASE, _SCHEMA, _PROPERTIES)
     path = tables.path(LEASE)
     try:
-        return tables.warehouse.open(path)
+        return newest(tables.warehouse, path)
     except DeltaError as error:
         reason = str(error).partition("\n")[0]
         raise Refused(

@@ -67,6 +67,8 @@ def next_commits(
 ) -> list[ReadCommit]:
     """Return the commits that the next epoch reads, in their order; nothing if all is read.
 
+    A commit that changed rows is alone. After its correction it comes once more, without files, to move the watermark.
+
     Args:
         source: the source as it is now.
         positions: the position in each input.
@@ -88,6 +90,11 @@ def next_commits(
         if commit.version > until[number]:
             break
         begin = positions[number].files if commit.version == positions[number].version + 1 else 0
+        if commit.changes:
+            if begin:
+                taken.append(ReadCommit(commit, (), len(commit.files), True, number))
+                continue
+            return taken or [ReadCommit(commit, commit.files, len(commit.files), True, number)]
         end = begin + budget.take(commit.files[begin:], whole)
         complete = end == len(commit.files)
         if end > begin:

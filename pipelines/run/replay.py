@@ -37,6 +37,13 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
     positions = [_position(driver, input_.table) for input_ in source.inputs]
     logs = [input_.commits(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
     commits = interleaved(logs)
+    for _, commit in commits:
+        if commit.changes:
+            raise Refused(
+                f"pipeline {driver.pipeline.name!r} can't be replayed: version {commit.version} of its source changed "
+                "rows. Run `tidegate stream` with --available-now, which corrects their windows, or backfill it in "
+                "event order"
+            )
     size = commits_per_epoch or max(1, len(commits))
     for first in range(0, len(commits), size):
         driver.heed_stop()

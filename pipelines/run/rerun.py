@@ -32,6 +32,7 @@ class RanInterval:
         parent: the epoch that it continued from; None for the first run of the pipeline.
         version: version of table `state` with its snapshot; None if that is no longer retained.
         epochs: the epoch of the run, and epochs that corrected its windows before the next interval ran.
+        corrected: version of the source up to which a later epoch corrected changed rows; None if none did.
     """
 
     interval: Interval
@@ -39,6 +40,7 @@ class RanInterval:
     parent: int | None
     version: int | None
     epochs: tuple[int, ...]
+    corrected: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,16 @@ class History:
         recorded = _epochs(tables)
         ran: list[RanInterval] = []
         corrections: tuple[int, ...] = ()
+        corrected: int | None = None
         for epoch in _line(recorded, head.manifest.epoch):
+            if epoch.kind == "change" and corrected is None:
+                corrected = epoch.source_version
             if epoch.interval is not None:
-                epochs_of_run = (epoch.number, *corrections)
-                ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, epochs_of_run))
+                of_run = (epoch.number, *corrections)
+                ran.append(RanInterval(epoch.interval, epoch.number, epoch.parent, epoch.version, of_run, corrected))
                 corrections = ()
-            elif epoch.kind in ("reopen", "clock"):
-                # The results of a reopening or of the end of input belong to the intervals before it.
+            elif epoch.kind in ("reopen", "change", "clock"):
+                # The results of a correction or of the end of input belong to the intervals before it.
                 corrections += (epoch.number,)
             elif epoch.kind not in QUIET:
                 break
@@ -115,6 +120,20 @@ class History:
             )
         return read_snapshot(self.tables, self.versions[run.parent])
 
+    def changed(self, run: RanInterval) -> Refused:
+        """Return the refusal of a run that continues from a snapshot behind which rows of the source changed."""
+        return Refused(
+            f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from the "
+            f"snapshot of epoch {run.parent}, and rows of the source changed since. Their windows are corrected "
+            "already, without running an interval again; for new code, run everything again from the first interval, "
+            f"{self._from_the_first()}, or backfill a pipeline of another name"
+        )
+
+    def _from_the_first(self) -> str:
+        if self.first is None:
+            return "of which nothing is recorded any more"
+        return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
+
     def untold(self, run: RanInterval) -> Refused:
         """Return the refusal of a run whose snapshot is gone, so that nothing shows if its rows changed since."""
         return Refused(
@@ -122,6 +141,21 @@ class History:
             "is no longer retained, so tidegate can't see if its rows or the code changed. "
             f"{self._ways(run.interval.start)}"
         )
+
+    def check_source(self, run: RanInterval, head: Snapshot, snapshot: Snapshot | None) -> None:
+        """Refuse to run an interval again from a snapshot whose source was replaced before the head.
+
+        Raises:
+            Refused: `tidegate source reset` came in between.
+        """
+        positions = {} if snapshot is None else snapshot.manifest.positions
+        for table, position in positions.items():
+            if position.own != head.manifest.position_in(table).own:
+                raise Refused(
+                    f"interval {describe(run.interval)} of {self.tables.pipeline} was run over source {table!r} as it "
+                    "was before `tidegate source reset`, so what the new table has since can't be told. "
+                    f"{self._ways(run.interval.start)}"
+                )
 
     def _ways(self, start: Millis) -> str:
         """Describe the ways to compute the windows from a time on again, although the snapshot before it is gone."""
@@ -171,23 +205,27 @@ class _Epoch:
     parent: int | None
     kind: str
     interval: Interval | None
+    source_version: int | None
     version: int | None = None
 
 
 def _epochs(tables: PipelineTables) -> dict[int, _Epoch]:
     """Return every epoch that the log or table `epochs` has, by number."""
-    columns = ["epoch", "parent", "kind", "interval_start", "interval_end"]
+    columns = ["epoch", "parent", "kind", "interval_start", "interval_end", "source_version"]
     rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale"))
     recorded = {}
     for row in rows.to_pylist():
         start, end = row["interval_start"], row["interval_end"]
         interval = None if start is None else Interval(start=to_millis(start), end=to_millis(end))
-        recorded[row["epoch"]] = _Epoch(row["epoch"], row["parent"], row["kind"], interval)
+        read = row["source_version"]
+        recorded[row["epoch"]] = _Epoch(row["epoch"], row["parent"], row["kind"], interval, read)
     for entry in list_snapshots(tables):
         fields = entry.manifest
         ran = fields.get("interval")
         interval = None if ran is None else Interval(**ran)
-        recorded[fields["epoch"]] = _Epoch(fields["epoch"], fields["parent"], fields["kind"], interval, entry.version)
+        number = fields["epoch"]
+        read = recorded[number].source_version if number in recorded else None
+        recorded[number] = _Epoch(number, fields["parent"], fields["kind"], interval, read, entry.version)
     return recorded
 
 

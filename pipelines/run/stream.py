@@ -21,6 +21,7 @@ from tidegate.pipelines.epoch.plan_commits import plan_commits
 from tidegate.pipelines.epoch.plan_end import plan_end
 from tidegate.pipelines.epoch.plan_hand_over import plan_hand_over
 from tidegate.pipelines.manifest import Manifest, Position
+from tidegate.pipelines.run.change import correct_commit
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.run.upkeep import Upkeep
@@ -49,6 +50,7 @@ class Stream:
         upkeep: upkeep of the tables between epochs; None leaves it to the commands.
         anew: True to start from scratch at the beginning of the source, on a new timeline; published rows stay
             untouched until the new timeline has its first epoch.
+        between: called before each epoch and at each look at the source; it may make epochs of its own.
         pause: waits between two looks at the source.
         timer: returns seconds that only grow, by which the waits are measured.
     """
@@ -58,6 +60,7 @@ class Stream:
     limits: EpochLimits = field(default_factory=EpochLimits)
     upkeep: Upkeep | None = None
     anew: bool = False
+    between: Callable[[], None] = lambda: None
     pause: Pause = field(default_factory=lambda: threading.Event().wait)
     timer: Callable[[], float] = time.monotonic
     plan_seconds: float = field(default=0.0, init=False)
@@ -115,6 +118,7 @@ class Stream:
         """Run epochs over what is in the source now, and then advance the clock; end early if asked to stop."""
         ends: Ends | None = None
         while not self._is_asked(should_stop):
+            self.between()
             self._begun = perf_counter()
             # The clock is read before the log, so a commit that is not yet in the log is younger than the clock.
             now, source = self.driver.clock(), self._source()
@@ -162,8 +166,13 @@ class Stream:
         commits = next_commits(source, self._positions(source), self.limits, ends)
         if not commits:
             return False
-        driver = self.driver
-        plan = plan_commits(source, driver.tables, commits, self._parent(), now, driver.shards)
+        driver, head = self.driver, self._parent()
+        if commits[0].is_change and head is not None:
+            manifest = correct_commit(driver, source, head, commits[0].commit)
+            self._head = None
+            self._after(manifest)
+            return True
+        plan = plan_commits(source, driver.tables, commits, head, now, driver.shards)
         replaced = self._current_head() if self.anew else None
         self._run(plan if replaced is None else plan.replacing(replaced))
         return True
@@ -186,10 +195,14 @@ class Stream:
             # The commit allows no retry, so the entry after the head of the plan is this epoch's.
             self._head = None if plan.head is None else following(plan.head, manifest)
             self.anew = False
-            self.on_epoch(manifest)
-            if self.upkeep is not None:
-                driver = self.driver
-                self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
+            self._after(manifest)
+
+    def _after(self, manifest: Manifest) -> None:
+        """Report an epoch, and do what upkeep is due."""
+        self.on_epoch(manifest)
+        if self.upkeep is not None:
+            driver = self.driver
+            self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
 
     def _source(self) -> OpenInput:
         """Return the source as it is now; the pipeline is bound to it again only if its columns changed."""

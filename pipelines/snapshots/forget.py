@@ -31,7 +31,7 @@ from tidegate.pipelines.storage import arrow_schema, read_table
 from tidegate.pipelines.tables import late, quality, rejects, results, state
 from tidegate.pipelines.tables.files import add_action, check_written, remove_action, write_file
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes, key_schema
-from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, REQUESTS, PipelineTables
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.time import Millis
@@ -74,6 +74,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         )
     head = required(tables, recover(tables))
     rows = _published_rows(tables, head, hash_)
+    tables.warehouse.delete_folder(tables.path(REQUESTS))
     if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, key, hash_).are_left:
         quality.forget_examples(tables, key, only_if_named=True)
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
@@ -157,10 +158,12 @@ def _without(tables: PipelineTables, snapshot: Snapshot, hash_: int, prefix: str
 
 def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Sequence[str], rest: _Rest) -> Manifest:
     """Return the manifest of a snapshot with the counts and source partitions of the key removed."""
+    hash_ = hash_of_texts(schema, key)
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
     named = partitions_of(manifest, pipeline, schema, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
-    return manifest.model_copy(update={"shards": tuple(shards), "partitions": partitions})
+    next_panes = tuple(item for item in manifest.next_panes if item.key != hash_)
+    return manifest.model_copy(update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes})
 
 
 def _manifest(erased: Manifest, hash_: int, now: Millis) -> Manifest:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyarrow import fs
 
+from tidegate.pipelines.delta_log import FOLDER, DeltaLog, commit_info
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.snapshots.handles import is_moved
@@ -87,10 +89,24 @@ def published_by(handle: DeltaTable) -> PublishedBy | None:
 
     The result is None if an older tidegate committed that snapshot: it did not record them.
     """
-    for commit in handle.history(_COMMITS_OF_OTHERS):
+    for commit in _newest_commits(handle):
         if isinstance(commit.get("tidegate"), dict):
             return _published_by(commit)
     return None
+
+
+def _newest_commits(handle: DeltaTable) -> Iterator[dict[str, Any]]:
+    """Yield the descriptions of a table's newest commits; Delta reads all of them at once, here mostly one is read."""
+    path = path_of(handle)
+    if "://" in path:
+        yield from handle.history(_COMMITS_OF_OTHERS)
+        return
+    log = DeltaLog(fs.LocalFileSystem(), f"{path}/{FOLDER}")
+    for version in range(handle.version(), max(-1, handle.version() - _COMMITS_OF_OTHERS), -1):
+        try:
+            yield commit_info(log.actions(version))
+        except FileNotFoundError:
+            return
 
 
 def _published_by(commit: dict[str, Any]) -> PublishedBy | None:

@@ -1,4 +1,4 @@
-"""Manifests of quiet epochs (restore, reopen, forget, prune), which keep the position and watermark of a snapshot."""
+"""Manifests of quiet epochs (restore, reopen, forget, prune, reset), which keep state and watermark of a snapshot."""
 
 from __future__ import annotations
 

@@ -107,14 +107,17 @@ def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) 
 
 
 def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
-    """Return each row as text. Python's values would not do: they don't have all times of Arrow.
+    """Return each row as text, without the columns that the pipeline does not read.
 
-    Columns that the pipeline does not read are left out: the source may have renamed or replaced them, and rows that
-    only differ there have the same results.
+    The source may have renamed or replaced those, and rows that only differ there have the same results.
     """
     by_spark = columns.by_spark
     names = columns.reads(columns.names) if by_spark is None else by_spark.reads(columns.names, rows.column_names)
-    rows = rows.select([name for name in rows.column_names if name in names])
+    return texts_of(rows.select([name for name in rows.column_names if name in names]))
+
+
+def texts_of(rows: pa.Table) -> list[str]:
+    """Return each row as text. Python's values would not do: they don't have all times of Arrow."""
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
     arrays = [column.combine_chunks() for column in rows.columns]
     return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]

@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Position
-from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
+from tidegate.pipelines.sources.commits import ChangedFiles, FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.rules import Bools
 from tidegate.windowing.time import Millis
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 class MissingSource(Refused):
     """A source does not exist yet. A source raises it when it is opened; `tidegate explain` goes on without it."""
+
+
+class ReplacedSource(Refused):
+    """A position belongs to another source, which this one replaced. `Source.check` raises it."""
 
 
 class OpenPart(Protocol):
@@ -228,6 +232,25 @@ class SkipsVersions(Protocol):
 
     def skipped(self, after: int, until: int) -> int:
         """Return the number of versions after `after` up to `until` that were passed over."""
+
+
+@runtime_checkable
+class ChangingSource(Protocol):
+    """A source that can tell what changed between two versions. A source need not be one: then its changes are refused.
+
+    `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` that says `changes`.
+    """
+
+    def changed(self, after: int, until: int) -> ChangedFiles:
+        """Return the files in which two versions differ.
+
+        Args:
+            after: the older version.
+            until: the newer version.
+
+        Raises:
+            Refused: a version between them is not recorded any more, or one of the files is gone.
+        """
 
 
 MEMBERS = tuple(sorted(name for name in vars(Source) if not name.startswith("_")))

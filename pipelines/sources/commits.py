@@ -43,11 +43,26 @@ class SourceCommit:
         version: number of the version; numbers grow, and versions without data leave gaps.
         time: commit time, int64 epoch milliseconds; it may go back between versions.
         files: the files that it added.
+        changes: True if it removed or changed rows, so that it is read as a whole by a comparison (`ChangedFiles`).
     """
 
     version: int
     time: Millis
     files: tuple[SourceFile, ...]
+    changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFiles:
+    """The files in which two versions of a source differ. Their rows may be the same all the same.
+
+    Args:
+        gone: files of the older version alone.
+        came: files of the newer version alone.
+    """
+
+    gone: tuple[SourceFile, ...]
+    came: tuple[SourceFile, ...]
 
 
 @dataclass(frozen=True, slots=True)

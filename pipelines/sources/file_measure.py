@@ -1,8 +1,9 @@
 """Counts of the rows in a slice, before the tasks run: from the files' statistics, else from their rows.
 
-The statistics in a Parquet footer bound the values of a row group exactly. If they show that every row of the group is
-usable and lies in the interval, none of its rows are read. A group with deleted rows is always read. Rows that go
-through Spark are counted by its tasks.
+The statistics in a Parquet footer bound the values of a row group. If they show that every row of the group is usable
+and lies in the interval, none of its rows are read. Deleted rows are subtracted, and of rows that `where` may drop only
+its own columns are read, unless the plan needs event times: statistics count the times of these rows, too. Rows that
+go through Spark are counted by its tasks.
 """
 
 from __future__ import annotations
@@ -41,16 +42,19 @@ class _Counted:
     smallest: Millis = 0
     largest: Millis | None = 0
     size: int = 0
-    is_placeless: bool = False
 
 
-def measure_files(files: FileSlice, with_rejects: bool = True, spark: SparkSession | None = None) -> Measures:
+def measure_files(
+    files: FileSlice, with_rejects: bool = True, spark: SparkSession | None = None, with_times: bool = True
+) -> Measures:
     """Count the rows of a slice: in threads of this process, or in tasks if rows go through Spark.
 
     Args:
         files: the slice.
         with_rejects: True counts rejected rows too, which lie in no interval.
         spark: the session; None if no row goes through Spark.
+        with_times: True if the event times of commits must be exact; else they may be those of rows that are deleted
+            or dropped, and fewer columns are read.
 
     Raises:
         Refused: a file is gone or can't be read.
@@ -60,7 +64,7 @@ def measure_files(files: FileSlice, with_rejects: bool = True, spark: SparkSessi
     def measure(number: int) -> list[_Counted]:
         part, table = files.parts[number], files.table_of(number)
         with table.open(part) as file:
-            return list(_measure(number, table, part, file, with_rejects))
+            return list(_measure(number, table, part, file, with_rejects, with_times))
 
     numbers = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
@@ -74,14 +78,17 @@ def measure_files(files: FileSlice, with_rejects: bool = True, spark: SparkSessi
 
 def _add(measures: Measures, part: FilePart, number: int, counts: Iterable[_Counted]) -> None:
     for counted in counts:
+        if not counted.rows:
+            continue
         measures.add(part.commit, counted.status, counted.rows, counted.partition, counted.smallest, counted.largest)
         measures.size += counted.size
-        measures.placeless += counted.rows if counted.is_placeless else 0
         if counted.status not in (OK, DROPPED):
             measures.rejecting.add(number)
 
 
-def _measure(number: int, table: SourceTable, part: FilePart, file: OpenPart, with_rejects: bool) -> Iterator[_Counted]:
+def _measure(
+    number: int, table: SourceTable, part: FilePart, file: OpenPart, with_rejects: bool, with_times: bool
+) -> Iterator[_Counted]:
     columns = table.columns
     interval = (FIRST_TIME, LAST_TIME) if with_rejects else (part.since, part.until)
 
@@ -92,13 +99,17 @@ def _measure(number: int, table: SourceTable, part: FilePart, file: OpenPart, wi
     for first, group in file.groups(columns.time_in_files, *interval):
         nullable = [name for name in columns.rules.key if columns.is_derived(name) or file.may_be_null(group, name)]
         limited = [name for name in columns.limited if columns.is_derived(name) or not _is_within(file, group, name)]
-        # Statistics count deleted rows, and their times may be the smallest or largest.
-        is_whole = not columns.drops_rows and columns.time_in_files is not None and file.kept(first, group) is None
-        if not nullable and not limited and columns.partition_by is None and is_whole and not part.again:
-            whole_group = _by_statistics(columns, part, file, group)
-            if whole_group is not None:
-                yield sized(whole_group, group)
+        if not nullable and not limited and columns.partition_by is None and not part.again:
+            bounds = _usable_bounds(columns, part, file, group)
+            if bounds is not None and (bounds[1] < part.since or bounds[0] >= part.until):
                 continue
+            if bounds is not None and bounds[0] >= part.since and bounds[1] < part.until:
+                is_whole = not columns.drops_rows and file.kept(first, group) is None
+                if is_whole or not with_times:
+                    kept, dropped = table.count_kept(file, (first, group))
+                    yield sized(_Counted(OK, kept, smallest=bounds[0], largest=bounds[1]), group)
+                    yield _Counted(DROPPED, dropped, largest=None)
+                    continue
         by = [] if columns.partition_by is None else [columns.partition_by]
         names = list(dict.fromkeys([columns.timestamp, *nullable, *limited, *by]))
         judged = table.judged_group(number, part, file, (first, group), names)
@@ -148,17 +159,15 @@ def _is_within(file: OpenPart, group: int, name: str) -> bool:
     return bounds is not None and all(first >= MICROS[0] and last < MICROS[1] for first, last in bounds)
 
 
-def _by_statistics(columns: SourceColumns, part: FilePart, file: OpenPart, group: int) -> _Counted | None:
-    """Return the count of a row group if statistics show that all its rows are usable and in the interval, or None."""
+def _usable_bounds(columns: SourceColumns, part: FilePart, file: OpenPart, group: int) -> tuple[Millis, Millis] | None:
+    """Return the smallest and largest event time of a row group if statistics show that all are usable, or None."""
+    if columns.time_in_files is None or file.may_be_null(group, columns.timestamp):
+        return None
     bounds = file.bounds(group, columns.timestamp)
-    if bounds is None or file.may_be_null(group, columns.timestamp):
+    if bounds is None:
         return None
     smallest, largest = bounds[0] // 1000, bounds[1] // 1000
-    if smallest < part.since or largest >= part.until:
-        return None
-    if not are_times_usable(columns.rules, smallest, largest, part.committed):
-        return None
-    return _Counted(OK, file.rows_of(group), smallest=smallest, largest=largest)
+    return (smallest, largest) if are_times_usable(columns.rules, smallest, largest, part.committed) else None
 
 
 def _count_all(columns: SourceColumns, judged: JudgedRows, part: FilePart, with_rejects: bool) -> Iterator[_Counted]:
@@ -190,7 +199,7 @@ def _count_dropped(
         return
     if not columns.places_dropped:
         if with_placeless:
-            yield _Counted(DROPPED, len(judged.dropped), largest=None, is_placeless=True)
+            yield _Counted(DROPPED, len(judged.dropped), largest=None)
         return
     by = [columns.partition_by] if columns.all_move and columns.partition_by is not None else []
     table = columns.derive(judged.dropped, [columns.timestamp, *by])
@@ -201,4 +210,4 @@ def _count_dropped(
     elif inside.any():
         yield _Counted(DROPPED, int(np.count_nonzero(inside)), largest=None)
     if with_placeless and not timely.all():
-        yield _Counted(DROPPED, int(np.count_nonzero(~timely)), largest=None, is_placeless=True)
+        yield _Counted(DROPPED, int(np.count_nonzero(~timely)), largest=None)

@@ -18,7 +18,6 @@ class Measures:
         smallest: event time of the earliest usable row, by commit.
         rows: number of all rows, by commit.
         size: bytes of the read columns of usable rows, 0 if they are not known.
-        placeless: number of the rows that `where` drops whose time lies in no interval; `counts` has them, too.
         rejecting: numbers of the parts with rejected rows.
     """
 
@@ -27,7 +26,6 @@ class Measures:
     smallest: dict[int, Millis] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     size: int = 0
-    placeless: int = 0
     rejecting: set[int] = field(default_factory=set)
 
     def add(

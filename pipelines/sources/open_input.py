@@ -14,6 +14,7 @@ from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import PLACE
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.retyped import with_renamed
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.manifest import Manifest, Position
 from tidegate.pipelines.snapshots.compatibility import check_restorable
 from tidegate.pipelines.sources.ahead import rejected_ahead, rejecting_again
@@ -68,6 +69,13 @@ class OpenInput:
     def _bound(cls, pipeline: Pipeline, warehouse: Warehouse, logs: Sequence[Source], spark: SparkSession) -> OpenInput:
         parts = list(zip(pipeline.inputs, logs, strict=True))
         choices = [choose_reader(pipeline, *part, lambda name: spark.conf.get(name, None)) for part in parts]
+        for part, choice in zip(pipeline.inputs, choices, strict=True):
+            if choice.needs_spark and getattr(part.source, "changes", None) == "correct":
+                raise Refused(
+                    f"pipeline {pipeline.name!r} can't correct changes of source {part.source.table}: "
+                    f"{choice.files_by_spark or choice.sql_by_spark}, and only rows that the tasks read are compared. "
+                    "Change that, or give the source changes='refuse' or changes='ignore'"
+                )
         columns = [
             columns_of(pipeline, *part, choice, lambda: spark) for part, choice in zip(parts, choices, strict=True)
         ]
@@ -104,13 +112,18 @@ class OpenInput:
         return self._bound(self.bound.pipeline, self.warehouse, logs, self.spark)
 
     @property
+    def corrects(self) -> bool:
+        """True if windows are corrected when rows of the source change: a field of sources that may change."""
+        return getattr(self.input.input.source, "changes", None) == "correct"
+
+    @property
     def columns(self) -> SourceColumns:
         """Columns to read from this input."""
         return self.files.tables[self.number].columns
 
-    def measure(self, files: FileSlice, with_rejects: bool = True) -> Measures:
+    def measure(self, files: FileSlice, with_rejects: bool = True, with_times: bool = True) -> Measures:
         """Count the rows of a slice of the inputs; see `measure_files`."""
-        return measure_files(files, with_rejects, self.spark)
+        return measure_files(files, with_rejects, self.spark, with_times)
 
     def rejecting_again(self, files: FileSlice, after: Manifest) -> FileSlice:
         """Return rows of this input, with those that the line of a snapshot rejected because their time was ahead."""
@@ -123,7 +136,9 @@ class OpenInput:
         if columns.by_spark is None:
             return columns.derive(rows, names)
         numbered = rows.append_column(PLACE, pa.array(range(len(rows)), pa.int64()))
-        frame = columns.by_spark.evaluated(self.spark.createDataFrame(numbered), names, [PLACE])
+        # Late rows passed the `where` of their time; it may be another one now.
+        unconditional = replace(columns.by_spark, where=None)
+        frame = unconditional.evaluated(self.spark.createDataFrame(numbered), names, [PLACE])
         return frame.toArrow().sort_by(PLACE).select(list(names))
 
     def commits(self, after: int, until: int | None = None) -> list[SourceCommit]:
@@ -187,6 +202,19 @@ class OpenInput:
     def settled(self, position: Position) -> Position:
         """Return a position with the newest version that holds the same rows. The files of that version still exist."""
         return self._moved(position, self.log.settled(position.version))
+
+    def whole(self, position: Position) -> Position:
+        """Return a position moved to a version that changed rows, if its correction is done, else as it is.
+
+        In between, the position says that all files of that version are read, because its rows have not yet moved the
+        watermark.
+        """
+        if not position.files:
+            return position
+        commit = next(self.log.unread(position.version, position.version + 1), None)
+        if commit is None or not commit.changes:
+            return position
+        return self._moved(position, commit.version).model_copy(update={"files": 0})
 
     def passed(self, position: Position) -> Position:
         """Return a position moved past the versions without data that follow it, unless it is within a commit.

@@ -131,6 +131,23 @@ class SourceTable:
             table, places = table.filter(pa.array(passed)), places[passed]
         return self._judge(number, part, columns.derive(table, names), places, dropped)
 
+    def count_kept(self, file: OpenPart, place: tuple[int, int]) -> tuple[int, int]:
+        """Return the number of rows of a row group that `where` keeps, and of those that it drops.
+
+        Args:
+            file: the file of the group.
+            place: place of the group's first row in the file, and number of the group.
+        """
+        first, group = place
+        sql = self.columns.sql
+        if sql is None or sql.where is None:
+            kept = file.kept(first, group)
+            return file.rows_of(group) if kept is None else int(np.count_nonzero(kept)), 0
+        table, _ = self._read(file, place, self.columns.reads(()))
+        passed = sql.kept(table)
+        rows = len(table) if passed is None else int(np.count_nonzero(passed))
+        return rows, len(table) - rows
+
     def stored(self, part: FilePart, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield columns of a file as the source has them, with the places of the rows, for Spark to evaluate SQL."""
         with self.open(part) as file:

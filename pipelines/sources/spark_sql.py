@@ -94,12 +94,27 @@ class SparkSql:
             names: the columns of events.
             also: columns of `rows` that are returned as they are.
         """
+        rows = self._flagged(rows)
+        # With `watermark_from="all"`, dropped rows need their event times, too.
+        for_all = self.where is None or self.all_move
         for name, text in self.programs.items():
-            rows = rows.withColumn(name, F.expr(text))
-        kept: Column = F.lit(True) if self.where is None else F.coalesce(F.expr(self.where), F.lit(False))
+            rows = rows.withColumn(name, F.expr(text) if for_all else F.when(F.col(KEPT), F.expr(text)))
         partition = F.lit("") if self.partition_by is None else F.col(quoted(self.partition_by)).cast("string")
         columns = [F.col(quoted(name)) for name in (*names, *also)]
-        return rows.select(*columns, kept.alias(KEPT), partition.alias(PARTITION))
+        return rows.select(*columns, F.col(KEPT), partition.alias(PARTITION))
+
+    def _flagged(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the flags of those that `where` keeps. It sees derived columns, which may replace others."""
+        if self.where is None:
+            return rows.withColumn(KEPT, F.lit(True))
+        names = rows.columns
+        copies = [f"__source_{number}" for number in range(len(names))]
+        seen = rows.select("*", *(F.col(quoted(name)).alias(copy) for name, copy in zip(names, copies, strict=True)))
+        for name, text in self.programs.items():
+            seen = seen.withColumn(name, F.expr(text))
+        kept: Column = F.coalesce(F.expr(self.where), F.lit(False))
+        stored = [F.col(copy).alias(name) for name, copy in zip(names, copies, strict=True)]
+        return seen.select(*stored, kept.alias(KEPT))
 
     def _check(self, field: str, text: str, rows: DataFrame) -> None:
         """Refuse an expression that Spark can't evaluate for each row alone, or whose value changes between runs."""

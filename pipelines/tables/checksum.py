@@ -23,16 +23,19 @@ _ROWS_AT_A_TIME = 65_536
 
 def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
     """Return the checksum of rows. Checksums of tables with the same columns add up, modulo 2 ** 64."""
-    sums = []
-    for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_ROWS_AT_A_TIME):
-        hashes = np.zeros(len(batch), np.uint64)
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            if column.null_count < len(column):
-                # Many columns have one value for all rows of an epoch, and adding one hash to all is cheap.
-                once = column[:1] if _is_constant(column) else column
-                hashes += _hashed(once, xxh64_intdigest(field.name.encode()))
-        sums.append(int(_mixed(hashes).sum(dtype=np.uint64)))
-    return add_up(sums)
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches(max_chunksize=_ROWS_AT_A_TIME)
+    return add_up([int(hashes_of_rows(batch).sum(dtype=np.uint64)) for batch in batches])
+
+
+def hashes_of_rows(batch: pa.RecordBatch) -> UInt64s:
+    """Return the hash of each row, over all of its columns."""
+    hashes = np.zeros(len(batch), np.uint64)
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if column.null_count < len(column):
+            # Many columns have one value for all rows of an epoch, and adding one hash to all is cheap.
+            once = column[:1] if _is_constant(column) else column
+            hashes += _hashed(once, xxh64_intdigest(field.name.encode()))
+    return _mixed(hashes)
 
 
 def add_up(checksums: list[int]) -> int:
@@ -75,13 +78,14 @@ def _numbers(column: pa.Array) -> UInt64s | None:
     """Return the values as 64 bits each, with any number for a null; None for a type with more bits."""
     kind: Any = column.type
     if pa.types.is_floating(kind):
-        column = column.cast(pa.float64()).fill_null(0)
+        column = column.cast(pa.float64())
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        column = pc.cast(column, pa.int64(), safe=False).fill_null(0)
+        column = pc.cast(column, pa.int64(), safe=False)
     elif pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
-        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32()).cast(pa.int64()).fill_null(0)
+        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32()).cast(pa.int64())
     else:
         return None
+    column = column.fill_null(0) if column.null_count else column
     return np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.uint64)
 
 

@@ -74,6 +74,14 @@ COUNTERS = (
         by_task=False,
         is_younger=True,
     ),
+    Counter(
+        "rows_gone",
+        "rows that went from the source; those that came are in events_in",
+        "Rows gone",
+        by_task=False,
+        is_younger=True,
+    ),
+    Counter("taken_back", "rows that went from the source and from windows", by_shard=True, is_younger=True),
 )
 """All counters. Late panes may change the state without an element or a timer, when a source commit ends."""
 
@@ -92,6 +100,8 @@ REOPENED = "reopened"
 NEVER_EMITTED = "never_emitted"
 ROWS_OUT = "rows_out"
 VERSIONS_SKIPPED = "versions_skipped"
+ROWS_GONE = "rows_gone"
+TAKEN_BACK = "taken_back"
 
 
 def fired(counters: Mapping[str, int]) -> int:

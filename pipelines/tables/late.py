@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,8 +54,8 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
     chosen = _lies_in(begins, reopening.start, reopening.end)
     if reopening.key is not None:
         chosen = pc.and_(chosen, pc.equal(hashes, reopening.key))
-    for owner, start, end in reopening.also:
-        chosen = pc.or_(chosen, pc.and_(pc.equal(hashes, owner), _lies_in(begins, start, end)))
+    if reopening.also:
+        chosen = pc.or_(chosen, pa.array(_lies_in_spans(hashes, begins, reopening.also)))
     return pc.and_(open_before, chosen)
 
 
@@ -65,6 +67,34 @@ def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.C
     if end is not None:
         lies = pc.and_(lies, pc.fill_null(pc.less(times, end), False))
     return lies
+
+
+def _lies_in_spans(
+    hashes: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[int, int, int]]
+) -> npt.NDArray[np.bool_]:
+    """Return True for each row whose time lies in a span of its key.
+
+    Args:
+        hashes: hash of the key of each row.
+        times: a time of each row, int64 epoch milliseconds; null lies in none.
+        spans: hash of a key, start and end. Spans of a key don't overlap.
+    """
+    owners, starts, ends = (np.array(column, np.int64) for column in zip(*sorted(spans), strict=True))
+    of_rows, valid = np.asarray(hashes.to_numpy()), np.asarray(times.is_valid().to_numpy())
+    begins = np.asarray(times.fill_null(0).to_numpy())
+    inside = np.zeros(len(of_rows), np.bool_)
+    order = np.argsort(of_rows, kind="stable")
+    each = np.unique(owners)
+    places = [
+        np.searchsorted(hashes_in_order, each, side)
+        for hashes_in_order in (of_rows[order], owners)
+        for side in ("left", "right")
+    ]
+    for first_row, last_row, first, last in zip(*places, strict=True):
+        rows = order[first_row:last_row]
+        span = np.searchsorted(starts[first:last], begins[rows], "right") - 1
+        inside[rows] = valid[rows] & (span >= 0) & (begins[rows] < ends[first:last][np.maximum(span, 0)])
+    return inside
 
 
 def with_marks(rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:

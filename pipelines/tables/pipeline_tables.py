@@ -27,6 +27,9 @@ PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 LEASE = "lease"
 """Name of the table that names the driver at work."""
 
+REQUESTS = "requests"
+"""Name of the folder of requests to the driver at work, which may have the texts of a key."""
+
 _ALLOWED_FEATURES = {"appendOnly", "invariants", "timestampNtz", "v2Checkpoint"}
 _FORBIDDEN_PROPERTIES = {
     "delta.columnMapping.mode": ("none", ""),

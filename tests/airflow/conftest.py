@@ -15,9 +15,9 @@ from tests.lake import DAY0, Lake, Row
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.run.lease import LeaseRow, read_lease
 
-DAYS, MANY_DAYS = 3, 10
+DAYS, MANY_DAYS = 2, 10
 """Days of the backfill in `make test` and in `make test-long`."""
-KILL_SCHEDULER_ON, KILL_WORKER_ON = 2, 3
+KILL_SCHEDULER_ON, KILL_WORKER_ON = 1, 2
 PATIENCE_SECONDS = 1200.0
 
 

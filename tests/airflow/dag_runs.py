@@ -97,8 +97,9 @@ def states(airflow: EmbeddedAirflow, run: dict[str, Any]) -> dict[str, tuple[str
 
 def events_of(airflow: EmbeddedAirflow, asset: str) -> list[dict[str, Any]]:
     """Events of an asset, the oldest first."""
-    events = _asset_events(airflow, "assets/events", limit=100, order_by="timestamp")
-    return [event for event in events if event["name"] == asset]
+    # A page has at most 100 events.
+    events = _asset_events(airflow, "assets/events", limit=100, order_by="-timestamp")
+    return [event for event in reversed(events) if event["name"] == asset]
 
 
 def heard_by(airflow: EmbeddedAirflow, dag: str) -> set[int]:

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from tests.airflow.conftest import Backfilled, day
-from tests.airflow.dag_runs import airflow_command, create_backfill, end_of, run_of, states, task_log, wait_until
+from tests.airflow.dag_runs import (
+    airflow_command,
+    create_backfill,
+    end_of,
+    events_of,
+    run_of,
+    states,
+    task_log,
+    wait_until,
+)
 from tests.airflow.visits import GAP, daily
 from tests.flights_oracle import assert_equal
 from tests.session_oracle import sessions
@@ -78,6 +87,9 @@ def test_what_follows_is_run_again_in_the_same_run_where_it_is_asked_for(
     correct(backfilled, minute=5)
     run = run_again(airflow, day(corrected(backfilled)), and_following=True)
     assert run["state"] == "success"
+    events = events_of(airflow, "daily__final_windows")
+    keys = {event["partition_key"] for event in events if event["source_run_id"] == run["dag_run_id"]}
+    assert keys == {None, f"{day(corrected(backfilled)):%Y-%m-%dT00:00:00}"}
     assert stale_epochs(backfilled) == set()
     assert "airflow tasks clear" not in task_log(airflow, run, "windows")
     assert_as_if_run_at_first(backfilled)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from tests.airflow.dag_runs import begin, end_of, run_of, states, task_log, trigger, unpause, wait_until
+from tests.airflow.dag_runs import begin, end_of, events_of, run_of, states, task_log, trigger, unpause, wait_until
 from tests.airflow.visits import live, resting
 from tests.lake import Lake, at
 from tests.recovery.arrivals import run as stream_without_spark
@@ -32,8 +32,12 @@ RESTING = "resting__stream"
 FIRST = (("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:05"), 4))
 FED = (("ann", at("12:00"), 8),)
 LATE = (("bob", at("10:10"), 16),)
+TOTALS = {("ann", at("10:00")): 3, ("bob", at("10:05")): 4}
+"""Windows that are final after these, without the late row."""
 
 
+# In every run tests/pipelines/cli/test_stream.py has a stream wait for that of the schedule, and restore then.
+@pytest.mark.long
 def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     airflow: EmbeddedAirflow, lake: Lake
 ) -> None:
@@ -127,8 +131,20 @@ def test_what_is_fed_is_taken_and_a_row_that_comes_too_late_is_kept(streaming: S
     streaming.lake.append(*FED, table="live_events")
     streaming.lake.append(*LATE, table="live_events")
     wait_until(lambda: streaming.events_in == len(FIRST + FED + LATE), "the epoch over what was fed")
-    assert totals(streaming) == {("ann", at("10:00")): 3, ("bob", at("10:05")): 4}
+    assert totals(streaming) == TOTALS
     assert [row["reason"] for row in streaming.lake.rows(live, "late").to_pylist()] == ["late"]
+
+
+def test_the_stream_takes_the_late_row_in_where_it_is_asked_to_and_the_check_tells_its_day(
+    streaming: Streaming, airflow: EmbeddedAirflow
+) -> None:
+    run = run_of(airflow, "live__late")
+    assert states(airflow, run) == {"reopen": ("success", 1), "quality": ("success", 1)}
+    assert "epoch" in task_log(airflow, run, "reopen")
+    assert totals(streaming) == {**TOTALS, ("bob", at("10:05")): 4 + 16}
+    assert streaming.driver().command == "stream", "no second driver"
+    keys = {event["partition_key"] for event in events_of(airflow, "live__final_windows")}
+    assert keys == {None, "2024-03-01T00:00:00"}
 
 
 @pytest.mark.long
@@ -158,21 +174,16 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
     shutil.move(entry.path, savepoints / "foreign")
 
 
+# In every run tests/dags/test_factory.py has `check` before `stop`, tests/dags/test_backfill_runs.py a refusal through
+# Airflow, and tests/pipelines/cli what `check` refuses.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prepare", "restore", "code", "told"),
     [
         (lambda lake: None, "9999", 2, "'9999' is not a snapshot of live"),
-        pytest.param(lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live", marks=pytest.mark.long),
-        pytest.param(
-            a_savepoint_of_another_pipeline,
-            "savepoint:foreign",
-            3,
-            "belongs to pipeline 'sessions'",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot", marks=pytest.mark.long
-        ),
+        (lambda lake: None, "savepoint:gone", 2, "no savepoint 'gone' of live"),
+        (a_savepoint_of_another_pipeline, "savepoint:foreign", 3, "belongs to pipeline 'sessions'"),
+        (code_that_can_not_go_on, "latest", 3, "key column 'user' is string in the snapshot"),
     ],
     ids=["unknown snapshot", "unknown savepoint", "another pipeline's savepoint", "incompatible code"],
 )
@@ -205,7 +216,7 @@ def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_s
 ) -> None:
     """Last in this file: it ends the stream that the others look at."""
     before = streaming.lake.snapshot(live).manifest
-    events, windows = streaming.events_in, totals(streaming)
+    events = streaming.events_in
     run = run_of(
         airflow, DAG, take_over=True, restore="1", savepoint="before_restart", parallelism=3, mode="available-now"
     )
@@ -225,7 +236,7 @@ def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_s
     (savepoint,) = [entry for entry in list_savepoints(streaming.tables) if entry.name == "before_restart"]
     assert savepoint.manifest.epoch >= before.epoch
     assert streaming.events_in == events == len(FIRST + FED + LATE), "every event counts once"
-    assert totals(streaming) == windows
+    assert totals(streaming) == TOTALS, "the row is late again"
 
 
 def totals(streaming: Streaming) -> dict[tuple[str, object], int]:

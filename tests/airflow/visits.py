@@ -1,9 +1,10 @@
 """The pipelines of the project that a real Airflow runs; the file is copied into it as its own module."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
+from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 
 GAP = timedelta(minutes=30)
 
@@ -23,3 +24,10 @@ daily = _visits("daily")
 live = _visits("live")
 life = _visits("life")
 resting = _visits("resting")
+told = replace(
+    _visits("told"),
+    source=DeltaSource("told_events", timestamp="at", changes="correct"),
+    compute=Windows(
+        TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count(), "total": Sum("value")}
+    ),
+)

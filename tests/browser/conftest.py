@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, StorageState, sync_playwright
 
 SCREENSHOTS = Path(__file__).parent.parent.parent / ".work" / "screenshots"
 
@@ -29,10 +29,16 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture(scope="module")
+def logged_in() -> StorageState | None:
+    """Cookies and storage of a login, in the modules that need one."""
+    return None
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(browser: Browser, logged_in: StorageState | None) -> Iterator[Page]:
     """A page of which nothing may go wrong: no error on the console, no failed request, nothing from elsewhere."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, storage_state=logged_in)
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))

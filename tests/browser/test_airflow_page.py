@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import Browser, FrameLocator, Page, StorageState, expect
 
 from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
 from tidegate.pipelines.cli import run
@@ -34,14 +34,23 @@ def tables(config: Path) -> PipelineTables:
     return PipelineTables(warehouse_of(load_config(config)), "sessions")
 
 
-@pytest.fixture
-def embedded(airflow: EmbeddedAirflow, page: Page) -> FrameLocator:
-    """The page as Airflow shows it to somebody who logged in."""
+@pytest.fixture(scope="module")
+def logged_in(airflow: EmbeddedAirflow, browser: Browser) -> StorageState:
+    """A login by the form, which all pages of this module go on with."""
+    page = browser.new_page()
     page.goto(f"{airflow.url}/auth/login/")
     page.fill("input[name=username]", USER)
     page.fill("input[name=password]", airflow.password)
     page.click("button[type=submit]")
     page.wait_for_url(f"{airflow.url}/")
+    kept = page.context.storage_state()
+    page.close()
+    return kept
+
+
+@pytest.fixture
+def embedded(airflow: EmbeddedAirflow, page: Page) -> FrameLocator:
+    """The page as Airflow shows it to somebody who logged in."""
     page.goto(f"{airflow.url}/plugin/tidegate")
     frame = page.frame_locator("iframe")
     frame.locator("main[data-loaded]").wait_for()

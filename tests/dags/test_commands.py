@@ -14,6 +14,7 @@ from tidegate.pipelines.airflow.commands import (
     backfill_arguments,
     check_arguments,
     quality_arguments,
+    reopen_arguments,
     savepoint_arguments,
     stream_arguments,
 )
@@ -58,7 +59,7 @@ def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any
 
 
 def test_a_backfill_runs_its_data_interval() -> None:
-    params = SimpleNamespace(interval_start=None, interval_end=None, and_following=False, again=False)
+    params = SimpleNamespace(interval_start=None, interval_end=None, and_following=False, fill_gaps=False, again=False)
     assert rendered(backfill_arguments("duty"), params=params, **DAY) == [
         "backfill",
         "duty",
@@ -70,13 +71,18 @@ def test_a_backfill_runs_its_data_interval() -> None:
 
 def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_own() -> None:
     params = SimpleNamespace(
-        interval_start="2024-03-05T00:00:00Z", interval_end="2024-03-06T00:00:00Z", and_following=True, again=True
+        interval_start="2024-03-05T00:00:00Z",
+        interval_end="2024-03-06T00:00:00Z",
+        and_following=True,
+        fill_gaps=True,
+        again=True,
     )
     nothing = {"data_interval_start": None, "data_interval_end": None}
     assert rendered(backfill_arguments("duty"), params=params, **nothing)[2:] == [
         "--start=2024-03-05T00:00:00Z",
         "--end=2024-03-06T00:00:00Z",
         "--and-following",
+        "--fill-gaps",
         "--again",
     ]
 
@@ -93,11 +99,26 @@ def test_a_backfill_runs_the_interval_that_is_asked_for_even_without_one_of_its_
 def test_an_interval_that_is_not_given_whole_is_left_for_the_command_to_refuse(
     start: str | None, end: str | None, own: dict[str, Any], options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    params = SimpleNamespace(interval_start=start, interval_end=end, and_following=False, again=False)
+    params = SimpleNamespace(interval_start=start, interval_end=end, and_following=False, fill_gaps=False, again=False)
     arguments = rendered(backfill_arguments("aircraft_duty"), params=params, **own)
     assert arguments == ["backfill", "aircraft_duty", *options, "--no-and-following"]
     assert run(arguments) == 2
     assert "give --start and --end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "options"),
+    [
+        (None, None, []),
+        ("2024-03-05T00:00:00Z", None, ["--start=2024-03-05T00:00:00Z"]),
+        (None, "2024-03-06", ["--end=2024-03-06"]),
+    ],
+)
+def test_late_rows_are_reopened_by_a_stream_if_there_is_one(
+    start: str | None, end: str | None, options: list[str]
+) -> None:
+    arguments = rendered(reopen_arguments("duty"), params=SimpleNamespace(start=start, end=end))
+    assert arguments == ["late", "reopen", "duty", *options, "--ask-stream", "--patience=3600"]
 
 
 def test_before_a_restart_the_snapshot_is_checked_and_copied() -> None:

@@ -50,6 +50,25 @@ def test_without_a_limit_there_is_no_watch(tmp_path: Path) -> None:
     assert "sessions__watch" not in project_dags(write_project(tmp_path))
 
 
+def test_with_a_schedule_late_rows_are_reopened_and_then_checked_if_there_were_any(tmp_path: Path) -> None:
+    dag = project_dags(write_project(tmp_path, reopen_schedule='"0 4 * * *"', pool='"spark"'))["sessions__late"]
+    assert {"late", "tidegate"} <= set(dag.tags)
+    assert "sessions" in (dag.doc_md or "")
+    reopen, quality = dag.get_task("reopen"), dag.get_task("quality")
+    assert (reopen.pool, quality.upstream_task_ids) == ("spark", {"reopen"})
+    for epoch, only_if in ((7, "True"), (None, "False")):
+        ti = SimpleNamespace(xcom_pull=lambda task_ids, epoch=epoch: {"reopen": {"epoch": epoch}}[task_ids])
+        assert jinja2.Template(quality.only_if).render(ti=ti) == only_if
+
+
+def test_without_partitions_the_final_windows_have_one_plain_event(tmp_path: Path) -> None:
+    for unit, partitions in (("none", None), ("hour", "hour")):
+        dags = project_dags(write_project(tmp_path / unit, asset_partitions=f'"{unit}"'))
+        quality = dags["sessions__quality"].get_task("quality")
+        assert (quality.partitions and quality.partitions.unit) == partitions
+        assert len(quality.outlets) == (1 if partitions is None else 2)
+
+
 def test_tasks_that_run_spark_take_a_slot_of_the_pool_and_others_do_not(dags: dict[str, DAG]) -> None:
     pools = {task.task_id: task.pool for dag in dags.values() for task in dag.tasks}
     assert {name for name, pool in pools.items() if pool == "spark"} == {"windows", "stream"}
@@ -66,7 +85,7 @@ def test_backfills_go_in_order_and_their_data_interval_is_the_slice(dags: dict[s
 
 def test_with_following_intervals_the_last_one_is_checked(dags: dict[str, DAG]) -> None:
     (argument,) = [text for text in dags["sessions__backfill"].get_task("quality").arguments if "epoch" in text]
-    result = {"runs": [{"epoch": 4}, {"epoch": 5}, {"epoch": 6}]}
+    result = {"epoch": 6, "runs": [{"epoch": 4}, {"epoch": 5}, {"epoch": 6}]}
     ti = SimpleNamespace(xcom_pull=lambda task_ids: {"windows": result}[task_ids])
     assert jinja2.Template(argument).render(ti=ti) == "--epoch=6"
 

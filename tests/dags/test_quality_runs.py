@@ -68,4 +68,8 @@ def test_a_param_that_can_not_be_makes_no_run(airflow: EmbeddedAirflow) -> None:
 
 def test_a_watch_tells_that_the_watermark_lies_behind(airflow: EmbeddedAirflow) -> None:
     assert run_of(airflow, "sessions__watch")["state"] == "failed"
+
+
+@pytest.mark.long
+def test_a_watch_is_content_with_a_lag_that_a_param_allows(airflow: EmbeddedAirflow) -> None:
     assert run_of(airflow, "sessions__watch", max_lag_minutes=10_000_000)["state"] == "success"

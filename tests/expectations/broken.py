@@ -16,13 +16,17 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
 
 def broken_in(
-    tables: PipelineTables, pipeline: Pipeline, severity: str = "critical", rows_at_a_time: int = ROWS
+    tables: PipelineTables,
+    pipeline: Pipeline,
+    severity: str = "critical",
+    rows_at_a_time: int = ROWS,
+    only: str | None = None,
 ) -> set[tuple[str, str]]:
-    """Suite and type of every expectation of a severity that does not hold of the newest epoch."""
+    """Suite and type of every expectation of a severity that does not hold of the newest epoch; of one suite only."""
     found = set()
     context = gx_context()
     for suite in suites(pin(tables, pipeline, rows_at_a_time=rows_at_a_time)):
-        for rows in suite.parts():
+        for rows in suite.parts() if only in (None, suite.table) else ():
             batch = context.data_sources.pandas_default.read_dataframe(rows)
             for expectation in suite.expectations:
                 result = batch.validate(expectation.copy(deep=True))

@@ -69,16 +69,17 @@ def looked_at(pinned: Pinned) -> int:
     return sum(len(rows) for rows in pinned.panes())
 
 
+@pytest.mark.parametrize("epochs", [5, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_right_tables_pass_from_each_check_to_the_next(name: str, tmp_path: Path) -> None:
+def test_right_tables_pass_from_each_check_to_the_next(name: str, epochs: int, tmp_path: Path) -> None:
     by_hand, draw = ByHand(tmp_path, PIPELINES[name]()), random.Random(name)
-    for number in range(1, 9):
+    for number in range(1, epochs + 1):
         epoch(by_hand, number, draw)
         pinned, state = checked(by_hand)
         assert state == "passed"
         assert pinned.scope.since == (number - 1 or None)
         assert (pinned.scope.proof is None) == (number == 1)
-        if number == 5:
+        if number == epochs - 3:
             compact(by_hand.tables, results.NAME)
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.manifest import Interval
-from tidegate.pipelines.run.intervals import cut, describe, parse_moment, parse_slice
+from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice
 from tidegate.windowing.time import to_millis
 
 
@@ -36,6 +37,25 @@ def test_months_are_calendar_months_also_from_the_31st() -> None:
         span(day(2, 28), day(3, 31)),
         span(day(3, 31), day(4, 30)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("since", "first", "length", "starts"),
+    [
+        (day(1, 1), (day(1, 4), day(1, 5)), None, [day(1, 1), day(1, 2), day(1, 3)]),
+        (day(1, 1, 6), (day(1, 3), day(1, 4)), None, [day(1, 1, 6), day(1, 2)]),
+        (day(1, 1), (day(4, 1), day(5, 1)), None, [day(1, 1), day(2, 1), day(3, 1)]),
+        (day(1, 20), (day(4, 1), day(7, 1)), None, [day(1, 20)]),
+        (day(1, 1), (day(1, 2), day(1, 2, 1)), "12h", [day(1, 1), day(1, 1, 12)]),
+        (day(1, 4), (day(1, 4), day(1, 5)), None, []),
+        (day(1, 5), (day(1, 4), day(1, 5)), None, []),
+    ],
+)
+def test_a_gap_is_cut_into_intervals_like_the_one_after_it(
+    since: datetime, first: tuple[datetime, datetime], length: str | None, starts: list[datetime]
+) -> None:
+    slices = cut_gap(to_millis(since), span(*first), None if length is None else parse_slice(length))
+    assert slices == [span(start, end) for start, end in pairwise([*starts, first[0]])]
 
 
 @pytest.mark.parametrize("text", ["", "1", "d", "0d", "-1d", "1.5d", "1y", "1 day", "1M", "1d1h"])

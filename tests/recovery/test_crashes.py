@@ -95,7 +95,7 @@ def _publish_first(self: Driver, plan: EpochPlan) -> Manifest:
     outcomes = operate_step.operate(self.spark, plan)
     manifest = commit_step._manifest(plan, outcomes, {})
     plan.tables.create(plan.bound.table_schemas)
-    self._publish(manifest)
+    self.publish(manifest)
     self.tell("published first")
     return commit_step.commit(plan, outcomes, {})
 

@@ -34,6 +34,10 @@ from tidegate.pipelines.tables.table_log import shorten_log
 
 pytestmark = pytest.mark.recovery
 
+AT_SOME_STEPS = pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step in ("planned", "committed") else pytest.mark.long) for step in STEPS]
+)
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
@@ -131,7 +135,7 @@ def file_for_folder(lake: Lake, table: str) -> Callable[[], Callable[[], None]]:
     return happen
 
 
-@pytest.mark.parametrize("step", STEPS)
+@AT_SOME_STEPS
 def test_files_that_can_not_grow_stop_the_job_and_harm_nothing(
     runs: Runs, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,9 +183,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 # Files that can't grow stop it at each step in every run.
-@pytest.mark.parametrize(
-    "step", [pytest.param(step, marks=() if step in ("planned", "committed") else pytest.mark.long) for step in STEPS]
-)
+@AT_SOME_STEPS
 def test_a_full_disk_stops_the_job_and_harms_nothing(
     runs: Runs, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,14 +95,18 @@ def test_a_stream_over_a_list_leaves_what_it_leaves_over_a_table(lake: Lake, by_
     assert_as_by_table(lake, by_table)
 
 
-@pytest.mark.parametrize("step", STEPS)
+LONG = pytest.mark.long
+KILLED_AFTER = ("planned", "operated", "committed", "published late")
+
+
+@pytest.mark.parametrize("step", [pytest.param(step, marks=LONG if step in KILLED_AFTER else ()) for step in STEPS])
 def test_a_crash_after_any_step_changes_nothing(lake: Lake, by_table: dict[str, list[str]], step: str) -> None:
     crash_after(NoSpark(), lake, step, epoch=4, pipeline=LISTED)
     run(NoSpark(), lake, pipeline=LISTED)
     assert_as_by_table(lake, by_table)
 
 
-@pytest.mark.parametrize("step", ["planned", "operated", "committed", "published late"])
+@pytest.mark.parametrize("step", KILLED_AFTER)
 def test_a_process_killed_by_a_signal_loses_and_doubles_nothing(
     lake: Lake, by_table: dict[str, list[str]], step: str
 ) -> None:
@@ -170,7 +174,8 @@ def undisturbed(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return outcome(lake, LISTED)
 
 
-@pytest.mark.parametrize("step", STEPS)
+# In every run tests/recovery/test_crashes.py has all of them over a table, in Spark.
+@pytest.mark.parametrize("step", [pytest.param(step, marks=() if step == "committed" else LONG) for step in STEPS])
 def test_a_backfill_that_crashes_after_any_step_ends_as_one_that_did_not(
     lake: Lake, undisturbed: dict[str, list[str]], step: str
 ) -> None:

@@ -91,9 +91,26 @@ STOPS = {
 """The steps after which an act on the tables stops the epoch."""
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-@pytest.mark.parametrize("where", ["state", "published"])
+def is_quick(where: str, act: Act, step: str) -> bool:
+    """Return True for the steps that are in every run: those where the act stops the epoch, and the commit of state."""
+    return step == COMMITTED or step in STOPS.get((where, act), ())
+
+
+@pytest.mark.parametrize(
+    ("where", "act", "step"),
+    [
+        pytest.param(
+            where,
+            act,
+            step,
+            id=f"{where}-{act.__name__}-{step}",
+            marks=() if is_quick(where, act, step) else pytest.mark.long,
+        )
+        for where in ("state", "published")
+        for act in ACTS
+        for step in STEPS
+    ],
+)
 def test_what_others_do_between_two_steps_changes_nothing_or_stops_the_epoch_with_a_way_out(
     runs: Runs, tmp_path: Path, where: str, act: Act, step: str
 ) -> None:
@@ -150,9 +167,13 @@ def test_committing_files_without_a_look_at_them_is_noticed(
     [
         ("OPTIMIZE {}", None),
         pytest.param("VACUUM {} RETAIN 0 HOURS", None, marks=pytest.mark.long),
-        ("ALTER TABLE {} SET TBLPROPERTIES ('theirs' = 'yes')", None),
+        pytest.param("ALTER TABLE {} SET TBLPROPERTIES ('theirs' = 'yes')", None, marks=pytest.mark.long),
         ("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", "feature deletionVectors"),
-        ("ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "feature columnMapping"),
+        pytest.param(
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+            "feature columnMapping",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["optimize", "vacuum", "alter", "deletion vectors", "column mapping"],
 )

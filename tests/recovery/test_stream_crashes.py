@@ -1,7 +1,8 @@
 """A stream that crashes after any step and starts again ends as one that never crashed, row for row.
 
 And with any protection of the protocol switched off it does not: each planted bug shows after just the
-steps that it is about. The same matrix runs without a JVM, where a cell takes a moment, and in Spark.
+steps that it is about. The same matrix runs without a JVM, where a cell takes a moment, and in Spark. In
+`make test` each bug is planted without a JVM at the first step where it shows, in `make test-long` everywhere.
 """
 
 from __future__ import annotations
@@ -71,10 +72,13 @@ def crashes(request: pytest.FixtureRequest) -> Crashes:
     return found
 
 
-def in_both(*values: Any, only_long_in_spark: bool = False) -> list[Any]:
-    """A case without a JVM and the same in Spark."""
-    marks = [pytest.mark.spark, *([pytest.mark.long] if only_long_in_spark else [])]
-    return [pytest.param("by_hand", *values), pytest.param("in_spark", *values, marks=marks)]
+def in_both(*values: Any, by_hand: Any = (), in_spark: Any = ()) -> list[Any]:
+    """A case without a JVM and the same in Spark, with further marks of each."""
+    marks = (pytest.mark.spark, *in_spark)
+    return [pytest.param("by_hand", *values, marks=by_hand), pytest.param("in_spark", *values, marks=marks)]
+
+
+LONG = (pytest.mark.long,)
 
 
 @pytest.mark.parametrize("crashes", ["by_hand"], indirect=True)
@@ -96,7 +100,8 @@ def test_a_crash_after_any_step_changes_nothing(crashes: Crashes, step: str) -> 
         case
         for bug in BUGS
         for step in STEPS
-        for case in in_both(bug, step, only_long_in_spark=step != min(bug.shows_after, key=STEPS.index))
+        for first in (min(bug.shows_after, key=STEPS.index),)
+        for case in in_both(bug, step, by_hand=() if step == first else LONG, in_spark=LONG)
     ],
     indirect=["crashes"],
     ids=str,

@@ -35,6 +35,9 @@ LATER = to_millis(datetime(2026, 11, 23, tzinfo=UTC))
 """After the tables were made, so that no lease holds any more."""
 
 BOTH = pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
+LONG_FOR_HOURS = pytest.mark.parametrize(
+    "pipeline", [pytest.param(HOURS, marks=pytest.mark.long), SESSIONS], ids=lambda pipeline: pipeline.name
+)
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def test_an_epoch_that_was_not_published_is_published_and_all_rules_hold(lake: L
     [("1", True), ("3", False), (f"savepoint:{SAVEPOINT}", True)],
     ids=["old snapshot", "its newest", "savepoint"],
 )
-@BOTH
+@LONG_FOR_HOURS
 def test_its_snapshots_and_savepoints_are_restored(
     lake: Lake, fresh: Lake, pipeline: Pipeline, target: str, goes_on_first: bool
 ) -> None:
@@ -124,7 +127,7 @@ def test_its_snapshots_and_savepoints_are_restored(
     assert_good(lake, fresh, pipeline)
 
 
-@BOTH
+@LONG_FOR_HOURS
 def test_its_late_rows_are_reopened(lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline) -> None:
     assert reopen(lake, pipeline) is not None
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
@@ -135,7 +138,7 @@ def test_its_late_rows_are_reopened(lake: Lake, fresh: Lake, tmp_path: Path, pip
     assert_good(lake, fresh, pipeline)
 
 
-@BOTH
+@LONG_FOR_HOURS
 def test_it_is_cleaned_up_and_a_key_is_forgotten(lake: Lake, pipeline: Pipeline) -> None:
     tables = lake.tables(pipeline)
     with Lease(tables, "vacuum", lake.clock):

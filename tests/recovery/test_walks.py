@@ -23,7 +23,7 @@ pytestmark = pytest.mark.recovery
 SEED = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
 
 
-@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.long)])
 def test_a_walk_ends_as_a_computation_from_scratch_does(tmp_path: Path, seed: int) -> None:
     Walk(tmp_path / "walk", seed).run(steps=10)
 
@@ -44,7 +44,7 @@ class CheckedWalk(Walk):
             assert not broken, f"rules that don't hold: {broken}"
 
 
-@pytest.mark.parametrize("seed", [107, 108])
+@pytest.mark.parametrize("seed", [107, pytest.param(108, marks=pytest.mark.long)])
 def test_after_each_step_of_a_walk_the_rules_of_quality_hold(tmp_path: Path, seed: int) -> None:
     """Such draws found a restore that a refusal named, after which a check failed for ever."""
     CheckedWalk(tmp_path / "walk", seed).run(steps=8)

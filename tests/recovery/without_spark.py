@@ -9,11 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tidegate.pipelines.definition.event_columns import COMMIT, PACK, SHARD, TIME
 from tidegate.pipelines.epoch import operate as operate_step
+from tidegate.pipelines.epoch.exchange import unpacked
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
+from tidegate.pipelines.reopen import passed, source_rows
+from tidegate.pipelines.reopen.plan import ReopenPlan
+from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.reopen.task import ReopenJob
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.slice_rows import Run
 
 
 class NoSpark:
@@ -48,7 +57,38 @@ def standing_in(session: object) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as planted:
         if isinstance(session, NoSpark):
             planted.setattr(operate_step, "operate", operate)
+            planted.setattr(SourceRows, "correct", correct)
+            planted.setattr(passed, "run_over", _Batches)
         yield
+
+
+class _Batches:
+    """Stands where Spark's frame would: the batches that one task yields."""
+
+    def __init__(self, spark: object, files: FileSlice, run: Run, schema: object) -> None:
+        self.batches = list(run(files.judged()))
+        self.names: list[str] | None = getattr(schema, "names", None)
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - the name of Spark
+        """Return the rows."""
+        if not self.batches:
+            return pa.table({name: pa.nulls(0) for name in self.names or ()})
+        table = pa.Table.from_batches(self.batches)
+        return table.rename_columns(self.names or table.column_names)
+
+
+def correct(rows: SourceRows, plan: ReopenPlan) -> list[ShardOutcome]:
+    """Compute the stretches of a plan again, as the tasks would."""
+    job = ReopenJob.of(plan)
+    with pytest.MonkeyPatch.context() as planted:
+        planted.setattr(source_rows, "run_over", _Batches)
+        frame: Any = rows._events(plan)
+    packs = pa.Table.from_batches(frame.batches).to_pylist() if frame is not None and frame.batches else []
+    outcomes = []
+    for number in job.files:
+        events = unpacked(row[PACK] for row in packs if row[SHARD] == number)
+        outcomes.append(job.run(number, pa.table({COMMIT: [], TIME: []}) if events is None else events))
+    return outcomes
 
 
 def operate(spark: object, plan: EpochPlan) -> list[ShardOutcome]:

@@ -1,4 +1,7 @@
-"""A month of real flights: both examples equal plain pandas, in one epoch and in thirty-one; its check is quick."""
+"""A month of real flights: both examples equal plain pandas, in one epoch and by the day; its check is quick.
+
+In `make test` four days, in `make test-long` all thirty-one.
+"""
 
 from __future__ import annotations
 
@@ -25,30 +28,24 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parent.parent.parent
-DAYS = 31
+DAYS, FEW_DAYS = 31, 4
 START = datetime(2013, 1, 1, tzinfo=UTC)
-END = START + timedelta(days=DAYS)
 
 
 @pytest.fixture(scope="module")
-def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with a month of flights, loaded in their order of arrival."""
-    lake = Lake(tmp_path_factory.mktemp("month"))
-    load_flights(lake.path("flights"), DAYS)
-    return lake.folder
+def all_flights() -> pd.DataFrame:
+    return read_flights()
 
 
-@pytest.fixture(scope="module")
-def flights() -> pd.DataFrame:
-    rows = read_flights()
+def _before(end: datetime, rows: pd.DataFrame) -> pd.DataFrame:
     due = rows["departed_at"].fillna(rows["scheduled_at"])
-    return rows.loc[due < pd.Timestamp(END), SCHEMA.names]
+    return rows.loc[due < pd.Timestamp(end), SCHEMA.names]
 
 
-def _check(pipeline: Pipeline, lake: Lake, flights: pd.DataFrame) -> None:
+def _check(pipeline: Pipeline, lake: Lake, flights: pd.DataFrame, end: datetime) -> None:
     final = lake.final(pipeline).to_pandas()
     if pipeline is aircraft_duty:
-        expected = flights_oracle.duty_sessions(flights, pd.Timestamp(END))
+        expected = flights_oracle.duty_sessions(flights, pd.Timestamp(end))
         by = ["tailnum", "window_start"]
     else:
         expected = flights_oracle.airport_hours(flights)
@@ -59,33 +56,47 @@ def _check(pipeline: Pipeline, lake: Lake, flights: pd.DataFrame) -> None:
 
 @dataclass(frozen=True)
 class Month:
-    """A pipeline's tables after a month by the day."""
+    """A pipeline's tables after a month, or the first days of it, by the day."""
 
     pipeline: Pipeline
+    days: int
     lake: Lake
+
+    @property
+    def end(self) -> datetime:
+        """Midnight after the last day."""
+        return START + timedelta(days=self.days)
 
 
 @pytest.fixture(
     scope="module",
-    params=[aircraft_duty, pytest.param(airport_hours, marks=pytest.mark.long)],
-    ids=lambda pipeline: pipeline.name,
+    params=[
+        pytest.param((pipeline, days), marks=marks, id=f"{pipeline.name}, {days} days")
+        for pipeline, days, marks in (
+            (aircraft_duty, FEW_DAYS, ()),
+            (aircraft_duty, DAYS, pytest.mark.long),
+            (airport_hours, DAYS, pytest.mark.long),
+        )
+    ],
 )
-def by_day(
-    request: pytest.FixtureRequest, spark: SparkSession, month: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Month:
-    lake = _beside(month, tmp_path_factory.mktemp("by_day") / "project")
-    assert len(lake.backfill(spark, request.param, START, END, "1d")) == DAYS
-    return Month(request.param, lake)
+def by_day(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Month:
+    """A pipeline's tables over flights that were loaded in their order of arrival."""
+    lake = Lake(tmp_path_factory.mktemp("by_day"))
+    pipeline, days = request.param
+    month_of = Month(pipeline, days, lake)
+    load_flights(lake.path("flights"), month_of.days)
+    assert len(lake.backfill(spark, month_of.pipeline, START, month_of.end, "1d")) == month_of.days
+    return month_of
 
 
 def test_a_month_equals_pandas_in_one_epoch_and_day_by_day(
-    spark: SparkSession, month: Path, flights: pd.DataFrame, tmp_path: Path, by_day: Month
+    spark: SparkSession, all_flights: pd.DataFrame, tmp_path: Path, by_day: Month
 ) -> None:
-    pipeline = by_day.pipeline
-    at_once = _beside(month, tmp_path / "at_once")
-    assert len(at_once.backfill(spark, pipeline, START, END)) == 1
-    _check(pipeline, at_once, flights)
-    _check(pipeline, by_day.lake, flights)
+    pipeline, flights = by_day.pipeline, _before(by_day.end, all_flights)
+    at_once = _beside(by_day.lake.folder, tmp_path / "at_once")
+    assert len(at_once.backfill(spark, pipeline, START, by_day.end)) == 1
+    _check(pipeline, at_once, flights, by_day.end)
+    _check(pipeline, by_day.lake, flights, by_day.end)
     assert_same_windows(by_day.lake.latest(pipeline), at_once.latest(pipeline))
     epochs = by_day.lake.rows(pipeline, "epochs").to_pylist()
     assert conserved(epochs)
@@ -101,9 +112,9 @@ def test_the_quality_run_of_a_month_takes_less_than_a_minute(by_day: Month) -> N
     assert "passed" in figure.detail or "marked" in figure.detail
 
 
-def _beside(month: Path, folder: Path) -> Lake:
+def _beside(project: Path, folder: Path) -> Lake:
     """A lake with tables of its own over the same flights."""
     lake = Lake(folder)
     (folder / "warehouse").mkdir(parents=True)
-    (folder / "warehouse" / "flights").symlink_to(month / "warehouse" / "flights")
+    (folder / "warehouse" / "flights").symlink_to(project / "warehouse" / "flights")
     return lake

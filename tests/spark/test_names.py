@@ -17,8 +17,8 @@ from tests.named_files import add_file
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reopen.run import reopen
 from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.run.reopen_late import reopen
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.spark_files import DeltaSparkReader
 from tidegate.windowing import Count, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows

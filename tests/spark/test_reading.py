@@ -251,6 +251,32 @@ def test_a_value_that_only_spark_can_compute_is_told_with_its_way_out(spark: Spa
     assert starts == [9, 10]
 
 
+def test_columns_are_evaluated_only_for_rows_that_where_keeps_whoever_evaluates_them(
+    spark: SparkSession, lake: Lake
+) -> None:
+    texts = ["2024-03-01 10:00:00", "a click", "2024-03-01 11:30:00"]
+    parts = pa.array([2, 0, 4])
+    lake.write(pa.table({"User": ["a", "b", "a"], "text": texts, "parts": parts, "value": parts}))
+    # `value` is replaced, and `share` is used twice, so that Spark keeps a projection of it.
+    columns = {"moment": "to_timestamp(text)", "share": "8 div parts", "value": "share + share * 2L"}
+    options: dict[str, Any] = {"where": "parts <> 0 and text like '2%'", "columns": columns}
+    sums = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"total": Sum("value")})
+    by_tasks = pipeline_of("auto", {"timestamp": "moment"}, sums, **options)
+    by_spark = pipeline_of("spark", {"timestamp": "moment"}, sums, **options)
+    between = pipeline_of(
+        "auto",
+        {"timestamp": "moment"},
+        sums,
+        name="between",
+        **{**options, "columns": {**columns, "sound": "soundex(User)"}},
+    )
+    for pipeline in (by_tasks, by_spark, between):
+        lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=1), "6h")
+        assert [row["total"] for row in lake.latest(pipeline).to_pylist()] == [12, 6]
+        epochs = lake.rows(pipeline, "epochs").sort_by("epoch")
+        assert epochs["dropped"].to_pylist() == [1, 0, 0, 0]
+
+
 def _partitioned(lake: Lake) -> None:
     write_deltalake(lake.path("events"), messy_rows(7), partition_by=["place"])
 

@@ -221,14 +221,23 @@ CASES: dict[str, tuple[Make, Sequence[dict[str, Any]]]] = {
     "widened types": (widened, [{}]),
     "CHAR and VARCHAR": (chars, [{}]),
     "features that change no rows, checkpoints v2": (with_other_features, [{}]),
-    "wall-clock times": (wall_clock, [{"zone": zone} for zone in ZONES]),
+    "wall-clock times": (wall_clock, [{"zone": ZONES[0]}]),
+    "wall-clock times of other zones": (wall_clock, [{"zone": zone} for zone in ZONES[1:]]),
     "empty texts for partition values": (with_empty_texts, [{}]),
 }
 
 
-LONG = {"mapped by id", "features that change no rows, checkpoints v2", "deletion vectors", "partitions of every type"}
+LONG = {
+    "mapped by id",
+    "features that change no rows, checkpoints v2",
+    "deletion vectors",
+    "partitions of every type",
+    "wall-clock times of other zones",
+    "CHAR and VARCHAR",
+}
 """Cases for make test-long. The table mapped by name has deletion vectors and a partition too; a table with checkpoints
-v2 is read as a plain one; tests/pipelines/sources/test_partition_values.py has the partition values of every type."""
+v2 is read as a plain one; tests/pipelines/sources/test_partition_values.py has the partition values of every type, and
+tests/pipelines/sources/test_wall_clock.py the times of all zones, test_stored_fields.py beside it CHAR and VARCHAR."""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.long if case in LONG else ()) for case in CASES])

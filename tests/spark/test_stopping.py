@@ -30,6 +30,9 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
+# In every run tests/pipelines/cli/test_stream.py sends both signals to the command, without a JVM, and the tests below
+# ask epochs at work to stop.
+@pytest.mark.long
 def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_lease_back(tmp_path: Path) -> None:
     project, source = tmp_path / "project", Lake(tmp_path / "project")
     project.mkdir()

@@ -70,7 +70,7 @@ def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple
     for begin, end in pairwise(begins.tolist()):
         pass_rows, final = order[begin:end], end == len(order)
         if timeline.lag is not None:
-            newest = max(watermark, int(times[pass_rows[-1]]) - timeline.lag)
+            newest = max(watermark, timeline.following(int(times[pass_rows[-1]])))
             after = timeline.final if final else newest
             part = Timeline.in_event_order(watermark, after, timeline.lag, clock=int(timeline.clocks[0]))
             yield pass_rows, 0, part

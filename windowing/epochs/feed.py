@@ -59,7 +59,8 @@ Fed: TypeAlias = tuple[Any, dict[str, Any], Millis, str | None, int]
 def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: KeySchema) -> Records:
     """Feed an epoch: for each commit set the clock, feed its elements by time, then end it and move the watermark.
 
-    In event order the watermark follows the elements instead: before an element at t it moves to `t - lag`.
+    In event order the watermark follows the elements instead: before an element at t it moves to `t - lag`, at most to
+    the watermark after the epoch.
 
     Args:
         operator: a row operator with the state and the time before the epoch.
@@ -76,8 +77,11 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
     for end, (clock, complete, watermark) in zip(ends, steps, strict=True):
         operator.process_processing_time(clock)
         for key_value, value, timestamp, side, row in _fed(ordered, rows, key, begin, end):
-            if timeline.lag is not None and timestamp - timeline.lag > operator.timers.current_watermark:
-                advance(operator, timestamp - timeline.lag)
+            if (
+                timeline.lag is not None
+                and (moved := timeline.following(timestamp)) > operator.timers.current_watermark
+            ):
+                advance(operator, moved)
             size = len(operator.output)
             operator.process_element(key_value, value, timestamp, side)
             if len(operator.output) > size:

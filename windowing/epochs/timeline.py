@@ -23,7 +23,8 @@ class Timeline:
         clocks: processing time before the elements of each commit, int64 epoch milliseconds.
         clock: processing time before the epoch.
         lag: None if the watermark moves at the end of commits. Else the epoch has a single commit and the watermark
-            follows its elements: before an element at t it moves to `t - lag`, and each timer fires at its own time.
+            follows its elements: before an element at t it moves to `t - lag`, at most to `final`, and each timer fires
+            at its own time.
     """
 
     before: Int64s
@@ -69,7 +70,7 @@ class Timeline:
 
         Args:
             watermark: watermark before the epoch.
-            after: watermark after the epoch, at least the time of the newest element minus `lag`.
+            after: watermark after the epoch. Elements may be later if open windows are computed again.
             lag: see `Timeline`.
             now: processing time before the elements; None if the clock does not move.
             clock: processing time before the epoch.
@@ -105,6 +106,11 @@ class Timeline:
     def initial(self) -> Millis:
         """Watermark before the epoch."""
         return int(self.before[0]) if len(self.before) else self.final
+
+    def following(self, timestamp: Millis) -> Millis:
+        """Return the watermark to which an element moves event time, in event order."""
+        assert self.lag is not None
+        return min(timestamp - self.lag, self.final)
 
     def seen_by(self, timestamps: Int64s, commits: Int64s) -> Int64s:
         """Return the watermark before each element, which decides if the element is late."""

@@ -3,6 +3,9 @@
 A record arrives when its flight has landed, so departures come out of order; a flight whose air time
 was never recorded arrives a day after departure. A cancelled flight has no departure: its record
 arrives at the scheduled time, and a pipeline over departures rejects it.
+
+For the demo, an airline holds the records of its first day back until everything else has arrived, and another one
+corrects that day afterwards, by a day that is written again.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from tidegate.pipelines.errors import UsageError
@@ -21,6 +25,11 @@ from tidegate.pipelines.errors import UsageError
 FIRST_DAY = date(2013, 1, 1)
 DAYS = 365
 
+HELD_BACK, CORRECTED = "MQ", "UA"
+"""Airlines whose records of the first day come late, and are corrected afterwards."""
+
+_CORRECTION = 3
+"""Minutes by which an air time was too short."""
 _TAXI = timedelta(minutes=20)
 _NEVER_RECORDED = timedelta(hours=24)
 
@@ -66,12 +75,15 @@ def arrivals(flights: pd.DataFrame, days: int) -> Iterator[tuple[date, pa.Table]
     end = pd.Timestamp(FIRST_DAY, tz="UTC") + timedelta(days=days)
     due = flights[flights["departed_at"].fillna(flights["scheduled_at"]) < end]
     for day, records in due.groupby(due["recorded_at"].dt.date, sort=True):
-        whole = records[SCHEMA.names].astype(dict.fromkeys(("dep_delay", "arr_delay", "air_time"), "Int64"))
-        yield day, pa.Table.from_pandas(whole, schema=SCHEMA, preserve_index=False)
+        yield day, _table(records)
 
 
 def load_flights(
-    path: str, days: int, storage_options: dict[str, str] | None = None, tell: Callable[[date, int], None] | None = None
+    path: str,
+    days: int,
+    storage_options: dict[str, str] | None = None,
+    tell: Callable[[date, int], None] | None = None,
+    hold_back: bool = False,
 ) -> int:
     """Write the table, one commit for each day, and return its number of rows. An existing table is left as it is.
 
@@ -80,6 +92,7 @@ def load_flights(
         days: number of days, from 2013-01-01.
         storage_options: options of the object store, in deltalake's spelling.
         tell: called with each day and its number of records.
+        hold_back: True leaves out the records that `append_held_back` writes.
 
     Raises:
         UsageError: `days` is not 1 to 365.
@@ -88,10 +101,44 @@ def load_flights(
         raise UsageError(f"--days {days}: the year has days 1 to {DAYS}")
     if DeltaTable.is_deltatable(path, storage_options):
         return int(DeltaTable(path, storage_options=storage_options).count())
-    total = 0
-    for day, records in arrivals(read_flights(), days):
+    total, flights = 0, read_flights()
+    if hold_back:
+        flights = flights[~_of_first_day(flights, HELD_BACK)]
+    for day, records in arrivals(flights, days):
         write_deltalake(path, records, mode="append", storage_options=storage_options)
         total += len(records)
         if tell is not None:
             tell(day, len(records))
     return total
+
+
+def append_held_back(path: str, storage_options: dict[str, str] | None = None) -> int:
+    """Write the records that were held back, in one commit, and return their number."""
+    flights = read_flights()
+    records = _table(flights[_of_first_day(flights, HELD_BACK)])
+    write_deltalake(path, records, mode="append", storage_options=storage_options)
+    return len(records)
+
+
+def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None) -> tuple[int, int]:
+    """Write the first day again, with corrected air times of an airline; return its records, and the corrected ones."""
+    table = DeltaTable(path, storage_options=storage_options)
+    start, end = (pd.Timestamp(FIRST_DAY + timedelta(days=number), tz="UTC") for number in (0, 1))
+    day = table.to_pyarrow_table(filters=[("departed_at", ">=", start), ("departed_at", "<", end)])
+    is_corrected = pc.and_(pc.equal(day["carrier"], CORRECTED), pc.is_valid(day["air_time"]))
+    corrected = pc.if_else(is_corrected, pc.add(day["air_time"], _CORRECTION), day["air_time"])
+    day = day.set_column(day.schema.get_field_index("air_time"), SCHEMA.field("air_time"), corrected)
+    where = f"departed_at >= '{start.isoformat()}' AND departed_at < '{end.isoformat()}'"
+    write_deltalake(path, day, mode="overwrite", predicate=where, storage_options=storage_options)
+    return len(day), pc.sum(is_corrected).as_py()
+
+
+def _of_first_day(flights: pd.DataFrame, carrier: str) -> pd.Series:
+    day = flights["departed_at"].dt.date == FIRST_DAY
+    chosen: pd.Series = day & (flights["carrier"] == carrier)
+    return chosen
+
+
+def _table(records: pd.DataFrame) -> pa.Table:
+    whole = records[SCHEMA.names].astype(dict.fromkeys(("dep_delay", "arr_delay", "air_time"), "Int64"))
+    return pa.Table.from_pandas(whole, schema=SCHEMA, preserve_index=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Reader = Literal["auto", "spark"]
 
-Changes = Literal["refuse", "ignore"]
+Changes = Literal["refuse", "ignore", "correct"]
 """Treatment of versions that removed rows."""
 
 
@@ -31,7 +31,7 @@ class DeltaSource:
         unit: unit of an integer column, counted from the epoch: "s" or "ms".
         reader: "auto" lets the tasks read the files of a plain table with Arrow; "spark" lets Spark read every table.
         changes: treatment of versions that removed or changed rows, such as an UPDATE: "refuse" ends the run, "ignore"
-            passes over the whole version.
+            passes over the whole version, "correct" corrects the windows that it touches.
 
     Raises:
         IllegalArgument: an empty name, an unknown zone, unit, reader or treatment of changes.
@@ -59,8 +59,7 @@ class DeltaSource:
         if self.reader not in ("auto", "spark"):
             raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
         if self.changes not in get_args(Changes):
-            values = " or ".join(map(repr, get_args(Changes)))
-            raise IllegalArgument("source.changes", self.changes, f"give {values}")
+            raise IllegalArgument("source.changes", self.changes, "give 'refuse', 'ignore' or 'correct'")
 
     def open(self, warehouse: Warehouse) -> Source:
         """Open the table at its newest version; see `SourceDescription.open`."""

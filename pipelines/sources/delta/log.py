@@ -1,7 +1,8 @@
 """The source's log: the files that each version added, and its commit time.
 
 OPTIMIZE changes no data, so it is ignored. If a version removes data, the run stops and names the version, unless the
-source says `changes="ignore"`: then the whole version is passed over.
+source says `changes="ignore"`, so that the whole version is passed over, or `changes="correct"`, so that it is compared
+with the version before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -22,7 +24,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.manifest import Position
 from tidegate.pipelines.sources.base import MissingSource
-from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
+from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.actions import (
     changes_data,
     commit_time,
@@ -30,7 +32,8 @@ from tidegate.pipelines.sources.delta.actions import (
     number_stored,
     recorded_millis,
 )
-from tidegate.pipelines.sources.delta.changes import refusal_of, removes_data
+from tidegate.pipelines.sources.delta.changes import changed_files, refusal_of, removes_data
+from tidegate.pipelines.sources.delta.position import TABLE_ID, check_position
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
 from tidegate.pipelines.sources.delta.table_facts import TableFacts, details_of, way_to_open
@@ -44,8 +47,6 @@ _ELSEWHERE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """Start of an absolute path, or of a URI with a scheme."""
 
 _DELETION_VECTORS = "deletionVectors"
-_TABLE_ID = "table_id"
-"""Field of a position: the id of the table, which a table that replaced it does not have."""
 
 
 class SourceLog:
@@ -136,7 +137,7 @@ class SourceLog:
 
     def of_position(self, version: int) -> dict[str, Any]:
         """Return the field of a position that is Delta's own: the id of the table."""
-        return {_TABLE_ID: self.identity}
+        return {TABLE_ID: self.identity}
 
     def check_input(self, part: Input) -> None:
         """Check that no column that must be compared byte by byte has a collation; see `check_collations`."""
@@ -178,28 +179,8 @@ class SourceLog:
             ) from error
 
     def check(self, position: Position) -> None:
-        """Check that a position belongs to this table, not to another table with the same name.
-
-        Raises:
-            Refused: the table was replaced, or set back to before the position, or a newer tidegate wrote the position.
-        """
-        if unknown := sorted(position.own.keys() - {_TABLE_ID}):
-            raise Refused(
-                f"the position in source table {self.path} has a field that this tidegate does not know, "
-                f"{unknown[0]}: install the version that wrote it or a newer one, or restore a snapshot from before"
-            )
-        read = position.own.get(_TABLE_ID) or self.identity
-        if read != self.identity:
-            raise Refused(
-                f"source table {self.path} was replaced: it has another id ({self.identity}) than the one that was "
-                f"read up to version {position.version} ({read}). Put the old table back, or start a new pipeline with "
-                "a backfill of this one"
-            )
-        if position.version > self.head:
-            raise Refused(
-                f"source table {self.path} is at version {self.head}, and was read up to version {position.version}: "
-                "it was put back to an older state. Put the newer one back, or start a new pipeline with a backfill"
-            )
+        """Check that a position belongs to this table; see `check_position`."""
+        check_position(self.path, self.identity, self.head, position)
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         """Yield the versions after `after` up to `until` (None: the head) that added data and are not passed over.
@@ -213,7 +194,7 @@ class SourceLog:
             actions = self._actions(version)
             if self._is_passed_over(actions):
                 continue
-            if removes_data(actions):
+            if removes_data(actions) and self._changes != "correct":
                 raise refusal_of(self.path, version, actions)
             files = tuple(
                 SourceFile(
@@ -227,7 +208,7 @@ class SourceLog:
                 for action in actions
                 if (add := action.get("add")) and add.get("dataChange", True)
             )
-            if files:
+            if files or removes_data(actions):
                 self._check_present(
                     version,
                     files,
@@ -235,7 +216,20 @@ class SourceLog:
                     "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
                     "pause",
                 )
-                yield SourceCommit(version, commit_time(actions), files)
+                yield SourceCommit(version, commit_time(actions), files, removes_data(actions))
+
+    def changed(self, after: int, until: int) -> ChangedFiles:
+        """Return the files in which two versions differ; see `ChangingSource`."""
+        actions = ((version, self._actions(version)) for version in range(after + 1, until + 1))
+        changed = changed_files(actions, self._path_of, partial(self._adds, after) if self._facts.partitions else dict)
+        self._check_present(
+            until,
+            (*changed.gone, *changed.came),
+            f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Pass over the "
+            "change with changes='ignore' in the pipeline's DeltaSource, and set it back after a run; or start a new "
+            "pipeline with a backfill of the table as it is now",
+        )
+        return changed
 
     def settled(self, version: int) -> int:
         """Return the newest version with the same rows, after which only maintenance (OPTIMIZE, VACUUM, ALTER) came.

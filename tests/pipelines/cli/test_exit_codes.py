@@ -85,6 +85,7 @@ def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(projec
     later = ("--start", "2024-03-02", "--end", "2024-03-03")
     code, told = project.tidegate("backfill", "sessions", *later, "--dry-run")
     assert (code, "set a later `start` of pipelines.sessions" in told) == (3, True), told
+    assert "run what lies between with --fill-gaps" in " ".join(told.split())
     assert not (project.folder / "warehouse").exists()
 
 

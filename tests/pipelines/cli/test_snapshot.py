@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deltalake import write_deltalake
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import EVENTS, at
 from tests.pipelines.cli.project import Project
@@ -99,7 +100,34 @@ def test_a_dry_run_says_what_would_become_of_each_interval(project: Project) -> 
     )
     assert [plan["state"].split(":")[0].split(",")[0] for plan in told["planned"]] == ["run before", "would run"]
     told = project.data("backfill", "sessions", "--start", "2024-03-05", "--end", "2024-03-06", "--dry-run")
-    assert told["planned"][0]["state"] == "refused: a gap lies before it"
+    assert told["planned"][0]["state"] == "refused: a gap lies before it, which --fill-gaps runs"
+    told = project.data(
+        "backfill", "sessions", "--start", "2024-03-05", "--end", "2024-03-06", "--fill-gaps", "--dry-run"
+    )
+    starts = [at("00:00", number).timestamp() * 1000 for number in range(1, 5)]
+    assert [(plan["interval"]["start"], plan["state"]) for plan in told["planned"]] == [
+        (start, "would run") for start in starts
+    ]
+
+
+def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> None:
+    project.rewrite(
+        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
+    )
+    path = str(project.folder / "warehouse" / "events")
+    for value in (1, 2):
+        rows = pa.Table.from_pylist([{"user": "ann", "at": at("10:00"), "value": value}], schema=EVENTS)
+        write_deltalake(path, rows, mode="append")
+    day = ("backfill", "sessions", "--start", "2024-03-02", "--end", "2024-03-03", "--dry-run")
+    project.by_hand.epoch(
+        ("ann", at("10:00"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
+    )
+    code, told = project.tidegate(*day)
+    assert (code, "rows of the source changed" in told) == (0, False)
+    DeltaTable(path).delete("value = 2")
+    code, told = project.tidegate(*day)
+    assert code == 0
+    assert "rows of the source changed in version 2: windows that begin before 2024-03-02" in " ".join(told.split())
 
 
 def test_the_views_come_as_queries_that_need_no_catalog(project: Project) -> None:

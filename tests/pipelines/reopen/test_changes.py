@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -38,6 +41,17 @@ pytestmark = pytest.mark.slow
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
+
+KINDS = ("tumbling", "sliding", "sessions", "row by row")
+
+
+def each_once(*columns: Sequence[Any]) -> list[Any]:
+    """Return all combinations; those that bring no value for the first time in its place are for the long form."""
+    longest = max(map(len, columns))
+    quick = {tuple(column[number % len(column)] for column in columns) for number in range(longest)}
+    return [
+        pytest.param(*case, marks=() if case in quick else pytest.mark.long) for case in itertools.product(*columns)
+    ]
 
 
 def over(assigner: WindowAssigner, **options: object) -> Pipeline:
@@ -161,12 +175,14 @@ def test_a_session_cut_by_a_shorter_gap_stays_open_where_its_last_part_is(tmp_pa
     assert arrivals.final() == arrivals.in_event_order()
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 120), (30, 200), (120, 0), (90, 30)])
-@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])
+@pytest.mark.parametrize(
+    ("kind", "minutes"), each_once(("tumbling", "sliding", "sessions"), ((0, 120), (30, 200), (120, 0), (90, 30)))
+)
 def test_with_another_lateness_late_rows_are_reopened_and_windows_go_on(
-    tmp_path: Path, kind: str, before: int, after: int
+    tmp_path: Path, kind: str, minutes: tuple[int, int]
 ) -> None:
     """A longer one puts a window back into the state, for it still takes elements."""
+    before, after = minutes
 
     def pipeline(minutes: int) -> Pipeline:
         lateness = {"allowed_lateness": minutes * MINUTE}
@@ -236,13 +252,11 @@ def forget_what_was_closed(by_hand: ByHand) -> None:
     publish(by_hand.tables, manifest)
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["recorded", "as older versions left it"])
-@pytest.mark.parametrize(("before", "after"), [(0, 600), (30, 600)])
-@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
+@pytest.mark.parametrize(("kind", "before", "older"), each_once(KINDS, (0, 30), (False, True)), indirect=["kind"])
 def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
-    tmp_path: Path, kind: str, before: int, after: int, older: bool
+    tmp_path: Path, kind: str, before: int, older: bool
 ) -> None:
-    arrivals = went_on(tmp_path, kind, before, after, older)
+    arrivals = went_on(tmp_path, kind, before, 600, older)
     late = arrivals.by_hand.rows("late")
     assert sorted(late["value"].to_pylist()) == [100, 200]
     assert set(late["reason"].to_pylist()) <= {"late", "windows_passed"}
@@ -302,9 +316,9 @@ def test_a_manifest_says_what_is_closed_only_where_a_lateness_was_allowed(tmp_pa
     assert arrivals.commit(watermark=at("23:50")).closed_through == to_millis(at("13:50"))
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 60), (60, 300), (60, 0)])
-@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
-def test_open_windows_are_cleaned_by_the_lateness_of_today(tmp_path: Path, kind: str, before: int, after: int) -> None:
+@pytest.mark.parametrize(("kind", "minutes"), each_once(KINDS, ((0, 60), (60, 300), (60, 0))), indirect=["kind"])
+def test_open_windows_are_cleaned_by_the_lateness_of_today(tmp_path: Path, kind: str, minutes: tuple[int, int]) -> None:
+    before, after = minutes
     arrivals = Arrivals(ByHand(tmp_path, lasting(kind, before)))
     arrivals.commit(("ann", at("10:10"), 1), ("bob", at("09:10"), 1), watermark=at("10:20"))
     arrivals.by_hand.pipeline = lasting(kind, after)

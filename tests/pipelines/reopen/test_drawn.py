@@ -183,13 +183,16 @@ def nothing_counts_twice(folder: Path, kind: str, seed: int) -> bool:
     return drawn.counted() + drawn.late() == drawn.events()
 
 
-@pytest.mark.parametrize("seed", range(3))
+SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_a_stream_reopened_is_the_backfill_from_scratch(tmp_path: Path, kind: str, seed: int) -> None:
     assert the_law_holds(tmp_path, kind, seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["tumbling", "sessions", "calendar"])
 def test_no_element_counts_twice_after_a_change_of_shape(tmp_path: Path, kind: str, seed: int) -> None:
     assert nothing_counts_twice(tmp_path, kind, seed)

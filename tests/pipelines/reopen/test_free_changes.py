@@ -144,7 +144,7 @@ def test_fields_that_move_no_window_may_change(tmp_path: Path, kind: str, seed: 
     assert the_law_holds(tmp_path, kind, seed)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", FIXED)
 def test_a_changed_where_holds_for_what_is_read_and_reopened_from_then_on(tmp_path: Path, kind: str, seed: int) -> None:
     assert where_is_held(tmp_path, kind, seed)

@@ -85,7 +85,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Iterable[None]:
 
 
 @pytest.mark.parametrize("kind", ["sliding", "gaps", "sessions"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_tasks_read_the_rows_of_the_stretches(tmp_path: Path, both: Iterator[None], kind: str, seed: int) -> None:
     drawn = Drawn.of(tmp_path, kind, seed)
     drawn.arrive(8)

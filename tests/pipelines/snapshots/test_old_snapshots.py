@@ -6,8 +6,10 @@ Checkpoints hold nothing of what is gone, however many epochs there were.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -58,12 +60,19 @@ def listed(by_hand: ByHand) -> list[int]:
     return [entry.epoch for entry in list_snapshots(by_hand.tables)]
 
 
-@pytest.fixture
-def thinned(by_hand: ByHand) -> ByHand:
-    """Twelve epochs, of which those at 0:40, 1:40, 2:40 and 3:40 stayed, and the two newest at 3:40 and 4:00."""
+@pytest.fixture(scope="module")
+def thinned_once(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    by_hand = ByHand(tmp_path_factory.mktemp("thinned"))
     epochs(by_hand, 1, 12)
     clean(by_hand)
     return by_hand
+
+
+@pytest.fixture
+def thinned(thinned_once: ByHand, tmp_path: Path) -> ByHand:
+    """Twelve epochs, of which those at 0:40, 1:40, 2:40 and 3:40 stayed, and the two newest at 3:40 and 4:00."""
+    shutil.copytree(thinned_once.folder, tmp_path / "thinned")
+    return replace(thinned_once, folder=tmp_path / "thinned")
 
 
 def test_the_list_has_the_newest_and_one_an_hour_and_each_can_be_read(thinned: ByHand) -> None:
@@ -143,9 +152,10 @@ def newest_checkpoint(by_hand: ByHand, table: str) -> Path:
     return max(Path(by_hand.tables.path(table), "_delta_log").glob("*.checkpoint.parquet"))
 
 
-def test_checkpoints_hold_what_is_retained_and_not_what_there_was(by_hand: ByHand) -> None:
+@pytest.mark.parametrize("epochs", [60, pytest.param(120, marks=pytest.mark.long)])
+def test_checkpoints_hold_what_is_retained_and_not_what_there_was(by_hand: ByHand, epochs: int) -> None:
     rows = []
-    for number in range(1, 121):
+    for number in range(1, epochs + 1):
         start = at("00:00") + timedelta(hours=number)
         by_hand.epoch((f"user{number % 5}", start, number), watermark=start)
         if number % 20 == 0:
@@ -153,7 +163,7 @@ def test_checkpoints_hold_what_is_retained_and_not_what_there_was(by_hand: ByHan
         if number >= 20:
             rows.append(pq.read_metadata(newest_checkpoint(by_hand, "state")).num_rows)
     assert max(rows) <= 3 * 20 + 10, "tombstones of the epochs since the newest clean-up, and what there is"
-    assert max(rows[-40:]) <= max(rows[:60])
+    assert max(rows[-epochs // 3 :]) <= max(rows[: epochs // 2])
     log = Path(by_hand.tables.path("state"), "_delta_log")
     assert len(list(log.glob("*.checkpoint.parquet"))) <= 4
 
@@ -173,7 +183,7 @@ def test_however_far_a_clean_up_came_what_is_listed_can_be_read(
 ) -> None:
     epochs(by_hand, 1, 12)
     delete = Warehouse.delete_file
-    for survived in range(0, 60, 3):
+    for survived in range(0, 60, 6):
         left = iter(range(survived))
 
         def die(warehouse: Warehouse, path: str, name: str, left: object = left) -> None:

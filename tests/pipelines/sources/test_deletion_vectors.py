@@ -51,7 +51,7 @@ def test_a_deleted_row_is_no_event_wherever_its_vector_lies(tmp_path: Path, stor
     assert events["value_value"].to_pylist() == events[PLACE].to_pylist() == kept
     assert [row["value"] for row in whole_rows(files, events)] == kept
     measured = measure_files(files)
-    assert measured.counts == {OK: len(kept)}
+    assert measured.counts == measure_files(files, with_times=False).counts == {OK: len(kept)}
     assert (measured.smallest, measured.largest) == (
         {0: to_millis(at("01:00")) + 1_000},
         {0: {"": to_millis(at("01:00")) + 20_000}},

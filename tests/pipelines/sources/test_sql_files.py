@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tidegate.pipelines.sources.delta.table_columns import unusual_columns
 from tidegate.pipelines.sources.file_measure import measure_files
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input
 from tidegate.pipelines.sources.sql.expression import differing_setting
 from tidegate.pipelines.tables import rejects
@@ -110,13 +113,41 @@ def test_dropped_rows_move_the_watermark_of_their_source_partition(tmp_path: Pat
     assert measure_files(files).largest == {0: {"a": millis(NOON), "b": millis(NOON + HOUR / 2)}}
 
 
-def test_dropped_rows_of_no_interval_are_counted_apart(tmp_path: Path) -> None:
+def test_dropped_rows_of_no_interval_are_counted_with_the_rejected_rows(tmp_path: Path) -> None:
     rows = [("a", None, 1), ("b", NOON, 2), ("c", datetime(1960, 1, 1, tzinfo=UTC), 2), ("d", NOON, 50)]
     files = files_of(tmp_path, rows, compiled(where="value > 3"))
-    measured = measure_files(files)
-    assert (measured.counts, measured.placeless) == ({OK: 1, DROPPED: 3}, 2)
-    within = measure_files(files, with_rejects=False)
-    assert (within.counts, within.placeless) == ({OK: 1, DROPPED: 1}, 0)
+    assert measure_files(files).counts == {OK: 1, DROPPED: 3}
+    assert measure_files(files, with_rejects=False).counts == {OK: 1, DROPPED: 1}
+
+
+@pytest.mark.parametrize("with_rejects", [True, False])
+@pytest.mark.parametrize("hours", [(-9, 9), (-1, 0), (0, 1), (2, 3)], ids=str)
+def test_counts_are_the_same_without_exact_times(tmp_path: Path, hours: tuple[int, int], with_rejects: bool) -> None:
+    times = [NOON + HOUR * step / 4 for step in (-4, -2, -1, 0, 1, 3)]
+    rows = [("a", time, value) for time in times for value in (1, 5, None, 7)] + [(None, NOON, 9), ("b", None, 9)]
+    for condition in ("value > 3", "user = 'a'", "value > 100"):
+        files = files_of(tmp_path, rows, compiled({"double": "value * 2"}, condition), used=("double",))
+        since, until = (millis(NOON + HOUR * hour) for hour in hours)
+        files = files.of(replace(part, since=since, until=until) for part in files.parts)
+        exact, loose = (measure_files(files, with_rejects, with_times=with_times) for with_times in (True, False))
+        assert (loose.counts, loose.rows, loose.rejecting) == (exact.counts, exact.rows, exact.rejecting)
+        assert abs(loose.size - exact.size) <= len(rows)
+
+
+def test_without_exact_times_only_the_columns_of_where_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[str] = set()
+    original = SourceParquet.read
+
+    def noting(part: SourceParquet, group: int, names: Sequence[str]) -> pa.Table:
+        read.update(names)
+        return original(part, group, names)
+
+    monkeypatch.setattr(SourceParquet, "read", noting)
+    files = files_of(tmp_path, [("a", NOON, 1), ("b", NOON, 5)], compiled(where="value > 3"))
+    assert measure_files(files, with_times=False).counts == {OK: 1, DROPPED: 1}
+    assert read == {"value"}
 
 
 def test_an_expression_is_not_evaluated_for_rows_that_where_drops(tmp_path: Path) -> None:
@@ -130,8 +161,7 @@ def test_a_derived_time_is_not_evaluated_for_rows_that_where_drops_so_they_have_
     rows = [("2026-03-01 11:00:00", None, 4), ("a click", None, 0), ("2026-03-01 11:00:00", None, 0)]
     files = files_of(tmp_path, rows, sql, partition_by="place")
     assert [row["__time"] for row in events(files)] == [millis(NOON - HOUR)]
-    measured = measure_files(files)
-    assert (measured.counts, measured.placeless) == ({OK: 1, DROPPED: 2}, 2)
+    assert measure_files(files).counts == {OK: 1, DROPPED: 2}
     assert measure_files(files, with_rejects=False).counts == {OK: 1}
 
 

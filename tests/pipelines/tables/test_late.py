@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import random
+from datetime import timedelta
+
 import pyarrow as pa
 
-from tests.lake import EVENTS, at
+from tests.lake import DAY0, EVENTS, at
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.manifest import Reopening
 from tidegate.pipelines.tables import epochs, late, rejects
+from tidegate.pipelines.tables.columns import TIMESTAMP
+from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.windowing.time import to_millis
 
 
 def test_a_late_row_keeps_its_input_and_says_why(by_hand: ByHand) -> None:
@@ -43,3 +50,34 @@ def test_what_went_in_is_on_time_late_or_filtered_in_every_epoch(by_hand: ByHand
         filtered = row["no_window"] + row["rejected"] + row["dropped"]
         assert row["events_in"] == row["on_time"] + row["late"] + filtered
     assert sum(by_hand.rows("epochs")["late"].to_pylist()) == len(by_hand.rows("late")) == 1
+
+
+def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_their_key() -> None:
+    draw = random.Random(3)
+    users = [f"user{number}" for number in range(6)]
+    rows = [
+        {"user": draw.choice(users), "window_start": DAY0 + timedelta(minutes=draw.randrange(60)), "epoch": 1}
+        for _ in range(300)
+    ]
+    kinds = pa.schema([("user", pa.string()), ("window_start", TIMESTAMP), ("epoch", pa.int64())])
+    table = pa.Table.from_pylist([*rows, {"user": "user1", "window_start": None, "epoch": 1}], schema=kinds)
+    table = table.append_column("reopened", pa.nulls(len(table), pa.int64()))
+    table = table.append_column("stale", pa.repeat(pa.scalar(False), len(table)))
+    hashes = dict(zip(table["user"].to_pylist(), key_hashes(table, ("user",)).to_pylist(), strict=True))
+    minute, start = 60_000, to_millis(DAY0)
+    spans = tuple(
+        (hashes.get(user, 7), start + begin * minute, start + (begin + 5) * minute)
+        for user in ("user1", "user4", "nobody")
+        for begin in (10, 15, 40)
+    )
+    reopening = Reopening(epoch=2, start=0, end=0, also=spans)
+    expected = [
+        row["window_start"] is not None
+        and any(
+            hashes[row["user"]] == owner and first <= to_millis(row["window_start"]) < last
+            for owner, first, last in spans
+        )
+        for row in table.to_pylist()
+    ]
+    assert late.is_meant(table, ("user",), reopening).to_pylist() == expected
+    assert 10 < sum(expected) < 100

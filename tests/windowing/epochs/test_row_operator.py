@@ -22,7 +22,7 @@ from tidegate.windowing import (
     Windows,
 )
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.columnar import ColumnarOperator
+from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
 from tidegate.windowing.compute import Compute
 from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.epochs.row_operator import RowOperator
@@ -39,6 +39,7 @@ KEY = KeySchema.of(user=pa.string())
 GROUPS = 16
 PANES = PanePolicy(retract_merged=True, coalesce_late=True)
 BEGIN = -(2**63)
+SCHEMA = pa.schema([("n", pa.int64())])
 
 
 def elements(*rows: tuple[int, str, int], commits: list[int] | None = None, sides: list[str] | None = None) -> Elements:
@@ -123,6 +124,22 @@ def test_a_commit_may_come_in_parts_and_ends_with_its_last() -> None:
     row = RowOperator.of_windows(windows, state, PANES, GROUPS)
     panes = row.run(given, state.to_table([], GROUPS), timeline).panes.to_pylist()
     assert [(pane["window_start"], pane["value_n"], pane["watermark"]) for pane in panes] == [(0, 2, 20), (10, 1, 25)]
+
+
+@pytest.mark.parametrize("rows_of_a_pass", [None, 1, 2, 9])
+def test_elements_after_the_end_of_an_epoch_in_event_order_fire_nothing_after_it(rows_of_a_pass: int | None) -> None:
+    """They are there where open windows are computed again. None takes them by row."""
+    windows = Windows(TumblingEventTimeWindows.of(10), aggregate=AggregateColumns.of({"n": Count()}, SCHEMA))
+    state = state_schema(windows, KEY, None, PANES)
+    given = elements((1, "ann", 1), (12, "ann", 2), (15, "bob", 2), (25, "ann", 3), (47, "bob", 3))
+    timeline, nothing = Timeline.in_event_order(BEGIN, 20, 1), state.to_table([], GROUPS)
+    if rows_of_a_pass is None:
+        outcome = RowOperator.of_windows(windows, state, PANES, GROUPS).run(given, nothing, timeline)
+    else:
+        columnar = ColumnarOperator(windows, state, PANES, GROUPS)
+        outcome = run_in_passes(columnar, given, nothing, timeline, rows_of_a_pass)
+    assert sorted(outcome.panes["window_start"].to_pylist()) == [0, 10, 10]
+    assert sorted(row.window.start for row in state.from_table(outcome.state) if row.window is not None) == [20, 40]
 
 
 def test_arrays_take_no_commit_in_parts() -> None:

@@ -1,0 +1,169 @@
+"""The partitions of event time whose final windows changed since the readers were told, for partitioned schedules.
+
+A partition is an hour, a day or a month in UTC, and a window belongs to the one in which it starts; rows of a process
+function or a join belong to that of their event time. If epochs only added rows, the new rows and the windows that
+became final name the partitions. If rows were taken away (an interval run again, a restore, an erasure), the files
+that went are compared with those that came, so a partition whose windows came back as they were has not changed.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from tidegate.expectations.differences import UNITS, Ints, Until, differing, read_differences
+from tidegate.expectations.pinned import Pinned
+from tidegate.pipelines.config import PartitionUnit
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.manifest import is_on
+from tidegate.pipelines.storage import active_files
+from tidegate.pipelines.tables import results
+from tidegate.windowing.time import Millis
+
+MOST_KEYS: Final = 1000
+"""Largest number of partitions that one event names: Airflow makes a row, and a run of each reader, for every one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The results that the readers of a pipeline were told of.
+
+    Args:
+        table: id of table `results`; one that was made anew has another.
+        version: version of that table.
+        epoch: newest epoch whose rows count.
+        watermark: watermark of the epoch, int64 epoch milliseconds.
+        first, last: starts of the first and the last partition that they were ever told of; None for none.
+    """
+
+    table: str
+    version: int
+    epoch: int
+    watermark: Millis
+    first: Millis | None = None
+    last: Millis | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Mark | None:
+        """Read the JSON of a mark; None if it has other fields, as one of another version of tidegate may."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            return None
+
+    @property
+    def until(self) -> Until:
+        """Return the epoch and the watermark."""
+        return Until(self.epoch, self.watermark)
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """Return the mark as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The partitions that changed.
+
+    Args:
+        unit: length of a partition.
+        starts: their starts, in order, as numpy's times of that unit.
+        mark: the results that the readers know after they were told of these.
+    """
+
+    unit: PartitionUnit
+    starts: Ints
+    mark: Mark
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the keys of the partitions: their starts, as Airflow's own partition mappers read them."""
+        return [str(text) for text in np.datetime_as_string(self.starts, unit="s")]
+
+    def __str__(self) -> str:
+        if not len(self.starts):
+            return "none"
+        first, last = np.datetime_as_string(self.starts[[0, -1]], unit="s")
+        return f"{len(self.starts)} by {self.unit}, from {first} to {last}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the partitions as plain values. If there are too many to name, `keys` is None."""
+        ends = np.datetime_as_string(self.starts[[0, -1]], unit="s").tolist() if len(self.starts) else [None, None]
+        return {
+            "unit": self.unit,
+            "count": len(self.starts),
+            "first": ends[0],
+            "last": ends[1],
+            "keys": self.keys if len(self.starts) <= MOST_KEYS else None,
+            "mark": self.mark.to_dict(),
+        }
+
+
+def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None) -> Changed:
+    """Return the partitions whose final windows changed.
+
+    Windows without bounds belong to no partition. If rows were taken away since, and the files that had them are gone,
+    every partition counts, from the first that the readers know to the last.
+
+    Args:
+        pinned: the tables as of the epoch that the readers are to be told of.
+        unit: length of a partition.
+        since: the results that they know; None if they know none, and then every partition counts.
+    """
+    handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
+    mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.watermark)
+    if since is not None and since.table == mark.table and since.epoch >= mark.epoch:
+        # A check of an older epoch: its readers know more already.
+        return Changed(unit, _starts(np.empty(0, np.int64), unit), since)
+    starts: Ints | None = None
+    with suppress(Refused):
+        starts = _starts(differing(_since(pinned, unit, since), pinned.shape), unit)
+    earlier = [] if since is None else [moment for moment in (since.first, since.last) if moment is not None]
+    earlier_starts = np.array(earlier, "datetime64[ms]").astype(f"datetime64[{UNITS[unit]}]")
+    if starts is None:
+        present = _starts(differing(read_differences(pinned, unit, None, None), pinned.shape), unit)
+        span = np.concatenate([present, earlier_starts])
+        starts = np.arange(span.min(), span.max() + 1) if len(span) else span
+    named = np.concatenate([starts, earlier_starts]).astype("datetime64[ms]").astype(np.int64)
+    if len(named):
+        mark = replace(mark, first=int(named.min()), last=int(named.max()))
+    return Changed(unit, starts, mark)
+
+
+def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:
+    """Return the rows that differ from those of a mark.
+
+    Raises:
+        Refused: rows were taken away since, and the files that had them are gone.
+    """
+    if since is None or _only_added(pinned, since):
+        return read_differences(pinned, unit, None if since is None else since.until, None)
+    path = pinned.tables.path(results.NAME)
+    if str(pinned.scope.pinned.handles[results.NAME].metadata().id) != since.table:
+        raise Refused(f"table {path} was made anew")
+    try:
+        before = pinned.tables.warehouse.open(path, since.version)
+    except DeltaError as error:
+        raise Refused(f"version {since.version} of table {path} is gone") from error
+    return read_differences(pinned, unit, since.until, active_files(before))
+
+
+def _starts(partitions: Ints, unit: str) -> Ints:
+    """Return partitions, as numbers of units since 1970, as times."""
+    return partitions.astype(f"datetime64[{UNITS[unit]}]")
+
+
+def _only_added(pinned: Pinned, since: Mark) -> bool:
+    """Return True if no row was taken away since a mark, so that the numbers of epochs tell the new rows."""
+    is_same = str(pinned.scope.pinned.handles[results.NAME].metadata().id) == since.table
+    if not is_same or not is_on(pinned.manifest.line, since.epoch):
+        return False
+    erasing = pinned.scope.pinned.erasing
+    return not pc.any(pc.and_(pc.greater(erasing["epoch"], since.epoch), pc.equal(erasing["kind"], "forget"))).as_py()

@@ -1,0 +1,214 @@
+"""Rows of table `results` that differ between two points of time, as numbers, and the partitions that they lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.expectations.pinned import Pinned
+from tidegate.expectations.slices import hashes_of
+from tidegate.pipelines.definition.window_shape import WindowShape
+from tidegate.pipelines.storage import active_files, arrow_schema
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.checksum import hashes_of_rows
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
+
+UNITS: Final = {"hour": "h", "day": "D", "month": "M"}
+_YEARS: Final = (np.datetime64("0001-01-01", "ms"), np.datetime64("9999-12-31T23:59:59.999", "ms"))
+_NO_PARTITION: Final = np.iinfo(np.int64).min
+_SEEN: Final = frozenset({"window_start", "window_end", "event_time", "output"})
+"""Leading columns that readers go by; the others tell how a result came about."""
+
+_ROWS: Final = pa.schema(
+    {
+        "partition": pa.int64(),
+        "window": pa.uint64(),
+        "pane": pa.int64(),
+        "content": pa.uint64(),
+        "plus": pa.bool_(),
+        "stale": pa.bool_(),
+        "came": pa.bool_(),
+        "was_final": pa.bool_(),
+        "is_final": pa.bool_(),
+    }
+)
+"""Rows that differ between the mark and now.
+
+`window` is a hash of key and window (0 for rows that are no panes), `content` a hash of what readers see, and `plus`
+is false for a retraction. `came` is true for a row that is there now, false for one that is gone. `was_final` and
+`is_final` tell if its window was final at the mark, and if it is now.
+"""
+
+Ints = npt.NDArray[Any]
+
+
+class Until(NamedTuple):
+    """The results that readers know: those up to an epoch, as far as a watermark makes them final."""
+
+    epoch: int
+    watermark: Millis
+
+
+def read_differences(pinned: Pinned, unit: str, since: Until | None, before: list[dict[str, Any]] | None) -> pa.Table:
+    """Return the rows that differ as columns of `_ROWS`.
+
+    `before` lists the files that the table had at the mark, None if no row was taken away since.
+    """
+    manifest, handle = pinned.manifest, pinned.scope.pinned.handles[results.NAME]
+    listed = {file["path"] for file in before or ()}
+    files = active_files(handle)
+    present = {file["path"] for file in files}
+    parts = []
+    for file in files:
+        is_new = before is not None and file["path"] not in listed
+        if is_new or _may_differ(file, since, manifest.watermark, pinned.proves.lateness):
+            parts += [_came(batch, unit, since, manifest.watermark, is_new) for batch in _batches(pinned, file["path"])]
+    for path in listed - present:
+        assert since is not None
+        parts += [_went(batch, unit, since) for batch in _batches(pinned, path)]
+    return pa.concat_tables([_ROWS.empty_table(), *parts])
+
+
+def differing(rows: pa.Table, shape: WindowShape | None) -> Ints:
+    """Return the partitions in which the final windows differ."""
+    every_pane = shape is None or shape.every_pane_counts
+    sides = [_seen(rows.filter(chosen), every_pane) for chosen in (rows["came"], pc.invert(rows["came"]))]
+    pairs = pa.concat_tables(sides).group_by(["partition", "content", "is_retraction"])
+    counted = pairs.aggregate([("came", "sum"), ("went", "sum"), ("stale", "sum")])
+    left = pc.max_element_wise(pc.subtract(counted["went_sum"], counted["stale_sum"]), 0)
+    # A retraction that went along with its pane changes nothing.
+    differs = pc.if_else(
+        counted["is_retraction"], pc.greater(counted["came_sum"], left), pc.not_equal(counted["came_sum"], left)
+    )
+    is_named = pc.not_equal(counted["partition"], _NO_PARTITION)
+    partitions: Ints = np.unique(counted.filter(pc.and_(differs, is_named))["partition"].to_numpy())
+    return partitions
+
+
+def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
+    """Return partition and content of the results on one side that readers see, and of the retractions they miss.
+
+    Readers see every pane of a window that was not retracted, or only the newest.
+    """
+    window, pane, plus, came, stale, is_final, was_final = (
+        rows[name].to_numpy() for name in ("window", "pane", "plus", "came", "stale", "is_final", "was_final")
+    )
+    _, place = np.unique(window, return_inverse=True)
+    newest, retracted = (np.full(len(window), -1, np.int64) for _ in range(2))
+    np.maximum.at(newest, place, pane)
+    np.maximum.at(retracted, place[~plus], pane[~plus])
+    stands = plus & (pane > retracted[place])
+    if not every_pane:
+        stands &= pane == newest[place]
+    # Rows that were stale at the mark count as gone already, so they are told of when they come again.
+    shown = stands & np.where(came, np.where(stale, was_final, is_final), was_final & ~stale)
+    chosen = shown | (~plus & was_final & ~np.isin(window, window[stands]))
+    return pa.table(
+        {
+            "partition": rows["partition"].to_numpy()[chosen],
+            "content": rows["content"].to_numpy()[chosen],
+            "is_retraction": ~plus[chosen],
+            "came": (came & ~stale)[chosen].astype(np.int64),
+            "went": (~came)[chosen].astype(np.int64),
+            "stale": (came & stale)[chosen].astype(np.int64),
+        }
+    )
+
+
+def _came(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Millis, is_new: bool) -> pa.Table:
+    """Return the rows of a present file that came since the mark, all of them if the file is new."""
+    rows = _numbers(batch, unit)
+    is_final = _final(rows, watermark)
+    if since is None:
+        return _with(rows, came=True, was_final=False, is_final=is_final)
+    was_there = pc.less_equal(batch["epoch"], since.epoch)
+    # A retraction takes back what was final then, whichever epoch wrote it.
+    was_final = pc.and_(_final(rows, since.watermark), pc.or_(was_there, pc.invert(rows["plus"])))
+    if is_new:
+        return _with(rows, came=True, was_final=was_final, is_final=is_final)
+    # After a restore that set the watermark back, a window that was final is open again.
+    opened = pc.and_(was_there, pc.and_not(was_final, is_final))
+    chosen = pc.or_(pc.invert(was_there), pc.xor(was_final, is_final))
+    return _with(rows, came=pc.invert(opened), was_final=was_final, is_final=is_final).filter(chosen)
+
+
+def _went(batch: pa.RecordBatch, unit: str, since: Until) -> pa.Table:
+    """Return the rows that readers knew of a file that is gone."""
+    rows = _numbers(batch, unit)
+    gone = _with(rows, came=False, was_final=_final(rows, since.watermark), is_final=False)
+    return gone.filter(pc.less_equal(batch["epoch"], since.epoch))
+
+
+def _final(rows: pa.Table, watermark: Millis) -> pa.Array:
+    return pc.less_equal(rows["final_at"].combine_chunks(), watermark)
+
+
+def _with(rows: pa.Table, **flags: pa.Array | bool) -> pa.Table:
+    """Add columns of flags, and return the columns of `_ROWS`."""
+    for name, flag in flags.items():
+        column = pa.array(np.full(len(rows), flag)) if isinstance(flag, bool) else flag
+        rows = rows.append_column(name, column)
+    return rows.select(_ROWS.names).cast(_ROWS)
+
+
+def _may_differ(file: dict[str, Any], since: Until | None, watermark: Millis, lateness: Millis) -> bool:
+    """Return True if a file may have rows of later epochs than the mark, or rows whose windows became final since."""
+    newest, end = file.get("max.epoch"), file.get("max.window_end")
+    if since is None or newest is None or newest > since.epoch:
+        return True
+    if since.watermark == watermark:
+        return False
+    return bool(end is None or to_millis(end) >= min(since.watermark, watermark) - lateness)
+
+
+def _batches(pinned: Pinned, path: str) -> Iterator[pa.RecordBatch]:
+    tables = pinned.tables
+    schema = arrow_schema(pinned.scope.pinned.handles[results.NAME])
+    where = pc.field("epoch") <= pinned.manifest.epoch
+    return tables.warehouse.read_batches(tables.path(results.NAME), [path], schema, where=where)
+
+
+def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
+    """Return the columns of `_ROWS` that follow from the rows alone, and `final_at`."""
+    panes = results.has_panes(batch.schema)
+    names, count = batch.schema.names, len(batch)
+    leading = {field.name for field in (results.LEADING if panes else results.ELEMENT_LEADING)}
+    content = hashes_of_rows(batch.select([name for name in names if name not in leading - _SEEN]))
+    columns: dict[str, Any] = {
+        "partition": _partitions(batch, unit),
+        "window": np.zeros(count, np.uint64),
+        "pane": np.zeros(count, np.int64),
+        "content": content,
+        "plus": np.ones(count, bool),
+        "stale": batch["stale"],
+        "final_at": np.full(count, MIN_TIMESTAMP),
+    }
+    if panes:
+        key = tuple(names[: names.index("window_id")])
+        window = hashes_of(batch, key) * np.uint64(31) + batch["window_id"].to_numpy().view(np.uint64)
+        plus = pc.equal(batch["op"], "+").to_numpy(zero_copy_only=False)
+        columns |= {
+            "window": window,
+            "pane": batch["pane"].cast(pa.int64()),
+            "content": np.where(plus, content, ~window),
+            "plus": plus,
+            # Only the end of input makes the global window final.
+            "final_at": epoch_millis(batch["final_at"]).fill_null(MAX_TIMESTAMP),
+        }
+    return pa.table(columns)
+
+
+def _partitions(batch: pa.RecordBatch, unit: str) -> Ints:
+    """Return the partition of each row; `_NO_PARTITION` for a row without a time, or with one beyond the years."""
+    times = epoch_millis(batch["window_start" if results.has_panes(batch.schema) else "event_time"])
+    moments = times.fill_null(_NO_PARTITION).to_numpy().astype("datetime64[ms]")
+    first, last = _YEARS
+    is_named = (moments >= first) & (moments <= last)
+    partitions: Ints = moments.astype(f"datetime64[{UNITS[unit]}]").astype(np.int64)
+    return np.where(is_named, partitions, _NO_PARTITION)

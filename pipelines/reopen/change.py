@@ -1,0 +1,216 @@
+"""Plan of an epoch of kind `change`: the windows that rows touch which went from the source, or came for past times.
+
+These windows are computed again from the newer version of the source, as a reopening computes windows of late rows. So
+they also take the late rows that they missed, which count as reopened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, VALUE_PREFIX
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.manifest import Reopening
+from tidegate.pipelines.reopen.panes import (
+    OF_PANES,
+    are_in,
+    emitted_spans,
+    may_come_again,
+    newest_panes,
+    open_rows,
+    open_spans,
+    to_retract,
+)
+from tidegate.pipelines.reopen.plan import ReadRows, ReopenPlan, by_shard, correcting_epoch, late_beside
+from tidegate.pipelines.reopen.shape import check_shape
+from tidegate.pipelines.reopen.stretches import END, START, islands, session_stretches, spans_of, windows_at
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.sources.changed_rows import ChangedRows
+from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.tables import late, results
+from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.timestamps import epoch_millis
+
+_NONE = Reopening(epoch=0, start=0, end=0)
+"""Selection of no late row."""
+_NUMBER = "__number"
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """The plan of an epoch of kind `change`.
+
+    Args:
+        windows: the windows to compute again.
+        counts: for each shard of the epoch, numbers of rows by counter.
+    """
+
+    windows: ReopenPlan
+    counts: dict[str, tuple[int, ...]]
+
+
+def plan_change(
+    tables: PipelineTables,
+    bound: BoundPipeline,
+    head: Snapshot,
+    changed: ChangedRows,
+    rows: ReadRows,
+    now: Millis,
+    margin: Millis = 0,
+) -> ChangePlan:
+    """Plan an epoch that corrects the windows of rows that went and came.
+
+    Args:
+        tables: the pipeline's tables, published up to the head.
+        bound: the bound pipeline.
+        head: the snapshot to start from.
+        changed: the rows.
+        rows: the source rows of the newer version.
+        now: the driver's clock, int64 epoch milliseconds.
+        margin: largest distance of sessions that may be one, milliseconds; see `plan_reopen`.
+
+    Raises:
+        Refused: windows of another size hold elements of the windows to correct.
+    """
+    epoch, key = correcting_epoch(tables, bound, head, now, "change"), bound.key
+    windows = epoch.compute
+    assert isinstance(windows, Windows)
+    gone, came = (_keyed(side, key) for side in (changed.gone, changed.came))
+    late_rows = read_table(tables.warehouse, tables.look(late.NAME))
+    late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
+    handle = tables.look(results.NAME)
+    everything = read_table(tables.warehouse, handle, [*key.names, *OF_PANES], ~pc.field("stale"))
+    published = to_retract(everything, key.names, windows)
+    reopening = _NONE.model_copy(update={"epoch": epoch.epoch})
+    if windows.assigner.forms_sessions:
+        touched = pa.concat_tables([_session_spans(side, windows, key) for side in (gone, came)])
+        late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
+        state = open_rows(tables, key, head, reopening)
+        closed = spans_of(published, key.names)
+        # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
+        closed = closed.filter(pa.array(~are_in(closed, emitted_spans(state, key.names), key.names)))
+        asked = np.repeat([False, True], [len(late_spans), len(touched)])
+        stretches = session_stretches(
+            key, pa.concat_tables([late_spans, touched]), asked, [spans_of(state, key.names), closed], (1, 0), margin
+        )
+        wanted = stretches.wanted
+        none = pa.chunked_array([pa.repeat(pa.scalar(False), len(late_rows))])
+        of_late = type(stretches)(wanted, stretches.late[: len(late_spans)])
+        reopening = reopening.model_copy(update={"also": late_beside(key, late_rows, none, of_late)})
+        places = islands(key, wanted, spans_of(published, key.names))
+        inside = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
+    else:
+        touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in (gone, came)])
+        wanted, with_late = _with_windows_of_late_rows(windows, key, late_rows, touched)
+        reopening = reopening.model_copy(update={"also": _starts_of(late_rows.filter(pa.array(with_late)), key)})
+        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening)])
+        check_shape(bound.pipeline.name, windows, key, wanted, existing, is_change=True)
+        inside = are_in(spans_of(published, key.names), wanted, key.names)
+    meant = late.is_meant(late_rows, key.names, reopening)
+    ids = published.filter(pa.array(inside))["window_id"].unique()
+    panes = to_retract(
+        read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids)),
+        key.names,
+        windows,
+    )
+    plan = ReopenPlan(
+        epoch,
+        wanted,
+        panes,
+        reopening,
+        by_shard(epoch, late_rows.filter(meant)),
+        margin,
+        newest_panes(everything, key, wanted),
+        may_come_again(everything, key, wanted, windows, head.manifest.watermark),
+    )
+    before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, key)
+    return ChangePlan(plan, _counted(epoch, windows, gone, came, before))
+
+
+def _keyed(events: pa.Table, key: KeySchema) -> pa.Table:
+    """Return events with the columns of the key by their names."""
+    keys = {name: events[f"{KEY_PREFIX}{name}"].cast(kind) for name, kind in zip(key.names, key.types, strict=True)}
+    rest = [name for name in events.column_names if not name.startswith(KEY_PREFIX)]
+    return pa.table({**keys, **{name: events[name] for name in rest if name not in keys}})
+
+
+def _times(rows: pa.Table) -> Int64s:
+    return np.asarray(rows[TIME].to_numpy(), np.int64)
+
+
+def _session_spans(rows: pa.Table, windows: Windows, key: KeySchema) -> pa.Table:
+    """Return the windows that elements open before they merge."""
+    gap, column = windows.assigner.gap_of_every_element, windows.assigner.column_of_gaps
+    gaps = pa.scalar(gap, pa.int64()) if column is None else rows[f"{VALUE_PREFIX}{column}"].cast(pa.int64())
+    keys = {name: rows[name] for name in key.names}
+    return pa.table({**keys, START: rows[TIME], END: pc.add(rows[TIME], gaps)})
+
+
+def _with_windows_of_late_rows(
+    windows: Windows, key: KeySchema, late_rows: pa.Table, touched: pa.Table
+) -> tuple[pa.Table, Bools]:
+    """Return windows to compute again, and True for each late row that they take.
+
+    A late row that is in one of the windows is taken into all of its windows.
+
+    Args:
+        windows: the windows with their assigner.
+        key: the key columns.
+        late_rows: late rows that no window holds, with the key columns.
+        touched: windows that rows went from or came to.
+    """
+    names = [*key.names, START, END]
+    wanted = touched.select(names).group_by(names, use_threads=False).aggregate([])
+    taken = np.zeros(len(late_rows), np.bool_)
+    if not len(late_rows):
+        return wanted, taken
+    judged_at = pc.fill_null(epoch_millis(late_rows["watermark"]), MAX_TIMESTAMP)
+    times = pc.subtract(judged_at, late_rows["lateness_ms"]).to_numpy()
+    numbered = late_rows.select(list(key.names)).append_column(_NUMBER, pa.array(np.arange(len(late_rows))))
+    of_late = windows_at(windows, key, numbered, times, also=(_NUMBER,))
+    numbers = np.asarray(of_late[_NUMBER].to_numpy())
+    while True:
+        taken[numbers[are_in(of_late.select(names), wanted, key.names)]] = True
+        more = pa.concat_tables([wanted, of_late.filter(pa.array(taken[numbers])).select(names).cast(wanted.schema)])
+        more = more.group_by(names, use_threads=False).aggregate([])
+        if len(more) == len(wanted):
+            return wanted, taken
+        wanted = more
+
+
+def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[int, int, int], ...]:
+    """Return key hash and start, as a span of a millisecond, of the windows in which table late has rows."""
+    starts = epoch_millis(late_rows["window_start"])
+    hashes = key_hashes(late_rows, key.names)
+    places = {(owner, start) for owner, start in zip(hashes.to_pylist(), starts.to_pylist(), strict=True)}
+    return tuple((owner, start, start + 1) for owner, start in sorted(places))
+
+
+def _counted(
+    epoch: EpochPlan, windows: Windows, gone: pa.Table, came: pa.Table, before: pa.Table
+) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of rows that windows took, gave back and did not take, for each shard."""
+    in_window = [_has_window(windows, side) for side in (gone, came)]
+    return {
+        "on_time": by_shard(epoch, came.filter(pa.array(in_window[1]))),
+        "no_window": by_shard(epoch, pa.concat_tables([came.filter(pa.array(~in_window[1])), before])),
+        "taken_back": by_shard(epoch, gone.filter(pa.array(in_window[0]))),
+    }
+
+
+def _has_window(windows: Windows, rows: pa.Table) -> Bools:
+    flags = np.ones(len(rows), np.bool_)
+    if (assign := windows.assigner.array_assignment) is not None and not windows.assigner.forms_sessions:
+        flags[:] = False
+        flags[assign(_times(rows)).rows] = True
+    return flags

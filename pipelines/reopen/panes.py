@@ -1,0 +1,107 @@
+"""Published panes and open windows of a pipeline, as plans of corrections look at them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.manifest import Reopening
+from tidegate.pipelines.reopen.stretches import END, START, spans_of
+from tidegate.pipelines.snapshots.contents import state_rows
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.tables import results
+from tidegate.pipelines.tables.key_groups import key_hashes
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.aggregates.vectorised import Bools
+from tidegate.windowing.columnar.key_codes import encode_keys
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.panes import Accumulation
+from tidegate.windowing.state.rows import WINDOW
+from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import epoch_millis
+
+OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
+"""Columns of table results from which the panes that were not retracted, and their windows, follow."""
+
+UNTIL = "__until"
+"""Column of windows that may come again: the watermark from which on they don't, int64 epoch milliseconds."""
+
+
+def open_rows(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
+    """Return the state rows of open windows, of one key if the reopening names one."""
+    rows = state_rows(tables.warehouse, head, (pc.field("namespace") == WINDOW) & pc.field("in_flight"))
+    return rows if reopening.key is None else rows.filter(pc.equal(key_hashes(rows, key.names), reopening.key))
+
+
+def open_spans(tables: PipelineTables, key: KeySchema, head: Snapshot, reopening: Reopening) -> pa.Table:
+    """Return the open windows as spans."""
+    return spans_of(open_rows(tables, key, head, reopening), key.names)
+
+
+def emitted_spans(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Return the panes that open sessions have emitted, as spans."""
+    emitted = rows["emitted"].combine_chunks()
+    owners = rows.take(pc.list_parent_indices(emitted))
+    panes = pc.list_flatten(emitted)
+    bounds = {START: pc.struct_field(panes, "window_start"), END: pc.struct_field(panes, "window_end")}
+    return pa.table({**{name: owners[name] for name in key}, **bounds})
+
+
+def to_retract(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Table:
+    """Return the panes that a correction retracts: the newest of each window, or all if each holds a part."""
+    if windows.accumulation is Accumulation.DISCARDING:
+        return results.unretracted(rows, key)
+    return results.latest(rows, key)
+
+
+def are_in(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
+    """Return True for each span that is among others."""
+    names = (*key, START, END)
+    schema = KeySchema(names, tuple(spans.schema.field(name).type for name in names))
+    codes = encode_keys(schema, *(({name: part[name] for name in names}, len(part)) for part in (spans, others))).codes
+    return np.isin(codes[0], codes[1])
+
+
+def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> dict[int, int]:
+    """Return the number of the newest pane of each window of some keys, by window id; also of retracted windows.
+
+    A window that was retracted may come again, and its next pane must be newer than the retraction.
+
+    Args:
+        published: rows of table results, also retractions; stale rows are left out.
+        key: the key columns.
+        wanted: spans of the keys.
+    """
+    parts = [({name: part[name] for name in key.names}, len(part)) for part in (published, wanted)]
+    of_panes, of_spans = encode_keys(key, *parts).codes
+    rows = published.filter(pa.array(np.isin(of_panes, of_spans)))
+    newest = rows.select(["window_id", "pane"]).group_by("window_id").aggregate([("pane", "max")])
+    return dict(zip(newest["window_id"].to_pylist(), newest["pane_max"].to_pylist(), strict=True))
+
+
+def may_come_again(
+    published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
+) -> pa.Table:
+    """Return key, id and end of lateness of published sessions of some keys that late elements may bring back.
+
+    Windows that don't merge need it not: such a window stays in the state without its elements.
+
+    Args:
+        published: rows of table results, also retractions; stale rows are left out.
+        key: the key columns.
+        wanted: spans of the keys.
+        windows: the windows with their lateness.
+        watermark: the watermark, int64 epoch milliseconds.
+    """
+    if not (windows.assigner.merges and windows.lateness):
+        published = published.slice(0, 0)
+    ends = pc.add(epoch_millis(published["window_end"]), windows.lateness - 1)
+    rows = published.select([*key.names, "window_id"]).append_column(UNTIL, ends)
+    rows = rows.filter(pc.greater(ends, watermark))
+    parts = [({name: part[name] for name in key.names}, len(part)) for part in (rows, wanted)]
+    of_panes, of_spans = encode_keys(key, *parts).codes
+    rows = rows.filter(pa.array(np.isin(of_panes, of_spans), pa.bool_()))
+    last = rows.group_by([*key.names, "window_id"], use_threads=False).aggregate([(UNTIL, "max")])
+    return last.rename_columns([*key.names, "window_id", UNTIL])

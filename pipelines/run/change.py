@@ -1,0 +1,171 @@
+"""Epochs of kind `change`: a version of the source changed rows, and the windows that they touch are corrected.
+
+    stream      one epoch for each such version; a further epoch moves the watermark if rows came
+    backfill    one epoch from the version that was read to the newest one, before an interval is run
+
+A correction reads the newer version. So it never asks what the rows in between were.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, STATUS
+from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.plan import EpochPlan
+from tidegate.pipelines.epoch.plan_clock import without_data
+from tidegate.pipelines.epoch.steps import CommitStep
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.manifest import DataFile, Manifest, Position
+from tidegate.pipelines.reopen.change import ChangePlan, plan_change
+from tidegate.pipelines.reopen.run import commit_corrections, computed
+from tidegate.pipelines.reopen.source_rows import SourceRows
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.snapshots.compatibility import migration_of
+from tidegate.pipelines.snapshots.head import Snapshot, required
+from tidegate.pipelines.sources.base import ChangingSource
+from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
+from tidegate.pipelines.sources.commits import SourceCommit
+from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.storage import read_table
+from tidegate.pipelines.tables import epochs, rejects
+from tidegate.pipelines.tables.counters import ROWS_GONE
+from tidegate.pipelines.tables.files import write_file
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.timestamps import epoch_millis
+
+
+def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
+    """Correct the windows of a stream whose rows a version changed; return the manifest of the epoch.
+
+    If rows came, the position stays within the version: its next epoch moves the watermark by them.
+    """
+    head = _migrated(driver, source, head)
+    source.position_of(head.manifest)
+    version = commit.version
+    # The versions between the position and this one are maintenance, which may have written the same rows anew.
+    changed = _changed(source, head, version - 1, version)
+    moved: dict[str, object] = {}
+    if changed.largest:
+        times = EventTimes.of(source.bound.pipeline, head.manifest)
+        step = times.step(source.number, changed.largest, commit.time, complete=False)
+        moved = {"partitions": times.partitions, "processing_time": step.clock}
+        positions = source.position(version - 1, files=len(commit.files))
+    else:
+        positions = source.position(source.log.settled(version))
+    return _run(
+        driver, source, head, changed, source.position(version)[source.table], {**moved, "positions": positions}
+    )
+
+
+def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest | None:
+    """Correct the windows of a backfill whose rows changed since its newest epoch; return None if no version did it.
+
+    All rows before the end of its event time that came since are taken into their windows: none of them is late.
+    """
+    if not source.corrects or not has_changes(source, position := source.position_of(head.manifest)):
+        return None
+    head = _migrated(driver, source, head)
+    end = LAST_TIME if position.frontier is None else position.frontier
+    changed = _changed(source, head, position.version, source.log.head, end)
+    moved = source.position(source.log.head, position.frontier)
+    return _run(driver, source, head, changed, moved[source.table], {"positions": moved})
+
+
+def has_changes(source: OpenInput, position: Position) -> bool:
+    """Return True if a version of an input after a position changed rows, and is to be corrected."""
+    return source.corrects and any(commit.changes for commit in source.log.unread(position.version))
+
+
+def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int = LAST_TIME) -> ChangedRows:
+    log, pipeline = source.log, source.bound.pipeline
+    reason = pipeline.uncorrectable
+    if not isinstance(log, ChangingSource):
+        reason = f"a source of kind {type(log).__name__}, which can't tell what changed"
+    if reason is not None or not isinstance(log, ChangingSource):
+        raise Refused(
+            f"version {until} of source {source.table} changed rows, and pipeline {pipeline.name!r} can't correct its "
+            f"windows: it has {reason}. Start a new pipeline with a backfill of the source as it is now"
+        )
+    rows = changed_rows(source, log.changed(after, until), until, source.rejected_ahead(head.manifest), end)
+    return rows.since(_first_time(PipelineTables(source.warehouse, pipeline.name)))
+
+
+def _first_time(tables: PipelineTables) -> int:
+    """Return the start of a backfill's first interval, before which no row was read; 0 for a stream."""
+    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["interval_start"], ~pc.field("stale"))
+    first = pc.min(epoch_millis(rows["interval_start"])).as_py()
+    return FIRST_TIME if first is None else int(first)
+
+
+def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
+    """Return the head with a state of today's code: a correction replaces only a part of the state."""
+    if migration_of(source.bound, head.manifest) is None:
+        return head
+    manifest, now = head.manifest, driver.clock()
+    step = CommitStep(manifest.processing_time, manifest.watermark)
+    times = EventTimes.of(source.bound.pipeline, manifest)
+    plan = without_data(source, driver.tables, head, now, driver.shards, manifest.positions, step, times)
+    driver.tell("planned")
+    driver.run(plan)
+    return required(driver.tables, driver.recover())
+
+
+def _run(
+    driver: Driver,
+    source: OpenInput,
+    head: Snapshot,
+    changed: ChangedRows,
+    position: Position,
+    moved: dict[str, object],
+) -> Manifest:
+    """Compute the windows of changed rows again, commit and publish the corrections.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        changed: the rows.
+        position: the position up to which rows are read.
+        moved: fields of the manifest that change.
+    """
+    tables, bound, now = driver.tables, source.bound, driver.clock()
+    rows = SourceRows(driver.spark, source, head, tables, position)
+    began = perf_counter()
+
+    def planned(margin: int) -> ChangePlan:
+        return plan_change(tables, bound, head, changed, rows, now, margin)
+
+    plan, outcomes = computed(bound.pipeline.name, planned, lambda plan: plan.windows, rows, driver.tell)
+    driver.lease.check()
+    epoch = plan.windows.epoch
+    rejected = [] if not len(changed.rejected) else [_written(epoch, changed.rejected_rows())]
+    totals = {
+        "events_in": changed.number_came,
+        "rejected": len(changed.rejected),
+        "dropped": changed.dropped,
+        ROWS_GONE: changed.number_gone,
+    }
+    seconds = round(perf_counter() - began, 3)
+    manifest = commit_corrections(plan.windows, outcomes, plan.counts, totals, moved, rejected, seconds)
+    driver.tell("committed")
+    driver.publish(manifest)
+    return manifest
+
+
+def _written(epoch: EpochPlan, rows: pa.Table) -> DataFile:
+    """Write rejected rows for table rejects, and return the file."""
+    schema = epoch.bound.table_schemas[rejects.NAME]
+    reasons, rows = rows[STATUS], rows.drop_columns(STATUS)
+    constants = [pa.repeat(value, len(rows)) for value in (epoch.timeline, epoch.epoch, False)]
+    columns = [*rows.columns, reasons, *constants]
+    typed = [column.cast(field.type) for field, column in zip(schema, columns, strict=True)]
+    table = pa.table(typed, schema=schema)
+    path = epoch.tables.path(rejects.NAME)
+    file = write_file(epoch.tables.warehouse, path, f"{rejects.NAME}-{epoch.epoch:06d}", table)
+    if file is None:
+        raise TidegateError(f"nothing to write to table {path}")
+    return file

@@ -1,0 +1,162 @@
+"""Requests to a running stream: it reopens late rows between two of its epochs, because only it holds the lease.
+
+A request is a file in folder `requests` of the pipeline, and so is its answer, so that driver and asker may be on
+different hosts. A stream that dies before it answers leaves the request; the asker then finds the lease free and does
+the work itself. Rows are never reopened twice, so a request that is served twice does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
+from tidegate.pipelines.manifest import Manifest
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.tables.counters import RETRACTED
+from tidegate.pipelines.tables.pipeline_tables import REQUESTS, PipelineTables
+
+if TYPE_CHECKING:
+    from tidegate.pipelines.run.lease import LeaseRow
+
+_LOOK_SECONDS = 1.0
+_ASKED, _ANSWERED = "reopen-", "answer-"
+
+Reopen = Callable[[Selection], tuple[Manifest | None, int]]
+"""Reopens late rows; returns the manifest of the epoch, if there was one, and the number of late rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a reopening.
+
+    Args:
+        epoch: the epoch that reopened rows; None if there was nothing to do.
+        rows: number of late rows that were reopened.
+        panes, withdrawn: numbers of panes that were put out, and retracted.
+        error: text of a refusal; None if there was none.
+        exit_code: exit code of the refusal.
+    """
+
+    epoch: int | None = None
+    rows: int = 0
+    panes: int = 0
+    withdrawn: int = 0
+    error: str | None = None
+    exit_code: int = 0
+
+    def check(self) -> None:
+        """Raise the refusal, if it is one.
+
+        Raises:
+            TidegateError: the stream refused, with the exit code that the command itself would have had.
+        """
+        if self.error is not None:
+            kinds = {kind.exit_code: kind for kind in (UsageError, Refused)}
+            raise kinds.get(self.exit_code, TidegateError)(self.error)
+
+    @classmethod
+    def of(cls, manifest: Manifest | None, rows: int) -> Answer:
+        """Return the outcome of an epoch."""
+        if manifest is None:
+            return cls()
+        return cls(manifest.epoch, rows, manifest.counters["fired_late"], manifest.counters[RETRACTED])
+
+
+@dataclass
+class Asker:
+    """Waits for the lease of a pipeline; meanwhile it asks the stream that holds the lease.
+
+    Args:
+        tables: the pipeline's tables.
+        selection: the late rows to reopen.
+        patience: seconds to wait for a stream; 0 asks nobody.
+        pause: waits for so many seconds.
+        timer: returns seconds that only grow.
+    """
+
+    tables: PipelineTables
+    selection: Selection
+    patience: float
+    pause: Callable[[float], object] = time.sleep
+    timer: Callable[[], float] = time.monotonic
+    answer: Answer | None = field(default=None, init=False)
+    _request: str | None = field(default=None, init=False)
+    _until: float | None = field(default=None, init=False)
+
+    def waits_for(self, holder: LeaseRow) -> bool:
+        """Return True to look again if the lease is free; False once there is an answer, or nobody to wait for."""
+        if not self.patience or not holder.command.startswith("stream"):
+            return False
+        if self._request is None:
+            self._request, self._until = ask(self.tables, self.selection), self.timer() + self.patience
+        self.answer = answer_to(self.tables, self._request)
+        if self.answer is not None or self._until is None or self.timer() >= self._until:
+            return False
+        self.pause(_LOOK_SECONDS)
+        return True
+
+    def close(self) -> None:
+        """Take the request back, if there is one."""
+        if self._request is not None:
+            forget_request(self.tables, self._request)
+
+
+def ask(tables: PipelineTables, selection: Selection) -> str:
+    """Leave a request for the stream of a pipeline, and return its id."""
+    request = uuid.uuid4().hex
+    tables.warehouse.write_text(_path(tables), f"{_ASKED}{request}.json", json.dumps(asdict(selection)))
+    return request
+
+
+def answer_to(tables: PipelineTables, request: str) -> Answer | None:
+    """Return the answer to a request; None while there is none."""
+    name = f"{_ANSWERED}{request}.json"
+    if name not in tables.warehouse.names(_path(tables)):
+        return None
+    return Answer(**json.loads(tables.warehouse.read_text(_path(tables), name)))
+
+
+def forget_request(tables: PipelineTables, request: str) -> None:
+    """Remove a request and its answer, as far as they are there."""
+    for name in (f"{_ASKED}{request}.json", f"{_ANSWERED}{request}.json"):
+        if name in tables.warehouse.names(_path(tables)):
+            tables.warehouse.delete_file(_path(tables), name)
+
+
+def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
+    """Serve the requests to a stream, one after the other, and return the answers. A refusal is an answer too.
+
+    Args:
+        tables: the pipeline's tables.
+        reopen: reopens late rows.
+
+    Raises:
+        LeaseHeld: the stream has lost its lease.
+    """
+    names = tables.warehouse.names(_path(tables))
+    answers = []
+    for name in sorted(name for name in names if name.startswith(_ASKED) and name.endswith(".json")):
+        request = name.removeprefix(_ASKED)
+        fields: dict[str, Any] = json.loads(tables.warehouse.read_text(_path(tables), name))
+        key = fields["key"]
+        selection = Selection(None if key is None else tuple(key), fields["start"], fields["end"])
+        try:
+            answer = Answer.of(*reopen(selection))
+        except LeaseHeld:
+            raise
+        except TidegateError as error:
+            answer = Answer(error=str(error), exit_code=error.exit_code)
+        # The answer is there before the request goes, so that the asker misses neither.
+        tables.warehouse.write_text(_path(tables), f"{_ANSWERED}{request}", json.dumps(asdict(answer)))
+        tables.warehouse.delete_file(_path(tables), name)
+        answers.append(answer)
+    return answers
+
+
+def _path(tables: PipelineTables) -> str:
+    return tables.path(REQUESTS)

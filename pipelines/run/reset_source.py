@@ -1,0 +1,150 @@
+"""A pipeline that goes on with a source that was made anew: its positions are set, and nothing else is touched.
+
+It is a quiet epoch. State, watermark and results stay, so rows that the new source has behind the watermark are late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.manifest import Manifest, Position, Publish, line_after
+from tidegate.pipelines.snapshots.commit import commit_snapshot, remaining
+from tidegate.pipelines.snapshots.head import Snapshot
+from tidegate.pipelines.snapshots.publish import publish
+from tidegate.pipelines.snapshots.quiet import quiet_manifest
+from tidegate.pipelines.sources.base import ReplacedSource, Source
+from tidegate.pipelines.sources.open_source import open_source
+from tidegate.pipelines.storage import arrow_schema
+from tidegate.pipelines.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.windowing.time import Millis
+
+Begin = Literal["beginning", "now"]
+"""Point of a new source from which a stream reads: its first commit, or the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPosition:
+    """The position that a reset gives to one source.
+
+    Args:
+        table: name of the source in manifests.
+        before: the position that the pipeline has.
+        after: the position that it gets.
+        begin: the point from which it is read; None for a backfill, whose frontier decides.
+    """
+
+    table: str
+    before: Position
+    after: Position
+    begin: Begin | None
+
+    def __str__(self) -> str:
+        left = f", and {self.before.files} file(s) of the next" if self.before.files else ""
+        was = f"source {self.table!r} was read up to version {self.before.version}{left}"
+        if self.begin is None:
+            return (
+                f"{was}. The rows that the new one has before the end of the newest interval count as read; the next "
+                "interval reads its own"
+            )
+        if self.begin == "now":
+            return f"{was}. All rows that the new one has up to version {self.after.version} count as read"
+        return (
+            f"{was}. The new one is read from its first commit on: rows behind the watermark are late, and rows of "
+            "open windows that were read before count twice"
+        )
+
+
+def new_positions(
+    tables: PipelineTables, pipeline: Pipeline, head: Snapshot, begin: Begin | None = None, force: bool = False
+) -> list[NewPosition]:
+    """Return the new position of each source that was made anew; none if the newest epoch has set them already.
+
+    Args:
+        tables: the pipeline's tables.
+        pipeline: the pipeline.
+        head: the newest snapshot.
+        begin: the point from which a stream reads the new source; None for its beginning. A backfill has no choice.
+        force: True sets the positions in every source, also if it is the one that was read.
+
+    Raises:
+        UsageError: `begin` is given for a backfill.
+        Refused: no source was made anew, or a new one can't be read from its beginning.
+    """
+    chosen = []
+    for part in pipeline.inputs:
+        source, before = open_source(part.source, tables.warehouse), head.manifest.position_in(part.source.table)
+        if not force and not _is_replaced(source, before):
+            continue
+        if before.frontier is not None and begin is not None:
+            raise UsageError(
+                f"--from {begin}: {pipeline.name} runs as a backfill, and its next interval reads the rows from its "
+                "start on. Leave the option out"
+            )
+        starts = None if before.frontier is not None else begin or "beginning"
+        version = -1 if starts == "beginning" else source.head
+        if starts == "beginning":
+            _check_readable(source)
+        after = Position(version=version, frontier=before.frontier, own=dict(source.of_position(version)))
+        chosen.append(NewPosition(part.source.table, before, after, starts))
+    if not chosen and head.manifest.kind != "reset":
+        paths = ", ".join(tables.warehouse.path(part.source.table) for part in pipeline.inputs)
+        raise Refused(
+            f"the source of {pipeline.name} is the one that was read, so nothing is reset: {paths}. To read it from "
+            "another point all the same, give --force"
+        )
+    return [position for position in chosen if position.after != position.before]
+
+
+def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[NewPosition], now: Millis) -> Manifest:
+    """Commit and publish an epoch that sets positions, and return its manifest. The caller holds the lease.
+
+    Args:
+        tables: the pipeline's tables.
+        head: the newest snapshot, which is published.
+        positions: the new positions.
+        now: the driver's clock, int64 epoch milliseconds.
+
+    Raises:
+        Refused: another driver committed meanwhile.
+    """
+    before = head.manifest
+    epoch = before.epoch + 1
+    work = {table: Publish() for table in PUBLISHED}
+    quiet = quiet_manifest(before, "reset", epoch, before.timeline, line_after(before, epoch), work, now)
+    manifest = quiet.model_copy(
+        update={
+            "positions": {**before.positions, **{position.table: position.after for position in positions}},
+            # The rest of a commit that was read in part will never come.
+            "partitions": {
+                name: partition.model_copy(update={"pending": None}) for name, partition in before.partitions.items()
+            },
+        }
+    )
+    added, files = remaining(tables, head, f"state-{epoch:06d}-reset")
+    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, {file["path"] for file in files})
+    publish(tables, manifest)
+    return manifest
+
+
+def _is_replaced(source: Source, position: Position) -> bool:
+    try:
+        source.check(position)
+    except ReplacedSource:
+        return True
+    return False
+
+
+def _check_readable(source: Source) -> None:
+    """Check that every commit of a source can be read, before a position says that none was."""
+    try:
+        for _ in source.unread(-1):
+            pass
+    except Refused as error:
+        raise Refused(
+            f"the new source can't be read from its first commit: {error}. Or count the rows that it has now as read: "
+            "--from now. Nothing was changed"
+        ) from error

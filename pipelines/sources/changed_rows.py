@@ -1,0 +1,305 @@
+"""Rows that went and came between two versions of a source: the multiset difference of the files in which they differ.
+
+Rows are compared by all that a pipeline reads of them: event time, key, the columns that the computation uses, and the
+source partition. A row that was only written anew, or changed in other columns, is in neither part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition.event_columns import (
+    FILE,
+    FIRST_TIME,
+    KEY_PREFIX,
+    LAST_TIME,
+    PARTITION,
+    PLACE,
+    STATUS,
+    TIME,
+    VALUE_PREFIX,
+    plain,
+)
+from tidegate.pipelines.sources.ahead import texts_of
+from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
+from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.sources.rules import Bools, Int64s
+from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.tables import rejects
+from tidegate.windowing.time import Millis
+
+_OK = -1
+"""Status of a usable row. The others are numbers of reasons to reject."""
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """Rows that went and rows that came.
+
+    Args:
+        gone: usable rows that went: event time, key and used columns, named as those of events.
+        came: usable rows that came.
+        files: the files that were compared.
+        rejected: rows that came and can't be used: number of the part, place in its file, and number of the reason.
+        gone_unusable: number of rows that went, and were rejected or dropped.
+        dropped: number of rows that came, and for which `where` is not true.
+        largest: largest event time of rows that came and move the watermark, by source partition.
+        before: usable rows that came for times before those that a pipeline reads; no window takes them.
+    """
+
+    gone: pa.Table
+    came: pa.Table
+    files: FileSlice
+    rejected: pa.Table
+    gone_unusable: int = 0
+    dropped: int = 0
+    largest: Mapping[str, Millis] = field(default_factory=dict)
+    before: pa.Table | None = None
+
+    def since(self, start: Millis) -> ChangedRows:
+        """Return the same rows, of which those before a time touch no window: the first interval began there."""
+        gone, came = (pc.greater_equal(side[TIME], start) for side in (self.gone, self.came))
+        return replace(
+            self,
+            gone=self.gone.filter(gone),
+            came=self.came.filter(came),
+            gone_unusable=self.number_gone - int(pc.sum(gone).as_py() or 0),
+            before=self.came.filter(pc.invert(came)),
+        )
+
+    @property
+    def number_gone(self) -> int:
+        """Number of rows that went."""
+        return len(self.gone) + self.gone_unusable
+
+    @property
+    def number_came(self) -> int:
+        """Number of rows that came."""
+        before = 0 if self.before is None else len(self.before)
+        return len(self.came) + len(self.rejected) + self.dropped + before
+
+    @property
+    def any(self) -> bool:
+        """True if any row went or came."""
+        return bool(self.number_gone or self.number_came)
+
+    def rejected_rows(self) -> pa.Table:
+        """Return the rejected rows with all columns of the source, and the reason."""
+        numbers, places = (np.asarray(self.rejected[name].to_numpy(), np.int64) for name in (FILE, PLACE))
+        rows = self.files.source_rows(numbers, places)
+        reasons = pa.array(rejects.REASONS).take(self.rejected[STATUS].cast(pa.int64()))
+        return rows.append_column(STATUS, reasons)
+
+
+def changed_rows(
+    source: OpenInput,
+    changed: ChangedFiles,
+    version: int,
+    rejected_ahead: pa.Table | None = None,
+    until: Millis = LAST_TIME,
+) -> ChangedRows:
+    """Compare the rows of the files in which two versions differ.
+
+    Args:
+        source: the input; the tasks can read its files and evaluate its SQL.
+        changed: the files.
+        version: the newer version.
+        rejected_ahead: rows of the source that were rejected because their time was ahead of their commit.
+        until: rows with this event time or a later one are left out, unless they can't be used.
+    """
+    listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
+    files = source.files.of(
+        # No row is ahead of its commit here: a row that was written anew has a later commit than it had before.
+        FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, until, input=source.number, version=version)
+        for came, file in listed
+    )
+    read = _Read(source, files)
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
+        judged = list(threads.map(read.part, range(len(files.parts))))
+    sides = [
+        [each for (came, _), part in zip(listed, judged, strict=True) if came is side for each in part]
+        for side in (False, True)
+    ]
+    gone, came = (pa.concat_tables([read.nothing, *map(read.events, side)]) for side in sides)
+    names = [name for name in gone.column_names if name not in (FILE, PLACE)]
+    kept_gone, kept_came = surplus(gone, came, names)
+    gone, came = gone.filter(pa.array(kept_gone)), came.filter(pa.array(kept_came))
+    written = np.array([file.written for _, file in listed], np.int64)
+    came = _rejecting_ahead(came, written, source.columns.max_ahead)
+    number_gone = len(gone)
+    gone = gone.filter(pc.equal(gone[STATUS], _OK))
+    if rejected_ahead is not None:
+        still, _ = surplus(gone, read.of_rows(rejected_ahead), names)
+        gone = gone.filter(pa.array(still))
+    is_usable = pc.equal(came[STATUS], _OK)
+    usable, rejected = came.filter(is_usable), came.filter(pc.invert(is_usable))
+    dropped = [pa.concat_tables(tables) if (tables := read.dropped(side, until)) else None for side in sides]
+    gone_dropped, came_dropped = _surplus_of(*dropped)
+    events = [name for name in names if name not in (STATUS, PARTITION)]
+    return ChangedRows(
+        gone=gone.select(events),
+        came=usable.select(events),
+        files=files,
+        rejected=rejected.select([FILE, PLACE, STATUS]),
+        gone_unusable=number_gone - len(gone) + gone_dropped,
+        dropped=came_dropped,
+        largest=_largest(usable),
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Rows of an input in the columns by which they are compared, then the number of their part and their place.
+
+    Args:
+        source: the input.
+        files: the files that are compared.
+    """
+
+    source: OpenInput
+    files: FileSlice
+
+    @property
+    def nothing(self) -> pa.Table:
+        """No rows."""
+        columns, shape = self.source.columns, self.files.shape
+        kinds = columns.of_events
+        keys = {
+            f"{KEY_PREFIX}{name}": kinds.field(column).type for name, column in zip(shape.key, columns.key, strict=True)
+        }
+        values = {f"{VALUE_PREFIX}{each.name}": each.type for each in shape.values}
+        fixed = {TIME: pa.int64(), STATUS: pa.int8(), PARTITION: pa.string()}
+        return pa.schema({**fixed, **keys, **values, FILE: pa.int32(), PLACE: pa.int64()}).empty_table()
+
+    def part(self, number: int) -> list[JudgedRows]:
+        """Return the judged rows of a part."""
+        columns = self.source.columns
+        return list(self.files.judged([number], [self._names(columns)]))
+
+    @staticmethod
+    def _names(columns: SourceColumns) -> list[str]:
+        by = [] if columns.partition_by is None else [columns.partition_by]
+        return list(dict.fromkeys([*columns.names, *by]))
+
+    def events(self, judged: JudgedRows) -> pa.Table:
+        """Return the rows that are usable and in the interval of their part, and all rejected rows."""
+        part = self.files.parts[judged.number]
+        statuses = np.full(len(judged.times), _OK, np.int8)
+        for reason, flags in judged.rejected.items():
+            statuses[flags] = rejects.REASONS.index(reason)
+        inside = (statuses != _OK) | ((judged.times >= part.since) & (judged.times < part.until))
+        rows = self._rows(judged.table, judged.times, statuses, judged.number, judged.places)
+        return rows if inside.all() else rows.filter(pa.array(inside))
+
+    def of_rows(self, rows: pa.Table) -> pa.Table:
+        """Return rows with all columns of the source; each counts as usable."""
+        columns = self.source.columns
+        events = columns.derive(rows, self._names(columns))
+        times, _ = columns.millis(events[columns.timestamp])
+        return self._rows(events, times, np.full(len(rows), _OK, np.int8), 0, np.zeros(len(rows), np.int64))
+
+    def _rows(
+        self, table: pa.Table, times: Int64s, statuses: npt.NDArray[np.int8], number: int, places: Int64s
+    ) -> pa.Table:
+        columns, schema = self.source.columns, self.nothing.schema
+        arrays = [
+            pa.chunked_array([pa.array(times)]),
+            pa.chunked_array([pa.array(statuses)]),
+            columns.partitions(table),
+            *(plain(table[name]) for name in columns.key),
+            *(plain(table[each.name]) for each in self.files.shape.values),
+            pa.chunked_array([pa.repeat(pa.scalar(number, pa.int32()), len(times))]),
+            pa.chunked_array([pa.array(places)]),
+        ]
+        return pa.table([array.cast(each.type) for array, each in zip(arrays, schema, strict=True)], schema=schema)
+
+    def dropped(self, side: Sequence[JudgedRows], until: Millis) -> list[pa.Table]:
+        """Return the rows that `where` drops, in columns of the source, without those at or after a time."""
+        columns, tables = self.source.columns, []
+        for dropped in (judged.dropped for judged in side if judged.dropped is not None):
+            times, timely = columns.timely(columns.derive(dropped, [columns.timestamp])[columns.timestamp], None)
+            tables.append(dropped.filter(pa.array(~timely | (times < until))))
+        return tables
+
+
+def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
+    """Return rows that came, of which those are rejected whose time is ahead of the writing of their file.
+
+    Args:
+        came: the rows.
+        written: by number of the file, the time of its writing.
+        max_ahead: longest accepted time between that and an event time, milliseconds.
+    """
+    if not len(came):
+        return came
+    numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))
+    ahead = (statuses == _OK) & (times > written[numbers] + max_ahead)
+    reason = np.int8(rejects.REASONS.index(rejects.AHEAD))
+    place = came.schema.get_field_index(STATUS)
+    return came.set_column(place, came.schema.field(place), pa.array(np.where(ahead, reason, statuses).astype(np.int8)))
+
+
+def _surplus_of(gone: pa.Table | None, came: pa.Table | None) -> tuple[int, int]:
+    """Return the numbers of rows that only one of two tables has; None has none."""
+    if gone is None or came is None:
+        return 0 if gone is None else len(gone), 0 if came is None else len(came)
+    only_gone, only_came = surplus(gone, came, gone.column_names)
+    return int(only_gone.sum()), int(only_came.sum())
+
+
+def _largest(rows: pa.Table) -> dict[str, Millis]:
+    """Return the largest time by source partition."""
+    grouped = rows.group_by(PARTITION).aggregate([(TIME, "max")])
+    return dict(zip(grouped[PARTITION].to_pylist(), grouped[f"{TIME}_max"].to_pylist(), strict=True))
+
+
+def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bools, Bools]:
+    """Return True for each row of a table that the other one does not have, as multisets.
+
+    Args:
+        left: rows.
+        right: rows with the same columns.
+        names: columns to compare.
+    """
+    codes = np.zeros(len(left) + len(right), np.int64)
+    if not len(left) or not len(right):
+        return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
+    for name in names:
+        column = _comparable(pa.chunked_array([*plain(left[name]).chunks, *plain(right[name]).chunks]))
+        values = column.dictionary_encode(null_encoding="encode").indices
+        number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+        _, codes = np.unique(codes * (int(number.max(initial=0)) + 1) + number, return_inverse=True)
+    of_left, of_right = codes[: len(left)], codes[len(left) :]
+    size = int(codes.max(initial=-1)) + 1
+    counts = [np.bincount(part, minlength=size) for part in (of_left, of_right)]
+    return _ranks(of_left) >= counts[1][of_left], _ranks(of_right) >= counts[0][of_right]
+
+
+def _ranks(codes: Int64s) -> Int64s:
+    """Return for each row how many rows before it have its code."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    ranks = np.empty(len(codes), np.int64)
+    ranks[order] = np.arange(len(codes)) - np.searchsorted(ordered, ordered)
+    return ranks
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as an array for a dictionary: numbers by their bits, nested values as texts."""
+    array = pa.concat_arrays(column.chunks)
+    kind = array.type
+    if pa.types.is_nested(kind):
+        return pa.array(texts_of(pa.table({"value": array})), pa.string())
+    if pa.types.is_float64(kind) or pa.types.is_float32(kind):
+        return array.view(pa.int64() if pa.types.is_float64(kind) else pa.int32())
+    return array

@@ -1,0 +1,106 @@
+"""Events of the final windows by partition: for which partitions, since when, and what many partitions do."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import AssetAlias
+
+from tidegate.pipelines.airflow.assets import PartitionEvents, event_extra, final_windows_asset
+
+EVENTS = PartitionEvents("duty", "day")
+KEYS = ["2024-03-01T00:00:00", "2024-03-02T00:00:00"]
+
+
+class Accessors(dict[Any, Any]):
+    """The events of a task, as Airflow hands them out."""
+
+    def __missing__(self, outlet: Any) -> Any:
+        self[outlet] = events = SimpleNamespace(extra={}, keys=[], added=[])
+        events.add_partitions = events.keys.extend
+        events.add = lambda asset, extra: events.added.append((asset, extra))
+        return events
+
+
+class Stored(dict[Any, Any]):
+    """The state that Airflow keeps of an asset over all tasks."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+
+def context(run: str, stored: Stored) -> Any:
+    instance = SimpleNamespace(dag_id="duty__quality", run_id=run, task_id="quality")
+    return {
+        "ti": instance,
+        "outlet_events": Accessors(),
+        "asset_state_store": {final_windows_asset("duty"): stored},
+    }
+
+
+def result(mark: int, keys: list[str] | None, count: int | None = None) -> dict[str, Any]:
+    count = len(keys or ()) if count is None else count
+    named = {"unit": "day", "count": count, "first": "a", "last": "b", "keys": keys, "mark": {"epoch": mark}}
+    return {"pipeline": "duty", "epoch": mark, "partitions": named}
+
+
+def tell(run: str, stored: Stored, mark: int, keys: list[str] | None, count: int | None = None) -> tuple[Any, Any]:
+    """Tell of a result; the events, and the line for the log."""
+    given, found = context(run, stored), result(mark, keys, count)
+    note = EVENTS.tell(given, found, event_extra(found))
+    return given["outlet_events"], note
+
+
+def since(run: str, stored: Stored) -> Any:
+    arguments = EVENTS.arguments(context(run, stored))
+    assert arguments[0] == "--partitions=day"
+    return json.loads(arguments[1].removeprefix("--since=")) if arguments[1:] else None
+
+
+def test_each_partition_has_an_event_and_one_has_none() -> None:
+    events, note = tell("first", Stored(), 7, KEYS)
+    asset = final_windows_asset("duty")
+    extra = {"pipeline": "duty", "epoch": 7, "partitions": {"unit": "day", "count": 2, "first": "a", "last": "b"}}
+    assert (events[asset].keys, events[asset].extra) == (KEYS, extra)
+    assert isinstance(EVENTS.alias, AssetAlias)
+    assert events[EVENTS.alias].added == [(asset, extra)], "for DAGs that know no partitions"
+    assert note is None
+
+
+def test_if_nothing_changed_there_is_one_event_without_a_partition() -> None:
+    events, note = tell("first", Stored(), 7, [])
+    assert events[final_windows_asset("duty")].keys == []
+    assert EVENTS.alias not in events
+    assert note is None
+
+
+def test_too_many_partitions_are_in_the_log_and_in_the_event() -> None:
+    events, note = tell("first", Stored(), 7, None, 3653)
+    asset = final_windows_asset("duty")
+    assert events[asset].keys == []
+    assert events[asset].extra["partitions"]["count"] == 3653
+    assert note is not None
+    assert "3653 partitions changed, from a to b. These are too many for one event" in note
+
+
+def test_a_check_goes_on_from_what_the_readers_were_told() -> None:
+    stored = Stored()
+    assert since("first", stored) is None
+    tell("first", stored, 7, KEYS)
+    assert since("second", stored) == {"epoch": 7}
+    tell("second", stored, 8, [])
+    assert since("third", stored) == {"epoch": 8}
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_task_that_is_run_again_tells_the_same_again(tries: int) -> None:
+    """Its worker may have died between the note of what was told and the end of the task, which makes the events."""
+    stored = Stored()
+    tell("first", stored, 7, KEYS)
+    for _ in range(tries):
+        tell("second", stored, 8, KEYS)
+        assert since("second", stored) == {"epoch": 7}
+    assert since("third", stored) == {"epoch": 8}

@@ -1,0 +1,395 @@
+"""Epochs of kind `change`: what they publish, count and refuse; a crash after any of their steps does no harm."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.expectations.broken import broken_in
+from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.looping import NO_SPARK, available
+from tests.recovery.steps import STEPS
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.epoch import shard
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reopen.selection import Selection
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.intervals import cut
+from tidegate.pipelines.run.reopen_late import reopen
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots.find import find_snapshot
+from tidegate.pipelines.snapshots.restore import restore
+from tidegate.windowing import (
+    Count,
+    CountTrigger,
+    KeyedProcess,
+    KeyedProcessFunction,
+    TumblingEventTimeWindows,
+    Windows,
+)
+from tidegate.windowing.errors import IllegalArgument
+
+CORRECTING = DeltaSource("events", timestamp="at", changes="correct")
+HOURS = hourly_pipeline(source=CORRECTING)
+SESSIONS = session_pipeline(source=CORRECTING)
+
+Panes = list[tuple[str, str, int, str, int]]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Two users before 11:00, whose hours and sessions have fired, and one whose are open."""
+    lake = Lake(tmp_path / "lake")
+    lake.append(("ann", at("10:00"), 1), ("ann", at("10:20"), 2), ("ann", at("10:40"), 3), ("bob", at("10:30"), 4))
+    lake.append(("cem", at("14:00"), 5), ("cem", at("14:10"), 6))
+    return lake
+
+
+def panes(lake: Lake, pipeline: Pipeline, after: int) -> Panes:
+    """The panes of the epochs after one."""
+    rows = [row for row in lake.rows(pipeline, "results").to_pylist() if row["epoch"] > after]
+    return sorted((row["user"], f"{row['window_start']:%H:%M}", row["pane"], row["op"], row["total"]) for row in rows)
+
+
+def newest(lake: Lake, pipeline: Pipeline) -> int:
+    return lake.snapshot(pipeline).manifest.epoch
+
+
+def overwritten(lake: Lake, *rows: tuple[str, Any, int]) -> None:
+    table = pa.Table.from_pylist([dict(zip(EVENTS.names, row, strict=True)) for row in rows], schema=EVENTS)
+    write_deltalake(lake.path("events"), table, mode="overwrite")
+
+
+def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lake) -> None:
+    available(lake, HOURS)
+    before = newest(lake, HOURS)
+    DeltaTable(lake.path("events")).update({"value": "20"}, predicate="value = 2")
+    (manifest, *_) = available(lake, HOURS)
+    assert manifest.kind == "change"
+    assert panes(lake, HOURS, before) == [("ann", "10:00", 0, "-", 6), ("ann", "10:00", 1, "+", 24)]
+    counted = {
+        name: manifest.counters[name] for name in ("events_in", "on_time", "rows_gone", "taken_back", "withdrawn")
+    }
+    assert counted == {"events_in": 1, "on_time": 1, "rows_gone": 1, "taken_back": 1, "withdrawn": 1}
+
+
+def test_a_window_that_loses_all_its_rows_is_retracted_and_may_come_again(lake: Lake) -> None:
+    available(lake, HOURS)
+    before = newest(lake, HOURS)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    available(lake, HOURS)
+    assert panes(lake, HOURS, before) == [("bob", "10:00", 0, "-", 4)]
+    DeltaTable(lake.path("events")).restore(1)
+    available(lake, HOURS)
+    assert panes(lake, HOURS, before)[1:] == [("bob", "10:00", 1, "+", 4)]
+    assert {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()} == {"ann": 6, "bob": 4}
+
+
+@pytest.mark.parametrize("lateness", [timedelta(0), timedelta(hours=9)])
+def test_a_window_that_was_emptied_takes_rows_that_come_later(lake: Lake, lateness: timedelta) -> None:
+    pipeline = replace(HOURS, compute=replace(HOURS.compute, allowed_lateness=lateness))  # type: ignore[arg-type]
+    available(lake, pipeline)
+    before = newest(lake, pipeline)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    available(lake, pipeline)
+    lake.append(("bob", at("10:45"), 7))
+    available(lake, pipeline)
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, pipeline) as driver:
+        reopen(driver, Selection())
+    assert panes(lake, pipeline, before) == [("bob", "10:00", 0, "-", 4), ("bob", "10:00", 1, "+", 7)]
+    assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 7
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_a_session_splits_when_its_middle_goes_and_joins_when_it_comes_back(lake: Lake) -> None:
+    available(lake, SESSIONS)
+    before = newest(lake, SESSIONS)
+    DeltaTable(lake.path("events")).delete("value in (2, 3) or user = 'bob'")
+    lake.append(("ann", at("10:31"), 9))
+    available(lake, SESSIONS)
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, SESSIONS) as driver:
+        reopen(driver, Selection())
+    bounds = [(row["user"], f"{row['window_start']:%H:%M}", row["total"]) for row in lake.final(SESSIONS).to_pylist()]
+    assert sorted(bounds) == [("ann", "10:00", 1), ("ann", "10:31", 9)]
+    DeltaTable(lake.path("events")).restore(1)
+    available(lake, SESSIONS)
+    bounds = [(row["user"], f"{row['window_start']:%H:%M}", row["total"]) for row in lake.final(SESSIONS).to_pylist()]
+    assert sorted(bounds) == [("ann", "10:00", 6), ("bob", "10:30", 4)]
+    assert len(panes(lake, SESSIONS, before)) > 4
+    assert broken_in(lake.tables(SESSIONS), SESSIONS) == set()
+
+
+def came_again(lake: Lake) -> Pipeline:
+    """Bob's session fires, vanishes from the source, and late rows bring it back, twice in the end."""
+    pipeline = session_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=9))
+    available(lake, pipeline)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    available(lake, pipeline)
+    lake.append(("bob", at("10:30"), 7))
+    available(lake, pipeline)
+    return pipeline
+
+
+def test_a_session_that_vanished_comes_again_by_late_rows_with_newer_panes(lake: Lake) -> None:
+    pipeline = came_again(lake)
+    of_bob = [pane[1:] for pane in panes(lake, pipeline, 0) if pane[0] == "bob"]
+    assert of_bob == [("10:30", 0, "+", 4), ("10:30", 0, "-", 4), ("10:30", 1, "+", 7)]
+    lake.append(("bob", at("10:30"), 1))
+    available(lake, pipeline)
+    assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 8
+    assert lake.snapshot(pipeline).manifest.next_panes, "until no element can bring it back"
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    lake.append(("bob", at("10:30"), 2))
+    available(lake, pipeline)
+    assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 2
+    lake.append(("ann", at("21:00"), 1))
+    available(lake, pipeline)
+    manifest = lake.snapshot(pipeline).manifest
+    assert (manifest.next_panes, "next_panes" in manifest.model_dump_json()) == ((), False)
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_a_session_that_comes_again_with_pane_0_is_noticed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard, "numbers_of_new", lambda job, rows: {})
+    pipeline = came_again(lake)
+    assert "bob" not in {row["user"] for row in lake.latest(pipeline).to_pylist()}
+
+
+def test_an_open_window_changes_in_the_state_alone(lake: Lake) -> None:
+    available(lake, HOURS)
+    before = newest(lake, HOURS)
+    DeltaTable(lake.path("events")).delete("value = 5")
+    available(lake, HOURS)
+    assert panes(lake, HOURS, before) == []
+    lake.append(("ann", at("20:00"), 1))
+    available(lake, HOURS)
+    assert panes(lake, HOURS, before) == [("cem", "14:00", 0, "+", 6)]
+
+
+def test_rows_that_are_written_anew_publish_nothing(lake: Lake) -> None:
+    available(lake, HOURS)
+    before = lake.versions(HOURS)
+    rows = DeltaTable(lake.path("events")).to_pyarrow_table()
+    write_deltalake(lake.path("events"), rows.cast(EVENTS), mode="overwrite")
+    (manifest, *_) = available(lake, HOURS)
+    assert (manifest.counters["rows_gone"], manifest.counters["events_in"]) == (0, 0)
+    after = lake.versions(HOURS)
+    assert {name: after[name] for name in ("results", "late", "rejects")} == {
+        name: before[name] for name in ("results", "late", "rejects")
+    }
+
+
+def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
+    available(lake, HOURS)
+    overwritten(lake, ("ann", at("10:00"), 1), ("cem", at("14:00"), 5), ("dan", at("18:00"), 7))
+    kinds = [manifest.kind for manifest in available(lake, HOURS)]
+    assert kinds[:2] == ["change", "stream"]
+    totals = {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
+    assert totals == {("ann", 1), ("cem", 5)}
+    assert lake.snapshot(HOURS).manifest.position_in("events").files == 0
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
+class Crash(Exception):
+    """The end of a driver between two steps."""
+
+
+def crashed_after(lake: Lake, pipeline: Pipeline, step: str) -> None:
+    """Run a stream whose driver ends after a step of its first new epoch; recovery tells steps of the one before."""
+    steps: list[str] = []
+
+    def tell(name: str) -> None:
+        if name == "planned" or steps:
+            steps.append(name)
+        if step in steps:
+            raise Crash(name)
+
+    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, pipeline, tell) as driver:
+        Stream(driver, lambda manifest: None).run_available()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
+def test_a_crash_after_any_step_of_a_correction_does_no_harm(lake: Lake, pipeline: Pipeline, step: str) -> None:
+    available(lake, pipeline)
+    overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))
+    beside = Lake(lake.folder.parent / "beside", lake.clock)
+    shutil.copytree(lake.folder, beside.folder)
+    available(beside, pipeline)
+
+    crashed_after(lake, pipeline, step)
+    available(lake, pipeline)
+    columns = ["user", "window_start", "window_end", "window_id", "pane", "op", "total"]
+    for name, of_table in (("results", columns), ("late", ["user", "at", "value"]), ("epochs", ["kind", "events_in"])):
+        left, right = (each.rows(pipeline, name).select(of_table).to_pylist() for each in (lake, beside))
+        assert sorted(map(str, left)) == sorted(map(str, right)), name
+
+
+def test_late_rows_are_reopened_between_a_correction_and_its_watermark(lake: Lake) -> None:
+    available(lake, HOURS)
+    lake.append(("bob", at("10:45"), 7))
+    available(lake, HOURS)
+    overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:45"), 7), ("cem", at("18:00"), 7))
+    crashed_after(lake, HOURS, "published epochs")
+    assert lake.snapshot(HOURS).manifest.position_in("events").files
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS) as driver:
+        reopen(driver, Selection())
+    assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 8), ("bob", 7)}
+    available(lake, HOURS)
+    assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 8), ("bob", 7)}
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
+def test_a_first_interval_that_is_run_again_needs_no_correction(lake: Lake) -> None:
+    with standing_in(NoSpark()):
+        lake.backfill(NO_SPARK, HOURS, at("10:00"), at("11:00"))
+        table = DeltaTable(lake.path("events"))
+        table.delete("user = 'bob'")
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        with pytest.raises(Refused, match="VACUUM removed them"):
+            lake.backfill(NO_SPARK, HOURS, at("11:00"), at("12:00"))
+        with lake.driver(NO_SPARK, HOURS) as driver:
+            list(backfill(driver, cut(at("10:00"), at("11:00"), None), again=True))
+        lake.backfill(NO_SPARK, HOURS, at("11:00"), at("12:00"))
+    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
+
+
+def test_a_restore_to_before_a_change_takes_its_correction_back_and_the_stream_makes_it_again(lake: Lake) -> None:
+    available(lake, HOURS)
+    before, epoch = lake.final(HOURS).to_pylist(), newest(lake, HOURS)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    available(lake, HOURS)
+    after = lake.final(HOURS).to_pylist()
+    restore(lake.tables(HOURS), find_snapshot(lake.tables(HOURS), str(epoch)), lake.clock())
+    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {row["user"] for row in before}
+    available(lake, HOURS)
+    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {row["user"] for row in after} == {"ann"}
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
+def test_files_that_are_gone_before_a_change_is_read_are_refused_with_a_way_on_that_works(lake: Lake) -> None:
+    available(lake, HOURS)
+    table = DeltaTable(lake.path("events"))
+    table.delete("user = 'bob'")
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(Refused, match=r"VACUUM removed them .*changes='ignore'"):
+        available(lake, HOURS)
+    lake.append(("ann", at("20:00"), 1))
+    available(lake, replace(HOURS, source=replace(CORRECTING, changes="ignore")))
+    DeltaTable(lake.path("events")).delete("value = 3")
+    available(lake, HOURS)
+    assert ("ann", 3) in {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
+
+
+# --- backfills -----------------------------------------------------------------------------------
+
+
+def backfilled(lake: Lake, pipeline: Pipeline, start: str, end: str) -> str:
+    with standing_in(NoSpark()):
+        (run,) = lake.backfill(NO_SPARK, pipeline, at(start), at(end))
+    return run.state
+
+
+@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
+def test_a_run_of_any_interval_corrects_the_earlier_ones(lake: Lake, pipeline: Pipeline) -> None:
+    for start in range(10, 15):
+        backfilled(lake, pipeline, f"{start}:00", f"{start + 1}:00")
+    lake.append(("ann", at("10:50"), 50))
+    DeltaTable(lake.path("events")).update({"value": "40"}, predicate="user = 'bob'")
+    assert backfilled(lake, pipeline, "10:00", "11:00") == "unchanged", "which the correction has just brought"
+    totals = {(row["user"], row["total"]) for row in lake.final(pipeline).to_pylist()}
+    assert totals == {("ann", 56), ("bob", 40), ("cem", 11)}
+    assert lake.rows(pipeline, "late").num_rows == 0
+    kinds = [row["kind"] for row in lake.rows(pipeline, "epochs").sort_by("epoch").to_pylist()]
+    assert kinds == [*["backfill"] * 5, "change"]
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_rows_before_the_first_interval_stay_out(lake: Lake) -> None:
+    lake.append(("ann", at("08:00"), 100), ("ann", at("08:30"), 200))
+    backfilled(lake, HOURS, "10:00", "11:00")
+    DeltaTable(lake.path("events")).update({"value": "value + 1"}, predicate="value in (1, 100)")
+    backfilled(lake, HOURS, "11:00", "12:00")
+    assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 7), ("bob", 4)}
+    (row,) = [row for row in lake.rows(HOURS, "epochs").to_pylist() if row["kind"] == "change"]
+    assert (row["events_in"], row["on_time"], row["no_window"]) == (2, 1, 1)
+    assert (row["rows_gone"], row["taken_back"]) == (2, 1)
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
+def test_an_interval_behind_a_change_is_not_run_again_with_new_code_unless_all_are(lake: Lake) -> None:
+    for start in range(10, 13):
+        backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    other = replace(HOURS, max_ahead=timedelta(hours=2))
+    with pytest.raises(Refused, match=r"rows of the source changed since\. .*--start 2024-03-01T10:00:00 .*--again"):
+        backfilled(lake, other, "11:00", "12:00")
+    assert backfilled(lake, other, "10:00", "11:00") == "done"
+    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
+
+
+def test_a_stream_takes_over_from_a_backfill_and_corrects_what_changed_in_between(lake: Lake) -> None:
+    backfilled(lake, HOURS, "10:00", "11:00")
+    DeltaTable(lake.path("events")).delete("value in (3, 5)")
+    available(lake, HOURS)
+    lake.append(("ann", at("20:00"), 1))
+    available(lake, HOURS)
+    assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {
+        ("ann", 3),
+        ("bob", 4),
+        ("cem", 6),
+    }
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+class Doing(KeyedProcessFunction):
+    result_type = pa.struct([("value", pa.int64())])
+
+    def process_element(self, value: Any, ctx: Any, out: Any) -> None:
+        """Do nothing."""
+
+
+TUMBLING = TumblingEventTimeWindows.of(timedelta(hours=1))
+COUNTS: dict[str, Any] = {"aggregate": {"events": Count()}}
+UNCORRECTABLE: dict[str, tuple[Callable[[], Pipeline], str]] = {
+    "a count trigger": (
+        lambda: hourly_pipeline(source=CORRECTING, compute=Windows(TUMBLING, CountTrigger.of(3), **COUNTS)),
+        "trigger CountTrigger",
+    ),
+    "a function": (lambda: hourly_pipeline(source=CORRECTING, compute=KeyedProcess(Doing())), "a process function"),
+    "a reduce": (
+        lambda: hourly_pipeline(source=CORRECTING, compute=Windows(TUMBLING, reduce=lambda a, b: a)),
+        "a function of your own",
+    ),
+    "a derived key": (
+        lambda: hourly_pipeline(source=CORRECTING, key=("day",), columns={"day": "to_date(at)"}),
+        "key column 'day', which is derived",
+    ),
+    "all rows move": (
+        lambda: hourly_pipeline(source=CORRECTING, where="value > 4", watermark_from="all"),
+        "watermark_from = 'all'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), UNCORRECTABLE.values(), ids=UNCORRECTABLE)
+def test_what_can_not_be_corrected_is_told_when_the_pipeline_is_made(make: Callable[[], Pipeline], reason: str) -> None:
+    with pytest.raises(IllegalArgument, match=f"source.changes = 'correct': the pipeline has {reason}.*'ignore'"):
+        make()
+
+
+def test_a_source_that_spark_reads_is_not_corrected(lake: Lake) -> None:
+    with pytest.raises(Refused, match=r"can't correct changes of source events: .*changes='ignore'"):
+        available(lake, hourly_pipeline(source=replace(CORRECTING, reader="spark")))

@@ -1,0 +1,157 @@
+"""Rows that went and came between two versions of a Delta table, against the difference of all their rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.lake import DAY0, EVENTS, Clock, Lake, at, hourly_pipeline
+from tests.pipelines.looping import NO_SPARK
+from tests.pipelines.sources.changing import Changing
+from tests.recovery.without_spark import is_kept
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.definition.event_columns import KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.base import ChangingSource
+from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
+from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.windowing.time import Millis, to_millis
+
+PIPELINE = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"), max_ahead=timedelta(days=9))
+
+
+def opened(lake: Lake, pipeline: Pipeline = PIPELINE) -> OpenInput:
+    return OpenInput.open(NO_SPARK, lake.tables(pipeline), pipeline)
+
+
+def compared(lake: Lake, after: int, until: int, pipeline: Pipeline = PIPELINE, end: Millis = LAST_TIME) -> ChangedRows:
+    source = opened(lake, pipeline)
+    assert isinstance(source.log, ChangingSource)
+    return changed_rows(source, source.log.changed(after, until), until, until=end)
+
+
+Usable = Counter[tuple[str, Millis, int]]
+
+
+def usable(rows: Counter[tuple[object, ...]], where: str | None = None, until: Millis = 2**62) -> Usable:
+    return Counter(
+        {
+            (user, to_millis(time), value): count  # type: ignore[arg-type, misc]
+            for (user, time, value), count in rows.items()
+            if user is not None and time is not None and is_kept(where, {"value": value}) and to_millis(time) < until  # type: ignore[arg-type]
+        }
+    )
+
+
+def seen(rows: pa.Table) -> Usable:
+    return Counter((row[f"{KEY_PREFIX}user"], row[TIME], row[f"{VALUE_PREFIX}value"]) for row in rows.to_pylist())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake", Clock(to_millis(DAY0)))
+
+
+def check(changing: Changing, after: int, until: int, where: str | None = None) -> None:
+    before, now = (changing.rows_of(version) for version in (after, until))
+    changed = compared(changing.lake, after, until, replace(PIPELINE, where=where))
+    assert seen(changed.gone) == usable(before, where) - usable(now, where)
+    assert seen(changed.came) == usable(now, where) - usable(before, where)
+    if where is None:
+        assert changed.number_gone - changed.number_came == before.total() - now.total()
+    latest = max((time for _, time, _ in seen(changed.came)), default=None)
+    assert changed.largest.get("") == latest
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("where", [None, "value % 2 = 0"])
+def test_what_changed_is_the_difference_of_the_rows_whatever_happened(lake: Lake, seed: int, where: str | None) -> None:
+    changing = Changing(lake, random.Random(seed))
+    changing.append()
+    changing.settle()
+    for _ in range(8):
+        before = changing.version
+        changing.happen()
+        check(changing, before, changing.version, where)
+    for _ in range(4):
+        after, until = sorted(changing.draw.sample(range(changing.version + 1), 2))
+        check(changing, after, until, where)
+
+
+def test_rows_that_are_only_written_anew_did_not_change(lake: Lake) -> None:
+    changing = Changing(lake, random.Random(1))
+    for _ in range(3):
+        changing.append()
+    for act in (changing.compact, changing.rewrite):
+        before = changing.version
+        act()
+        assert changing.version > before
+        assert not compared(lake, before, changing.version).any
+
+
+def test_a_compaction_that_nothing_else_touched_is_not_even_read(lake: Lake) -> None:
+    changing = Changing(lake, random.Random(1))
+    for _ in range(3):
+        changing.append()
+    before = changing.version
+    changing.compact()
+    changing.append()
+    source = opened(lake)
+    assert isinstance(source.log, ChangingSource)
+    changed = source.log.changed(before, changing.version)
+    assert (len(changed.gone), len(changed.came)) == (0, 1)
+
+
+def test_another_value_in_a_column_that_the_pipeline_does_not_read_is_no_change(lake: Lake) -> None:
+    rows = pa.table([["ann", "bob"], [at("10:00"), at("10:05")], [1, 2], ["a", "b"]], names=[*EVENTS.names, "note"])
+    write_deltalake(lake.path("events"), rows.cast(EVENTS.append(pa.field("note", pa.string()))))
+    DeltaTable(lake.path("events")).update({"note": "'c'"})
+    assert not compared(lake, 0, 1).any
+    DeltaTable(lake.path("events")).update({"value": "value + 1"}, predicate="user = 'ann'")
+    changed = compared(lake, 0, 2)
+    assert (len(changed.gone), len(changed.came)) == (1, 1)
+
+
+def test_rows_behind_a_time_are_left_out_and_rows_without_one_are_not(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), ("ann", at("12:00"), 2), ("ann", None, 3), (None, at("12:00"), 4))
+    DeltaTable(lake.path("events")).delete()
+    changed = compared(lake, 0, 1, end=to_millis(at("11:00")))
+    assert seen(changed.gone) == {("ann", to_millis(at("10:00")), 1): 1}
+    assert (changed.number_gone, changed.gone_unusable) == (3, 2)
+
+
+def test_a_row_that_came_ahead_of_its_file_is_rejected_with_all_its_columns(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    rows = pa.Table.from_pylist([{"user": "ann", "at": at("10:00", day=9000), "value": 7}], schema=EVENTS)
+    write_deltalake(lake.path("events"), rows, mode="overwrite")
+    changed = compared(lake, 0, 1)
+    assert (len(changed.gone), len(changed.came)) == (1, 0)
+    (rejected,) = changed.rejected_rows().to_pylist()
+    assert (rejected["user"], rejected["value"], rejected["__status"]) == ("ann", 7, "timestamp_ahead_of_commit")
+
+
+def test_files_that_were_vacuumed_are_named_with_the_way_on(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), ("bob", at("10:00"), 2))
+    table = DeltaTable(lake.path("events"))
+    table.delete("value = 1")
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(Refused, match=r"VACUUM removed them .* compared the versions 0 and 1\. .*changes='ignore'"):
+        compared(lake, 0, 1)
+
+
+@pytest.mark.parametrize("column", ["user", "day"])
+def test_partition_values_of_removed_files_are_read_from_the_log(lake: Lake, column: str) -> None:
+    schema = EVENTS.append(pa.field("day", pa.string()))
+    rows = pa.table([["ann", "bob"], [at("10:00"), at("10:05")], [1, 2], ["a", "b"]], names=schema.names).cast(schema)
+    write_deltalake(lake.path("events"), rows, partition_by=[column])
+    DeltaTable(lake.path("events")).delete("user = 'ann'")
+    changed = compared(lake, 0, 1)
+    assert seen(changed.gone) == {("ann", to_millis(at("10:00")), 1): 1}
+    assert not len(changed.came)
