@@ -4,8 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
-# Two at once: one has Airflow, one the Spark session, and who is done takes of the rest (tests/conftest.py).
-TWO := --numprocesses=2 --dist=loadgroup
+# Three at once, on two cores: one has Airflow and one the Spark session, which wait for other processes a third of the time, and one begins with
+# the rest (tests/conftest.py).
+THREE := --numprocesses=3 --dist=loadgroup
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
 .PHONY: run test test-fast test-long test-matrix checked lint docs picture bench bench-full env lock clean
@@ -15,10 +16,10 @@ run: .venv/ready
 	@$(BIN)/tidegate demo $(DEMO)
 
 test: checked
-	$(BIN)/pytest $(TWO) -m "not long"
+	$(BIN)/pytest $(THREE) -m "not long"
 
 test-long: checked
-	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(TWO)
+	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE)
 
 # Lint, types, and what needs neither a JVM nor Airflow nor minutes of drawing: for every change, in three minutes.
 test-fast: lint
@@ -57,7 +58,7 @@ bench-full: .venv/ready
 
 env: .venv/ready
 
-.venv/made: requirements.lock pyproject.toml
+.venv/made: requirements.lock tests/store/requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || $(call say,no $(PYTHON) found: install Python 3.11 or newer or name one: make PYTHON=/path/to/python3)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || $(call say,$(PYTHON) is $$($(PYTHON) -V): install Python 3.11 or newer or name one: make PYTHON=/path/to/python3)
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; command -v $$java >/dev/null || $(call say,no Java found: install Java 17 or newer or set JAVA_HOME); \
@@ -67,15 +68,21 @@ env: .venv/ready
 	@# Compiled once here, because every task and command starts an interpreter of its own.
 	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode --quiet requirements.lock || $(call say,the packages in requirements.lock cannot be installed: making the environment needs access to PyPI once)
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet --editable .
+	@# The S3 server of the tests needs an older python-dateutil than Airflow.
+	@$(BIN)/uv venv --allow-existing --quiet --python $(BIN)/python .venv/store && \
+	    $(BIN)/uv pip sync --python .venv/store/bin/python --require-hashes --quiet tests/store/requirements.lock || $(call say,the packages in tests/store/requirements.lock cannot be installed: making the environment needs access to PyPI once)
 	@touch $@
 
 .venv/ready: .venv/made
 	@$(BIN)/tidegate setup
 	@touch $@
 
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+    --custom-compile-command "make lock" --quiet
+
 lock:
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
+	$(COMPILE) --all-extras --output-file requirements.lock pyproject.toml
+	$(COMPILE) --output-file tests/store/requirements.lock tests/store/requirements.in
 
 clean:
 	rm -rf .venv .work .mypy_cache .ruff_cache .pytest_cache .hypothesis

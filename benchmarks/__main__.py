@@ -78,6 +78,12 @@ PROGRAMS = {
         ("--seconds=40", "--rates=20000", "--alone"),
         ("--seconds=180",),
     ),
+    "changed_rows": Program(
+        "Changed rows of the source, beside appended rows and a full backfill",
+        "changed_rows",
+        ("--rows=500000", "--rounds=2", "--kind", "tumbling"),
+        (),
+    ),
     "kernels": Program(
         "In one process: the columnar operator, the NumPy floor and the row operator",
         "kernels",

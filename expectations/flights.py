@@ -36,3 +36,16 @@ airport_hours = gx.ExpectationSuite(
         gxe.ExpectTableRowCountToBeBetween(min_value=1, severity="info"),
     ],
 )
+
+carrier_shifts = gx.ExpectationSuite(
+    name="carrier_shifts",
+    expectations=[
+        gxe.ExpectCompoundColumnsToBeUnique(
+            column_list=["carrier", "origin", "window_id", "pane", "op"], severity="critical"
+        ),
+        gxe.ExpectColumnValuesToBeInSet(column="origin", value_set=["EWR", "JFK", "LGA"], severity="critical"),
+        gxe.ExpectColumnValuesToBeBetween(column="flights", min_value=1, severity="critical"),
+        gxe.ExpectColumnValuesToBeBetween(column="longest_leg", min_value=1, max_value=5000, severity="warning"),
+        gxe.ExpectTableRowCountToBeBetween(min_value=1, severity="info"),
+    ],
+)

@@ -142,6 +142,8 @@ class Config(BaseModel):
     """Days after which logs and reports in it are removed if nothing was written to them; 0 keeps all."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, in deltalake's spelling."""
+    connection: str | None = None
+    """Airflow connection with the credentials of the object store, such as `aws_default`."""
     spark: dict[str, str | int | bool] = Field(default={}, repr=False)
     """Spark settings; they take precedence over those that Tidegate sets."""
     pipelines: dict[Annotated[str, AfterValidator(check_name)], PipelineEntry] = {}

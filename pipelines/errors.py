@@ -33,6 +33,10 @@ class FilesMissing(Refused):
     """Files that tasks wrote and that an epoch is about to commit are gone, or cut short."""
 
 
+class StoreFailed(TidegateError):
+    """An object store did not do a request, also when it was repeated; nothing is wrong with the tables."""
+
+
 class LeaseHeld(TidegateError):
     """Another driver is at work on the pipeline."""
 

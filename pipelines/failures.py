@@ -20,6 +20,9 @@ _LOST_TASK = re.compile(r"(Python worker exited unexpectedly[^\n]*)")
 _CALL_OF_JAVA = "An error occurred while calling"
 _JAVA_ERROR = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
 _NO_DAEMON = re.compile(r"(?s)Stream closed|Broken pipe|EOFException")
+_STORE = re.compile(r"Error performing \w+ (?:https?://|request)|error sending request|response body")
+_BENEATH = {"deltalake", "_internal", "obstore", "pyspark", "py4j", "grpc"}
+"""Packages whose errors are those of systems; deltalake's errors say `_internal`."""
 _LONGEST = 500
 
 _WAYS_OUT = (
@@ -42,6 +45,13 @@ _WAYS_OUT = (
         ),
     ),
     (
+        re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException"),
+        (
+            "Spark has no connector for this object store, and these rows only Spark can read: `tidegate explain` says "
+            "why. Change what it names, or copy the source to where Spark can read it"
+        ),
+    ),
+    (
         re.compile(r"Too many open files|os error 24|Errno 24"),
         "Too many files are open: raise the limit of the user's processes (`ulimit -n`)",
     ),
@@ -59,6 +69,13 @@ def way_out(error: BaseException) -> str | None:
     """Return a sentence with the way out of a system failure, such as a full disk; None for any other error."""
     text = str(error)
     return next((way for cause, way in _WAYS_OUT if cause.search(text)), None)
+
+
+def is_of_store(error: BaseException) -> bool:
+    """Return True if an object store did not do a request of deltalake; nothing is wrong with the table then."""
+    text = str(error)
+    # A file that is missing is an answer.
+    return _STORE.search(text) is not None and "404 Not Found" not in text
 
 
 @contextmanager
@@ -88,7 +105,7 @@ def told_as(doing: str, then: str) -> Iterator[None]:
 def is_from_beneath(error: Exception) -> bool:
     """Return True if the system, deltalake or Spark failed, and not code of this package or of the user."""
     package = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError) or package in ("deltalake", "pyspark", "py4j", "grpc")
+    return isinstance(error, OSError) or package in _BENEATH
 
 
 def _raised_in_task(text: str) -> tuple[str, str] | None:

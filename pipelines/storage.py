@@ -1,7 +1,7 @@
 """The warehouse of the tables: one rule for paths, one way to open a table, one way to read and write files.
 
-Tasks write through the same store that the driver commits to. Local files are read through pyarrow's own file
-system: a short process that reads through deltalake's may abort at exit.
+Tasks write through the same store that the driver commits to. A path says by itself if it is local: a pipeline whose
+warehouse is a folder may read a source in a bucket, and the reverse.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
-from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, DeltaLog, checkpoint_name, entry_name
-from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.delta_log import FOLDER, LAST_CHECKPOINT, DeltaLog, checkpoint_name, entry_name, version_of
+from tidegate.pipelines.errors import Refused, StoreFailed
+from tidegate.pipelines.failures import in_words, is_of_store
+from tidegate.pipelines.stores.credentials import complete
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
     from tidegate.pipelines.config import Config
+    from tidegate.pipelines.stores.object_files import ObjectFiles
 
 
 _BLOCK = 1 << 20
@@ -52,18 +55,34 @@ class Warehouse:
             return "/".join(parts)
         return "/".join((self.uri.rstrip("/"), *parts))
 
-    @property
-    def is_local(self) -> bool:
-        """Return True if the tables are on a file system of this machine (or a shared mount)."""
-        return "://" not in self.uri or self.uri.startswith("file://")
-
     def exists(self, path: str) -> bool:
         """Return True if there is a Delta table at a path."""
-        return DeltaTable.is_deltatable(path, self.options or None)
+        if is_local(path):
+            return DeltaTable.is_deltatable(path)
+        # deltalake's own look keeps Python's lock, so the lease could not be renewed while a store is slow.
+        files, key = self._objects(path)
+        return files.has(f"{key}/{FOLDER}", lambda name: version_of(name) is not None)
 
     def open(self, path: str, version: int | None = None) -> DeltaTable:
-        """Open a Delta table, at its head or at a version."""
-        return DeltaTable(path, version=version, storage_options=self.options or None)
+        """Open a Delta table, at its head or at a version.
+
+        Raises:
+            TableNotFoundError: there is none.
+            DeltaError: it can't be opened.
+            StoreFailed: its store does not answer.
+        """
+        try:
+            return DeltaTable(path, version=version, storage_options=self.options_of(path))
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError) as error:
+            if is_local(path) or not is_of_store(error):
+                raise
+            raise StoreFailed(f"can't open table {path}: {in_words(error)}") from None
+
+    def options_of(self, path: str) -> dict[str, str] | None:
+        """Return the storage options of a path; a file system of this machine has none."""
+        return None if is_local(path) else self.options
 
     def log(self, path: str) -> DeltaLog:
         """Return the log of the Delta table at a path."""
@@ -71,20 +90,27 @@ class Warehouse:
 
     def filesystem(self, path: str) -> tuple[fs.FileSystem, str]:
         """Return the file system of a path, and the path's root within it."""
-        if self.is_local:
+        if is_local(path):
             return fs.LocalFileSystem(), path.removeprefix("file://")
-        from deltalake.fs import DeltaStorageHandler
+        files, key = self._objects(path)
+        return fs.PyFileSystem(files), key
 
-        return fs.PyFileSystem(DeltaStorageHandler(path, self.options)), ""
+    def _objects(self, path: str) -> tuple[ObjectFiles, str]:
+        # Projects without an object store should not wait for this import.
+        from tidegate.pipelines.stores.object_files import object_files
+
+        return object_files(path, self.options)
 
     def write_parquet(self, path: str, name: str, table: pa.Table, **options: Any) -> int:
         """Write a Parquet file into a table's folder, and return its size in bytes. The file is not committed."""
         import pyarrow.parquet as pq
 
         filesystem, root = self.filesystem(path)
-        target = f"{root}/{name}" if root else name
-        if isinstance(filesystem, fs.LocalFileSystem):
+        is_folder = isinstance(filesystem, fs.LocalFileSystem)
+        if is_folder:
             filesystem.create_dir(root, recursive=True)
+        # A file in a store is made in memory: if writing fails, no part of it may appear.
+        target: Any = f"{root}/{name}" if is_folder else pa.BufferOutputStream()
         # Statistics of floats mislead readers about NaN, so only flat columns of other types get statistics.
         described = [
             field.name
@@ -94,29 +120,31 @@ class Warehouse:
         pq.write_table(
             table,
             target,
-            filesystem=filesystem,
+            filesystem=filesystem if is_folder else None,
             compression="zstd",
             write_statistics=described,
             write_page_checksum=True,
             **options,
         )
+        if not is_folder:
+            content = target.getvalue()
+            self._put(path, name, content)
+            return int(content.size)
         # The folder is synced once for all files, before they are committed.
         self.make_durable(path, [name], folder=False)
         return int(filesystem.get_file_info(target).size)
 
-    def write_text(self, path: str, name: str, text: str) -> None:
-        """Write a small file into a folder. Readers see all of it or nothing."""
+    def replace_file(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
+        """Write a file of a folder at once: a reader sees the old content or the new, and never a part."""
         filesystem, root = self.filesystem(path)
-        target = f"{root}/{name}" if root else name
-        is_local = isinstance(filesystem, fs.LocalFileSystem)
-        if is_local:
-            filesystem.create_dir(root, recursive=True)
-        # An object store shows a file only when it is whole.
-        part = f"{target}.part" if is_local else target
-        with filesystem.open_output_stream(part) as writer:
-            writer.write(text.encode())
-        if is_local:
-            filesystem.move(part, target)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            self._put(path, name, content)
+            return
+        filesystem.create_dir(root, recursive=True)
+        with filesystem.open_output_stream(f"{root}/{name}.tmp") as out:
+            out.write(content)
+        self.make_durable(path, [f"{name}.tmp"], folder=False)
+        filesystem.move(f"{root}/{name}.tmp", f"{root}/{name}")
 
     def read_text(self, path: str, name: str) -> str:
         """Return the content of a small file in a folder."""
@@ -124,6 +152,19 @@ class Warehouse:
         with filesystem.open_input_stream(f"{root}/{name}" if root else name) as reader:
             text: str = reader.read().decode()
             return text
+
+    def refuses_to_write_twice(self, path: str, name: str) -> bool:
+        """Write a file twice on the condition that there is none, remove it, and return True if that was refused."""
+        files, key = self._objects(path)
+        try:
+            files.create(f"{key}/{name}", b"first")
+            return not files.create(f"{key}/{name}", b"second")
+        finally:
+            files.delete_file(f"{key}/{name}")
+
+    def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
+        files, key = self._objects(path)
+        files.put(f"{key}/{name}", content)
 
     def make_durable(self, path: str, names: Sequence[str] = (), folder: bool = True) -> None:
         """Sync files of a folder, and the folder, so that they survive a power loss; object stores need nothing."""
@@ -139,7 +180,7 @@ class Warehouse:
 
     def make_commit_durable(self, path: str, version: int) -> None:
         """Sync the log entry of a commit, and the checkpoint that came with it, so that they survive a power loss."""
-        if not self.is_local:
+        if not is_local(path):
             return
         log = f"{path}/{FOLDER}"
         names = (entry_name(version), checkpoint_name(version), LAST_CHECKPOINT)
@@ -172,18 +213,22 @@ class Warehouse:
         Raises:
             Refused: the file does not exist.
         """
-        read_from, read_root = self.filesystem(source)
-        write_to, write_root = self.filesystem(target)
-        if isinstance(write_to, fs.LocalFileSystem):
-            write_to.create_dir(write_root, recursive=True)
+        reading, read_root = self.filesystem(source)
+        writing, write_root = self.filesystem(target)
+        original, copy = f"{read_root}/{name}", f"{write_root}/{as_name}"
         try:
-            with (
-                read_from.open_input_stream(f"{read_root}/{name}" if read_root else name) as reader,
-                write_to.open_output_stream(f"{write_root}/{as_name}" if write_root else as_name) as writer,
-            ):
-                while block := reader.read(_BLOCK):
-                    writer.write(block)
-            self.make_durable(target, [as_name], folder=False)
+            if isinstance(writing, fs.LocalFileSystem):
+                writing.create_dir(write_root, recursive=True)
+                with reading.open_input_stream(original) as reader, writing.open_output_stream(copy) as writer:
+                    while block := reader.read(_BLOCK):
+                        writer.write(block)
+                self.make_durable(target, [as_name], folder=False)
+            elif reading == writing:
+                # The store copies it by itself.
+                reading.copy_file(original, copy)
+            else:
+                with reading.open_input_stream(original) as reader:
+                    self._put(target, as_name, reader.read())
         except FileNotFoundError as error:
             raise Refused(
                 f"file {name} of table {source} is missing: it was removed while it was copied. Run the command again"
@@ -222,7 +267,9 @@ class Warehouse:
             wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
             return wanted.empty_table()
         try:
-            return self._dataset(path, names, schema).to_table(columns=columns, filter=where, use_threads=self.is_local)
+            return self._dataset(path, names, schema).to_table(
+                columns=columns, filter=where, use_threads=is_local(path)
+            )
         except (OSError, pa.ArrowInvalid) as error:
             raise _unreadable(path, error) from error
 
@@ -262,6 +309,11 @@ class Warehouse:
         return ds.dataset(paths, schema=schema, format=checked, filesystem=filesystem)
 
 
+def is_local(path: str) -> bool:
+    """Return True if a path is on a file system of this machine (or a shared mount)."""
+    return "://" not in path or path.startswith("file://")
+
+
 def _unreadable(path: str, error: Exception) -> Refused:
     return Refused(
         f"a file of table {path} can't be read: {in_words(error)}. If it is damaged, restore a savepoint or a snapshot "
@@ -270,8 +322,12 @@ def _unreadable(path: str, error: Exception) -> Refused:
 
 
 def warehouse_of(config: Config) -> Warehouse:
-    """Return the warehouse that tidegate.toml names."""
-    return Warehouse(config.warehouse_uri, dict(config.storage_options))
+    """Return the warehouse that tidegate.toml names.
+
+    Raises:
+        UsageError: the credentials of its object store can't be had.
+    """
+    return Warehouse(config.warehouse_uri, complete(config.storage_options, config.connection))
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:

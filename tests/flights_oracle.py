@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-GAP = pd.Timedelta(hours=15)
+GAP = pd.Timedelta(hours=3)
 _TIES = ["air_time", "distance", "origin", "dest"]
 
 
@@ -28,6 +28,29 @@ def duty_sessions(flights: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
         }
     )
     return found[found["window_end"] < end]
+
+
+def carrier_shifts(flights: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
+    """Shifts per airline and airport that are over at `end`, as `duty_sessions` says it."""
+    key = ["carrier", "origin"]
+    rows = flights[flights["departed_at"].notna()].sort_values([*key, "departed_at", "flight"], ignore_index=True)
+    apart = rows["departed_at"] - rows.groupby(key)["departed_at"].shift() > GAP
+    new_key = (rows[key] != rows[key].shift()).any(axis=1)
+    grouped = rows.groupby((apart | new_key).cumsum())
+    shifts = pd.DataFrame(
+        {
+            "carrier": grouped["carrier"].first(),
+            "origin": grouped["origin"].first(),
+            "window_start": grouped["departed_at"].min(),
+            "window_end": grouped["departed_at"].max() + GAP,
+            "flights": grouped.size(),
+            "air_minutes": grouped["air_time"].sum(min_count=1),
+            "longest_leg": grouped["distance"].max(),
+            "first_flight": grouped["flight"].first(),
+            "last_flight": grouped["flight"].last(),
+        }
+    )
+    return shifts[shifts["window_end"] < end]
 
 
 def airport_hours(flights: pd.DataFrame) -> pd.DataFrame:

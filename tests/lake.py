@@ -101,11 +101,13 @@ class Lake:
 
     folder: Path
     clock: Clock = field(default_factory=Clock)
+    warehouse: str = "warehouse"
+    options: dict[str, str] = field(default_factory=dict)
 
     @property
     def config(self) -> Config:
         """As a tidegate.toml in the folder would give it."""
-        return Config(warehouse="warehouse", root=self.folder)
+        return Config(warehouse=self.warehouse, root=self.folder, storage_options=self.options)
 
     def path(self, table: str) -> str:
         """Return the folder of a table below the warehouse."""
@@ -130,8 +132,8 @@ class Lake:
 
     def write(self, rows: pa.Table, table: str = "events") -> int:
         """Add rows in one commit; the table's version."""
-        write_deltalake(self.path(table), rows, mode="append")
-        return DeltaTable(self.path(table)).version()
+        write_deltalake(self.path(table), rows, mode="append", storage_options=self.options or None)
+        return DeltaTable(self.path(table), storage_options=self.options or None).version()
 
     def tables(self, pipeline: Pipeline) -> PipelineTables:
         """The tables of a pipeline."""

@@ -15,8 +15,9 @@ TOOLS = ("sh", "sed", "make", "env")
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
     """A checkout, and a PATH with nothing but a shell; programs are added by the tests."""
-    for file in ("Makefile", "requirements.lock", "pyproject.toml"):
-        shutil.copy(ROOT / file, tmp_path)
+    (tmp_path / "tests" / "store").mkdir(parents=True)
+    for file in ("Makefile", "requirements.lock", "tests/store/requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path / file)
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:
         found = shutil.which(tool)

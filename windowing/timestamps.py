@@ -26,7 +26,8 @@ def epoch_millis(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
 def floored_millis(times: pa.Array | pa.ChunkedArray) -> Int64s:
     """Return a user's TIMESTAMPs as int64 epoch milliseconds, rounded down. The result for null has no meaning."""
     micros = times.cast(TIMESTAMP).cast(pa.int64())
-    numbers: Int64s = np.asarray(micros.fill_null(0).to_numpy())
+    filled = micros.fill_null(0) if micros.null_count else micros
+    numbers: Int64s = np.asarray(filled.to_numpy())
     return np.floor_divide(numbers, 1000)
 
 

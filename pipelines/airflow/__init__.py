@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate.pipelines.stores.credentials import read_connections_by
+
 if TYPE_CHECKING:
     from tidegate.pipelines.airflow.factory import project_dags
     from tidegate.pipelines.airflow.operator import TidegateOperator
 
 __all__ = ["TidegateOperator", "project_dags"]
+
+
+def _options_of(connection: str) -> dict[str, str]:
+    from tidegate.pipelines.airflow.connections import options_of
+
+    return options_of(connection)
+
+
+# Whatever reads tables in a process of Airflow finds the credentials; the process supervisor starts without Airflow.
+read_connections_by(_options_of)
 
 
 def __getattr__(name: str) -> Any:

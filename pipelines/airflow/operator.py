@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import PartitionEvents, event_extra
+from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.config import ENVIRONMENT
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE
 
@@ -131,7 +132,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         ]
         self.log.info("running: tidegate %s", " ".join(map(str, self.arguments)))
         environment = {ENVIRONMENT: self.config, "TERM": "dumb", "COLUMNS": "160"}
-        self._handle = process.start(command, folder, environment)
+        self._handle = process.start(command, folder, {**environment, **environment_of(self.config)})
         self.log.info("process %s, log %s", self._handle.pid, self._handle.log)
         return self._handle.to_dict()
 

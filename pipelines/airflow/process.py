@@ -87,7 +87,7 @@ class ProcessHandle:
 def start(
     command: Sequence[str],
     folder: Path,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str | None] | None = None,
     grace: float = _GRACE_SECONDS,
 ) -> ProcessHandle:
     """Start a command in a session of its own.
@@ -95,12 +95,13 @@ def start(
     Args:
         command: its arguments; no shell reads them.
         folder: folder for its log, result and exit code; files of an earlier run are removed, but its log is kept.
-        environment: variables added to those of this process.
+        environment: variables added to those of this process; one that is None is left out.
         grace: seconds that the command has to end by itself when it is asked to, more than 0.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for left in ("exit", "end", "alive", "result.json"):
         (folder / left).unlink(missing_ok=True)
+    variables = {**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"}
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -114,7 +115,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"},
+            env={name: value for name, value in variables.items() if value is not None},
             start_new_session=True,
         )
     return ProcessHandle(

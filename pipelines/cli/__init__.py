@@ -18,6 +18,7 @@ import click
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
 from tidegate.pipelines.failures import in_words, is_from_beneath, way_out
 from tidegate.pipelines.imports import missing_extra
+from tidegate.pipelines.stores.credentials import masked
 
 _COMMANDS = {
     "backfill": "tidegate.pipelines.cli.backfill:backfill",
@@ -173,8 +174,9 @@ def _unexpected(error: Exception) -> str:
 
 
 def _report(arguments: list[str], error: Exception, message: str, code: int) -> int:
+    message = masked(message)
     if "--debug" in arguments and not isinstance(error, click.ClickException):
-        traceback.print_exception(error)
+        click.echo(masked("".join(traceback.format_exception(error))), err=True, nl=False)
     if "--json" in arguments:
         answer: dict[str, Any] = {"error": type(error).__name__, "message": message, "exit_code": code}
         click.echo(json.dumps(answer))

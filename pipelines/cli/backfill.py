@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 from tidegate.pipelines.cli.screen import Screen, table, with_screen
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.manifest import Interval, Manifest, Position
+from tidegate.pipelines.manifest import Interval, Manifest
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice, show
 from tidegate.pipelines.tables.counters import ROWS_OUT, filtered, fired
 from tidegate.windowing.compute import Windows
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from dateutil.relativedelta import relativedelta
 
     from tidegate.pipelines.definition.pipeline import Pipeline
+    from tidegate.pipelines.run.preview_change import ChangedInterval, Preview
+
+_SHOWN = 20
+"""Most intervals of a preview that are shown as text."""
 
 _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
 
@@ -256,6 +261,7 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
         Refused: a source does not exist, or lacks a column that the pipeline names.
     """
     from tidegate.pipelines.inspect.explanation import look_at_source
+    from tidegate.pipelines.run.preview_change import preview_change
     from tidegate.pipelines.snapshots.head import read_snapshot
     from tidegate.pipelines.sources.open_source import check_sources_exist
     from tidegate.pipelines.storage import warehouse_of
@@ -266,11 +272,10 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
     look_at_source(config, value)
     head = read_snapshot(PipelineTables(warehouse_of(config), pipeline))
     position = None if head is None else next(iter(head.manifest.positions.values()))
-    if position is not None and position.frontier is not None and (versions := _changed(config, value, position)):
-        screen.tell(
-            f"rows of the source changed in version {', '.join(map(str, versions))}: windows that begin before "
-            f"{show_millis(position.frontier)} would be corrected first, by an epoch of its own"
-        )
+    changes = preview_change(config, value)
+    if changes is not None:
+        for line in _told(changes):
+            screen.tell(line)
     planned: list[tuple[Interval, str]] = []
     stands = None if position is None else position.frontier
     for interval in intervals:
@@ -285,18 +290,24 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
             state = f"run before: {'would run again' if again else compared}"
         planned.append((interval, state))
     screen.show(
-        {"pipeline": pipeline, "planned": [{"interval": i.model_dump(), "state": state} for i, state in planned]},
+        {
+            "pipeline": pipeline,
+            "planned": [{"interval": i.model_dump(), "state": state} for i, state in planned],
+            "changed": [] if changes is None else [_as_json(each) for each in changes.intervals],
+        },
         table(pipeline, ("interval", "state"), [(describe(interval), state) for interval, state in planned]),
     )
 
 
-def _changed(config: Config, pipeline: Pipeline, position: Position) -> list[int]:
-    """Return the versions of the source after a position that changed rows and would be corrected."""
-    from tidegate.pipelines.sources.open_source import open_source
-    from tidegate.pipelines.storage import warehouse_of
+def _as_json(changed: ChangedInterval) -> dict[str, object]:
+    return {"interval": changed.interval.model_dump(), "gone": changed.gone, "came": changed.came}
 
-    if getattr(pipeline.source, "changes", None) != "correct":
-        return []
-    source = open_source(pipeline.source, warehouse_of(config))
-    source.check(position)
-    return [commit.version for commit in source.unread(position.version) if commit.changes]
+
+def _told(changes: Preview) -> Iterator[str]:
+    """Yield the lines that tell which intervals changed, the first of them if there are many."""
+    versions = ", ".join(map(str, changes.versions))
+    yield f"rows of the source changed in version {versions}: their windows would be corrected first, in one epoch"
+    for each in changes.intervals[:_SHOWN]:
+        yield f"{describe(each.interval)}  would be corrected: {each.gone} rows went, {each.came} came"
+    if (more := len(changes.intervals) - _SHOWN) > 0:
+        yield f"and {more} more intervals; --json lists all"

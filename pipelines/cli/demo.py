@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from tidegate.pipelines.airflow.embedded import USER, EmbeddedAirflow
-from tidegate.pipelines.cli.demo_changes import BY_DAY, BY_MONTH, change_source, write_readers
+from tidegate.pipelines.cli.demo_changes import BY_DAY, BY_MONTH, PIPELINE, change_source, write_readers
 from tidegate.pipelines.cli.demo_summary import show_summary
 from tidegate.pipelines.cli.screen import Screen, with_screen
 from tidegate.pipelines.config import FILE_NAME, Config, load_config
@@ -29,7 +29,7 @@ from tidegate.pipelines.imports import require
 from tidegate.pipelines.storage import warehouse_of
 from tidegate.pipelines.tables.counters import fired
 
-PIPELINES = ("aircraft_duty", "airport_hours")
+PIPELINES = (PIPELINE, "airport_hours")
 
 _MARKER = ".tidegate-demo"
 _POLL_SECONDS = 1.0
@@ -90,7 +90,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
             airflow.wait_for_dags([*(f"{name}__backfill" for name in PIPELINES), BY_DAY, BY_MONTH])
         console.print(f"Airflow is up at {airflow.url} (user {USER}, password {airflow.password})")
         _run_backfills(console, airflow, project, days)
-        # After one day no duty session has ended, so nothing could be corrected.
+        # After one day no shift has ended, so nothing could be corrected.
         changes = change_source(console, airflow, project.config) if days > 1 else None
         show_summary(screen, project.config, PIPELINES, rows, changes, time.perf_counter() - began)
         if serve:
@@ -172,11 +172,16 @@ class _Started:
 
 def _load(screen: Screen, config: Config, days: int) -> int:
     warehouse = warehouse_of(config)
+<<<<<<< HEAD
+    path = warehouse.path("flights")
     commits: list[tuple[date, int]] = []
+=======
+    path, commits = warehouse.path("flights"), list[tuple[date, int]]()
+>>>>>>> s3
     rows = load_flights(
-        warehouse.path("flights"),
+        path,
         days,
-        warehouse.options or None,
+        warehouse.options_of(path),
         lambda day, count: commits.append((day, count)),
         hold_back=True,
     )

@@ -20,8 +20,8 @@ from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.examples.flights.source import CORRECTED, HELD_BACK, append_held_back, overwrite_first_day
 from tidegate.pipelines.storage import warehouse_of
 
-PIPELINE = "aircraft_duty"
-BY_DAY, BY_MONTH = "duty_by_day", "duty_by_month"
+PIPELINE = "carrier_shifts"
+BY_DAY, BY_MONTH = "shifts_by_day", "shifts_by_month"
 
 _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
@@ -34,25 +34,26 @@ from airflow.sdk import DAG, PartitionedAssetTimetable, StartOfDayMapper, StartO
 
 from tidegate.pipelines.airflow.assets import final_windows_asset
 
-WINDOWS = final_windows_asset("aircraft_duty")
+WINDOWS = final_windows_asset("carrier_shifts")
 CONFIG = Path(__file__).parent.parent / "tidegate.toml"
 
 
 @task
 def add_up(dag_run=None):
-    """Return the duty sessions of a partition, and their flights."""
+    """Return the shifts of a partition, and their flights."""
     from tidegate.pipelines.config import load_config
     from tidegate.pipelines.snapshots.pinned import pin_tables
     from tidegate.pipelines.storage import warehouse_of
     from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 
-    windows = pin_tables(PipelineTables(warehouse_of(load_config(CONFIG)), "aircraft_duty")).final_windows().to_pylist()
+    tables = PipelineTables(warehouse_of(load_config(CONFIG)), "carrier_shifts")
+    windows = pin_tables(tables).final_windows().to_pylist()
     partition = dag_run.partition_key
     chosen = [row for row in windows if str(row["window_start"]).startswith(partition)]
-    return {"partition": partition, "sessions": len(chosen), "flights": sum(row["flights"] for row in chosen)}
+    return {"partition": partition, "shifts": len(chosen), "flights": sum(row["flights"] for row in chosen)}
 
 
-for dag_id, mapper in (("duty_by_day", StartOfDayMapper()), ("duty_by_month", StartOfMonthMapper())):
+for dag_id, mapper in (("shifts_by_day", StartOfDayMapper()), ("shifts_by_month", StartOfMonthMapper())):
     with DAG(dag_id, schedule=PartitionedAssetTimetable(assets=WINDOWS, default_partition_mapper=mapper)):
         add_up()
 '''
@@ -90,7 +91,12 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
         TidegateError: a run failed, or did not end in time.
     """
     warehouse = warehouse_of(config)
-    path, options = warehouse.path("flights"), warehouse.options or None
+<<<<<<< HEAD
+    path = warehouse.path("flights")
+    options = warehouse.options_of(path)
+=======
+    path, options = warehouse.path("flights"), warehouse.options_of(warehouse.path("flights"))
+>>>>>>> s3
     overwritten, corrected = overwrite_first_day(path, options)
     came = append_held_back(path, options)
     console.print(

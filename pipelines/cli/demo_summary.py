@@ -48,18 +48,18 @@ def show_summary(
     summaries = [_summary(config, name) for name in pipelines]
     for summary in summaries:
         counted = sum(summary[name] for name in FATES)
-        there = records + (changes.came if changes and summary["pipeline"] == PIPELINE else 0)
-        if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != there:
+        expected = records + (changes.came if changes and summary["pipeline"] == PIPELINE else 0)
+        if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != expected:
             raise TidegateError(
-                f"{summary['pipeline']}: the source has {there} records, the epochs read {summary['events_in']}, "
+                f"{summary['pipeline']}: the source has {expected} records, the epochs read {summary['events_in']}, "
                 f"counted {counted} and gave {summary[ROWS_GONE]} back. Please report this with the folder of the demo"
             )
-    longest, days = _longest_sessions(config), sessions_by_day(config, changes.days if changes else ())
+    longest, days = _longest_shifts(config), shifts_by_day(config, changes.days if changes else ())
     screen.show(
         {
             "pipelines": summaries,
             "changes": None if changes is None else asdict(changes),
-            "longest_sessions": longest,
+            "longest_shifts": longest,
             "days": [asdict(day) for day in days],
             "seconds": round(seconds, 1),
         },
@@ -68,29 +68,21 @@ def show_summary(
         "",
         *(() if changes is None else (_changes_table(changes), "")),
         table(
-            "The five longest duty sessions",
-            (
-                "aircraft",
-                "first departure (UTC)",
-                "last departure (UTC)",
-                "flights",
-                "air minutes",
-                "longest leg",
-                "route",
-            ),
+            "The five longest shifts",
+            ("airline", "airport", "first departure (UTC)", "last departure (UTC)", "flights", "air minutes", "leg"),
             [
                 (
-                    session["tailnum"],
-                    moment(session["first"]),
-                    moment(session["last"], session["first"]),
-                    session["flights"],
-                    session["air_minutes"],
-                    f"{session['longest_leg']} mi",
-                    f"{session['first_airport']} to {session['last_airport']}",
+                    shift["carrier"],
+                    shift["origin"],
+                    moment(shift["first"]),
+                    moment(shift["last"], shift["first"]),
+                    shift["flights"],
+                    shift["air_minutes"],
+                    f"{shift['longest_leg']} mi",
                 )
-                for session in longest
+                for shift in longest
             ],
-            right=("flights", "air minutes", "longest leg"),
+            right=("flights", "air minutes", "leg"),
         ),
         "",
         picture_of(days),
@@ -156,72 +148,70 @@ def _changes_table(changes: Changes) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class DayOfSessions:
-    """The final duty sessions that begin on a day.
+class DayOfShifts:
+    """The final shifts that begin on a day.
 
     Args:
         day: the day in UTC, as text.
-        sessions, flights: their number, and that of their flights.
+        shifts, flights: their number, and that of their flights.
         several: number of those with more than one flight.
         crossing: number of those that end on another day.
         again: True if readers ran again for the day.
     """
 
     day: str
-    sessions: int
+    shifts: int
     flights: int
     several: int
     crossing: int
     again: bool
 
 
-def sessions_by_day(config: Config, again: Collection[str]) -> list[DayOfSessions]:
-    """Return the final duty sessions of each day; `again` lists the days that were read again."""
+def shifts_by_day(config: Config, again: Collection[str]) -> list[DayOfShifts]:
+    """Return the final shifts of each day; `again` lists the days that were read again."""
     windows = pin_tables(PipelineTables(warehouse_of(config), PIPELINE)).final_windows()
-    gap, by_day = _session_gap(config), defaultdict(list)
+    by_day = defaultdict(list)
     for row in windows.select(["window_start", "window_end", "flights"]).to_pylist():
         by_day[f"{row['window_start']:%Y-%m-%d}"].append(row)
     return [
-        DayOfSessions(
+        DayOfShifts(
             day,
             len(rows),
             sum(row["flights"] for row in rows),
             sum(row["flights"] > 1 for row in rows),
-            sum((row["window_end"] - gap).date() > row["window_start"].date() for row in rows),
+            sum(row["window_end"].date() > row["window_start"].date() for row in rows),
             day in again,
         )
         for day, rows in sorted(by_day.items())
     ]
 
 
-def picture_of(days: Sequence[DayOfSessions]) -> Any:
+def picture_of(days: Sequence[DayOfShifts]) -> Any:
     """Return a bar for each day: sessions of several flights, then those of one."""
-    most = max((day.sessions for day in days), default=1)
+    most = max((day.shifts for day in days), default=1)
     rows = []
     for day in days:
-        several, single = (round(_WIDTH * count / most) for count in (day.several, day.sessions - day.several))
-        rows.append((day.day, "█" * several + "▒" * single, day.sessions, "read again" if day.again else ""))
+        several, single = (round(_WIDTH * count / most) for count in (day.several, day.shifts - day.several))
+        rows.append((day.day, "█" * several + "▒" * single, day.shifts, "read again" if day.again else ""))
     return table(
-        "Final duty sessions by the day on which they begin: █ of several flights, ▒ of one",
-        ("day (UTC)", "", "sessions", ""),
+        "Final shifts by the day on which they begin: █ of several flights, ▒ of one",
+        ("day (UTC)", "", "shifts", ""),
         rows,
-        right=("sessions",),
+        right=("shifts",),
     )
 
 
 def _numbers_to_look_at(
-    summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[DayOfSessions]
+    summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[DayOfShifts]
 ) -> Any:
-    duty = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
-    sessions, several, crossing = (
-        sum(getattr(day, name) for day in days) for name in ("sessions", "several", "crossing")
-    )
-    on_time = duty["events_in"] - duty["late"] - duty["rejected"]
+    counted = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
+    shifts, several, crossing = (sum(getattr(day, name) for day in days) for name in ("shifts", "several", "crossing"))
+    on_time = counted["events_in"] - counted["late"] - counted["rejected"]
     rows: list[tuple[object, str]] = [
-        (f"{several} of {sessions}", "final sessions hold several flights"),
+        (f"{several} of {shifts}", "final shifts hold several flights"),
         (crossing, "go on over midnight, from the interval of one run into that of the next"),
         (
-            f"{duty['events_in']} = {on_time} + {duty['late']} + {duty['rejected']}",
+            f"{counted['events_in']} = {on_time} + {counted['late']} + {counted['rejected']}",
             "records in are on time, late or rejected: no row is missing",
         ),
     ]
@@ -233,20 +223,17 @@ def _numbers_to_look_at(
     return table("Numbers to look at", ("", ""), rows)
 
 
-def _longest_sessions(config: Config) -> list[dict[str, Any]]:
-    tables = PipelineTables(warehouse_of(config), "aircraft_duty")
-    rows = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), ("tailnum",))
+def _longest_shifts(config: Config) -> list[dict[str, Any]]:
+    tables = PipelineTables(warehouse_of(config), PIPELINE)
+    rows = results.latest(read_table(tables.warehouse, tables.open(results.NAME)), ("carrier", "origin"))
     gap = _session_gap(config)
     length = pc.subtract(rows["window_end"].cast("int64"), rows["window_start"].cast("int64"))
     ordered = rows.append_column("length", length).sort_by(
-        [("length", "descending"), ("air_minutes", "descending"), ("tailnum", "ascending")]
+        [("length", "descending"), ("flights", "descending"), ("carrier", "ascending"), ("origin", "ascending")]
     )
     return [
         {
-            **{
-                name: row[name]
-                for name in ("tailnum", "flights", "air_minutes", "longest_leg", "first_airport", "last_airport")
-            },
+            **{name: row[name] for name in ("carrier", "origin", "flights", "air_minutes", "longest_leg")},
             "first": row["window_start"],
             "last": row["window_end"] - gap,
         }
@@ -257,10 +244,10 @@ def _longest_sessions(config: Config) -> list[dict[str, Any]]:
 def _session_gap(config: Config) -> Any:
     from tidegate.pipelines.definition.load import load_pipeline
 
-    assigner = getattr(load_pipeline(config, "aircraft_duty").compute, "assigner", None)
+    assigner = getattr(load_pipeline(config, PIPELINE).compute, "assigner", None)
     gap = None if assigner is None else assigner.gap_of_every_element
     if gap is None:
-        raise TidegateError("aircraft_duty no longer has session windows")
+        raise TidegateError(f"{PIPELINE} no longer has session windows")
     return timedelta(milliseconds=gap)
 
 
@@ -279,9 +266,9 @@ def _next(config: Config) -> Any:
         "What to type next",
         ("", ""),
         [
-            (f"{command} results aircraft_duty --sort air_minutes {option}", "the windows"),
-            (f"{command} snapshot list aircraft_duty {option}", "the snapshots, one a run"),
-            (f"{command} snapshot show aircraft_duty {option}", "what is open: windows and their timers"),
+            (f"{command} results {PIPELINE} --sort air_minutes {option}", "the windows"),
+            (f"{command} snapshot list {PIPELINE} {option}", "the snapshots, one a run"),
+            (f"{command} snapshot show {PIPELINE} {option}", "what is open: windows and their timers"),
             (f"{command} demo --serve", "the same, with Airflow's page kept open"),
         ],
     )

@@ -20,5 +20,5 @@ def flights(screen: Screen, days: int) -> None:
     """
     warehouse = warehouse_of(screen.config())
     path = warehouse.path("flights")
-    rows = load_flights(path, days, warehouse.options or None)
+    rows = load_flights(path, days, warehouse.options_of(path))
     screen.show({"table": path, "rows": rows}, f"{path} holds {rows} records of flights, from {FIRST_DAY}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -110,9 +110,14 @@ def _instead(schema: pa.Schema, column: str) -> str:
     if field and struct in schema.names and pa.types.is_struct(schema.field(struct).type):
         derived = {field.rpartition(".")[2]: field_in_sql(column)}
         return f"give the field of the struct a name, columns={derived}, and use that"
-    by_lower = {name.lower(): name for name in schema.names}
+    return near_names(column, schema.names)
+
+
+def near_names(column: str, names: Sequence[str]) -> str:
+    """Return advice for a missing column: the name that the user may have meant, and all names."""
+    by_lower = {name.lower(): name for name in names}
     close = get_close_matches(column.lower(), by_lower, 1)
-    return f"{f'did you mean {by_lower[close[0]]!r}? It' if close else 'it'} has {schema.names}"
+    return f"{f'did you mean {by_lower[close[0]]!r}? It' if close else 'it'} has {list(names)}"
 
 
 def check_timestamp(source: SourceDescription, schema: pa.Schema, prefix: str = "") -> None:

@@ -16,5 +16,9 @@ def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     Args:
         times: int64 epoch milliseconds.
     """
+    bounds = pc.min_max(times)
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    if first is None or (first > MIN_TIMESTAMP and last < LAST_TIME):
+        return timestamps_of(times)
     fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less(times, LAST_TIME))
     return timestamps_of(pc.if_else(fits, times, None))

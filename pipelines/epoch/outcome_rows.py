@@ -115,7 +115,8 @@ class OutcomeRows:
                 column = columns[field.name]
                 arrays.append(column if column.type == field.type else column.cast(field.type))
             elif field.name == "emitted_at":
-                arrays.append(moments(pa.repeat(pa.scalar(job.now, pa.int64()), rows)))
+                (moment,) = moments(pa.array([job.now], pa.int64()))
+                arrays.append(pa.repeat(moment, rows))
             elif field.name in same:
                 arrays.append(pa.repeat(pa.scalar(same[field.name], field.type), rows))
             else:

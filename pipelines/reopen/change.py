@@ -17,7 +17,7 @@ from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, VALUE_
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.manifest import Reopening
 from tidegate.pipelines.reopen.panes import (
-    OF_PANES,
+    NearPanes,
     are_in,
     emitted_spans,
     may_come_again,
@@ -86,16 +86,18 @@ def plan_change(
     windows = epoch.compute
     assert isinstance(windows, Windows)
     gone, came = (_keyed(side, key) for side in (changed.gone, changed.came))
-    late_rows = read_table(tables.warehouse, tables.look(late.NAME))
-    late_rows = rows.keyed(late_rows.filter(late.is_open(late_rows)))
+    is_open = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
+    late_rows = rows.keyed(read_table(tables.warehouse, tables.look(late.NAME), where=is_open))
     handle = tables.look(results.NAME)
-    everything = read_table(tables.warehouse, handle, [*key.names, *OF_PANES], ~pc.field("stale"))
-    published = to_retract(everything, key.names, windows)
     reopening = _NONE.model_copy(update={"epoch": epoch.epoch})
     if windows.assigner.forms_sessions:
         touched = pa.concat_tables([_session_spans(side, windows, key) for side in (gone, came)])
         late_spans = spans_of(late_rows, key.names).select(touched.column_names).cast(touched.schema)
         state = open_rows(tables, key, head, reopening)
+        others = [late_spans, spans_of(state, key.names)]
+        near = NearPanes.of_sessions(tables.warehouse, handle, touched, others, key.names, margin)
+        everything = near.read(key.names)
+        published = to_retract(everything, key.names, windows)
         closed = spans_of(published, key.names)
         # Leave out the panes of open sessions, which may have grown since: such a pane is not a session of its own.
         closed = closed.filter(pa.array(~are_in(closed, emitted_spans(state, key.names), key.names)))
@@ -113,16 +115,15 @@ def plan_change(
         touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in (gone, came)])
         wanted, with_late = _with_windows_of_late_rows(windows, key, late_rows, touched)
         reopening = reopening.model_copy(update={"also": _starts_of(late_rows.filter(pa.array(with_late)), key)})
-        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening)])
+        near = NearPanes.of_windows(tables.warehouse, handle, wanted)
+        everything = near.read(key.names)
+        published = to_retract(everything, key.names, windows)
+        existing = pa.concat_tables([spans_of(published, key.names), open_spans(tables, key, head, reopening, near)])
         check_shape(bound.pipeline.name, windows, key, wanted, existing, is_change=True)
         inside = are_in(spans_of(published, key.names), wanted, key.names)
     meant = late.is_meant(late_rows, key.names, reopening)
     ids = published.filter(pa.array(inside))["window_id"].unique()
-    panes = to_retract(
-        read_table(tables.warehouse, handle, where=~pc.field("stale") & pc.field("window_id").isin(ids)),
-        key.names,
-        windows,
-    )
+    panes = to_retract(near.read(where=pc.field("window_id").isin(ids)), key.names, windows)
     plan = ReopenPlan(
         epoch,
         wanted,

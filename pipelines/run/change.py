@@ -64,13 +64,23 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest
 
     All rows before the end of its event time that came since are taken into their windows: none of them is late.
     """
-    if not source.corrects or not has_changes(source, position := source.position_of(head.manifest)):
+    if not has_changes(source, position := source.position_of(head.manifest)):
         return None
     head = _migrated(driver, source, head)
-    end = LAST_TIME if position.frontier is None else position.frontier
-    changed = _changed(source, head, position.version, source.log.head, end)
+    changed = changed_since(source, head)
+    if changed is None:
+        return None
     moved = source.position(source.log.head, position.frontier)
     return _run(driver, source, head, changed, moved[source.table], {"positions": moved})
+
+
+def changed_since(source: OpenInput, head: Snapshot) -> ChangedRows | None:
+    """Return the rows that changed since the newest epoch of a backfill, before its end; None if no version did it."""
+    position = source.position_of(head.manifest)
+    if not has_changes(source, position):
+        return None
+    end = LAST_TIME if position.frontier is None else position.frontier
+    return _changed(source, head, position.version, source.log.head, end)
 
 
 def has_changes(source: OpenInput, position: Position) -> bool:

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, TidegateError
+from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed, TidegateError
 from tidegate.pipelines.failures import told_as
 from tidegate.pipelines.run.lease import Lease, LeaseRow
 from tidegate.pipelines.run.work_folder import clean_work, remove_checkpoints
@@ -194,7 +194,7 @@ def _check_lease(lease: Lease, error: Exception) -> None:
     if isinstance(error, LeaseHeld):
         return
     # Storage itself may have failed; then the error says so.
-    with suppress(OSError, DeltaError, Refused):
+    with suppress(OSError, DeltaError, Refused, StoreFailed):
         lease.renew()
     try:
         lease.check_lost()

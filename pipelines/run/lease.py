@@ -22,8 +22,9 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.failures import told_as
+from tidegate.pipelines.run.conditional_writes import check_conditional_writes
 from tidegate.pipelines.storage import active_files, read_table
 from tidegate.pipelines.tables.files import add_action, remove_action, write_file
 from tidegate.pipelines.tables.newest import newest
@@ -147,6 +148,8 @@ class Lease:
         with told_as(
             f"the lease of pipeline {self._tables.pipeline!r} can't be taken in {path}", "Nothing was changed"
         ):
+            # Whoever changes tables comes here first.
+            check_conditional_writes(self._tables.warehouse)
             while (holder := self._hold()) is not None and self._wait(holder):
                 pass
         if holder is not None:
@@ -166,7 +169,7 @@ class Lease:
         self._renewal.join()
         if self._lost is None:
             # A lease that can't be given back runs out by itself, and this error must not hide why the driver ends.
-            with suppress(OSError, DeltaError, Refused):
+            with suppress(OSError, DeltaError, Refused, StoreFailed):
                 self._write(replace(self.row, expires_at=self._clock()))
 
     def check(self) -> None:
@@ -197,7 +200,7 @@ class Lease:
     def _renew_until_ended(self) -> None:
         while self._lost is None and not self._ended.wait(TIME_TO_LIVE / 3000):
             # Storage that fails now may work at the next heartbeat, and `check` renews a lease that ran out meanwhile.
-            with suppress(OSError, DeltaError, Refused):
+            with suppress(OSError, DeltaError, Refused, StoreFailed):
                 self.renew()
 
     def _hold(self) -> LeaseRow | None:

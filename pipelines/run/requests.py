@@ -110,7 +110,7 @@ class Asker:
 def ask(tables: PipelineTables, selection: Selection) -> str:
     """Leave a request for the stream of a pipeline, and return its id."""
     request = uuid.uuid4().hex
-    tables.warehouse.write_text(_path(tables), f"{_ASKED}{request}.json", json.dumps(asdict(selection)))
+    tables.warehouse.replace_file(_path(tables), f"{_ASKED}{request}.json", json.dumps(asdict(selection)).encode())
     return request
 
 
@@ -158,7 +158,7 @@ def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
             answer = Answer(error=str(error), exit_code=error.exit_code)
         answers.append(answer)
         # The answer is there before the request goes, so that the asker misses neither.
-        tables.warehouse.write_text(_path(tables), f"{_ANSWERED}{request}.json", json.dumps(asdict(answer)))
+        tables.warehouse.replace_file(_path(tables), f"{_ANSWERED}{request}.json", json.dumps(asdict(answer)).encode())
         if not _is_asked(tables, name):
             forget_request(tables, request)
             continue

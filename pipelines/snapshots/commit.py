@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 
+from tidegate.pipelines.delta_log import commit_info
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.manifest import DataFile, Manifest, Shard
 from tidegate.pipelines.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
@@ -70,9 +71,23 @@ def commit_snapshot(
             post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
         )
     except CommitFailedError as error:
-        raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
+        if not _is_committed(tables, handle.version() + 1, manifest):
+            raise outrun(tables, manifest.epoch, f"version {handle.version()}") from error
     # This comes before publishing: readers must not see results of a commit that a power cut can undo.
     tables.warehouse.make_commit_durable(path, handle.version() + 1)
+
+
+def _is_committed(tables: PipelineTables, version: int, manifest: Manifest) -> bool:
+    """Return True if a version of table state is the commit of this very epoch.
+
+    A store may do a commit whose answer is lost on the way. It is repeated then, and refused as one that exists.
+    """
+    try:
+        info = commit_info(tables.warehouse.log(tables.path(state.NAME)).actions(version))
+    except (FileNotFoundError, ValueError):
+        return False
+    noted = info.get("tidegate")
+    return isinstance(noted, dict) and (noted.get("epoch"), noted.get("run_id")) == (manifest.epoch, manifest.run_id)
 
 
 def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest) -> dict[str, dict[str, int]]:

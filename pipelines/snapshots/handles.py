@@ -48,6 +48,7 @@ def is_moved(handle: DeltaTable) -> bool:
     ours = handle.version() + 1
     try:
         handle.update_incremental()
-    except DeltaError:
+    except (DeltaError, OSError):
+        # Opening the table reads it again, and says what is wrong.
         return False
     return handle.version() == ours

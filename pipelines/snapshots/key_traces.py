@@ -21,6 +21,7 @@ from tidegate.pipelines.storage import arrow_schema
 from tidegate.pipelines.tables import late, rejects, results, state
 from tidegate.pipelines.tables.key_groups import hash_of_texts, key_hashes
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES
 
@@ -65,13 +66,17 @@ class KeyTraces:
     def _are_in_snapshot(self, version: int, kind: str) -> bool:
         """Return True if the manifest of a snapshot names the key. It is read only if it can name a key."""
         by_key = any(part.watermark_by in (part.key or self.pipeline.key) for part in self.pipeline.inputs)
-        if not by_key and kind != "forget":
+        compute = self.pipeline.compute
+        may_vanish = isinstance(compute, Windows) and compute.assigner.merges and compute.lateness
+        if not (by_key or may_vanish) and kind != "forget":
             return False
         snapshot = read_snapshot(self.tables, version)
         return snapshot is not None and self._are_in_manifest(snapshot.manifest)
 
     def _are_in_manifest(self, manifest: Manifest) -> bool:
         forgotten = {hash_ for work in manifest.publish.values() for hash_ in work.forget_keys}
+        if any(item.key == self.hash for item in manifest.next_panes):
+            return True
         return self.hash in forgotten or bool(partitions_of(manifest, self.pipeline, self.schema, self.key))
 
     def _are_in_table(self, table: str) -> bool:

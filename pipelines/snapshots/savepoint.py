@@ -87,7 +87,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
         mode="error",
         name=f"{tables.pipeline}.{FOLDER}.{name}",
         description=f"Savepoint of epoch {snapshot.manifest.epoch} of pipeline {tables.pipeline}",
-        storage_options=tables.warehouse.options or None,
+        storage_options=tables.warehouse.options_of(path),
     )
     check_written(tables.warehouse, path, files)
     handle.create_write_transaction(

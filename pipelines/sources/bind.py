@@ -19,12 +19,19 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
 
     Raises:
         MissingSource: a source does not exist.
+        Refused: an expression can't be parsed, names a missing column, or has another value in each run.
     """
-    warehouse = warehouse_of(config)
-    return [
-        choose_reader(pipeline, part, open_source(part.source, warehouse), setting_of(config))
-        for part in pipeline.inputs
-    ]
+    warehouse, choices = warehouse_of(config), []
+    for part in pipeline.inputs:
+        source = open_source(part.source, warehouse)
+        choice = choose_reader(pipeline, part, source, setting_of(config))
+        if choice.expressions:
+            # Pipelines without SQL should not wait for this import.
+            from tidegate.pipelines.sources.sql.faults import check_expressions
+
+            check_expressions(pipeline, part, without_metadata(source.schema).names)
+        choices.append(choice)
+    return choices
 
 
 def setting_of(config: Config) -> Callable[[str], str | None]:

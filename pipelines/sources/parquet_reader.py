@@ -15,7 +15,7 @@ from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import fields_of
-from tidegate.pipelines.storage import Warehouse
+from tidegate.pipelines.storage import Warehouse, is_local
 
 ColumnsOf: TypeAlias = Callable[[int], FileColumns]
 """Returns the columns of a file by the number of its rows."""
@@ -96,7 +96,7 @@ def open_parquet(
                     stream,
                     metadata=metadata,
                     read_dictionary=columns.dictionaries(metadata.schema.to_arrow_schema()),
-                    pre_buffer=not warehouse.is_local,
+                    pre_buffer=not is_local(folder),
                     coerce_int96_timestamp_unit="us",
                     page_checksum_verification=True,
                 ),

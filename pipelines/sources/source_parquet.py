@@ -94,7 +94,8 @@ class SourceParquet:
         """Yield the row groups that may hold rows of an interval, each after the place of its first row."""
         first = 0
         for group in range(self._file.metadata.num_row_groups):
-            if timestamp is None or self._may_hold(group, timestamp, since, until):
+            may_hold = timestamp is None or self._may_hold(group, timestamp, since, until)
+            if may_hold and not self._is_deleted(first, group):
                 yield first, group
             first += self.rows_of(group)
 
@@ -105,6 +106,12 @@ class SourceParquet:
         if bounds is None or not pa.types.is_timestamp(kind := self._columns.schema.field(timestamp).type):
             return True
         return not kind.tz or (bounds[1] // 1000 >= since and bounds[0] // 1000 < until)
+
+    def _is_deleted(self, first: int, group: int) -> bool:
+        """Return True if a deletion vector removes every row of a row group."""
+        rows = self.rows_of(group)
+        begin, end = np.searchsorted(self._columns.deleted, (first, first + rows))
+        return bool(rows and end - begin == rows)
 
     def kept(self, first: int, group: int) -> Bools | None:
         """Return True for each row of a row group that no deletion vector removes; None if it removes none.

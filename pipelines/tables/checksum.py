@@ -78,13 +78,14 @@ def _numbers(column: pa.Array) -> UInt64s | None:
     """Return the values as 64 bits each, with any number for a null; None for a type with more bits."""
     kind: Any = column.type
     if pa.types.is_floating(kind):
-        column = column.cast(pa.float64()).fill_null(0)
+        column = column.cast(pa.float64())
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        column = pc.cast(column, pa.int64(), safe=False).fill_null(0)
+        column = pc.cast(column, pa.int64(), safe=False)
     elif pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
-        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32()).cast(pa.int64()).fill_null(0)
+        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32()).cast(pa.int64())
     else:
         return None
+    column = column.fill_null(0) if column.null_count else column
     return np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.uint64)
 
 

@@ -31,6 +31,9 @@ _SUMMED = "results-"
 CHECKSUM = "tidegateChecksum"
 """Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
 
+_SAMPLE = 65_536
+"""Rows whose values decide if a column of a large file is stored as a dictionary."""
+
 _FIRST_MILLI = to_millis(datetime.min)
 _LAST_MILLI = to_millis(datetime.max)
 
@@ -50,7 +53,7 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     # Readers fill a column that a file lacks with nulls. Table state has many such columns, and writing costs time.
     given = [column for column in table.column_names if table[column].null_count < len(table)]
     rows = table.select(given)
-    size = warehouse.write_parquet(path, name, rows, use_dictionary=_in_dictionaries(rows.schema))
+    size = warehouse.write_parquet(path, name, rows, use_dictionary=_in_dictionaries(rows))
     described = statistics(table)
     if prefix.startswith(_SUMMED):
         # Commands that write nothing should not wait for this import.
@@ -60,12 +63,19 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described))
 
 
-def _in_dictionaries(schema: pa.Schema) -> list[str] | bool:
-    """Return the columns that Parquet stores as dictionaries: all but `window_id`, a hash that few rows share."""
+def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
+    """Return the columns that Parquet stores as dictionaries: all but those in which few rows share a value.
+
+    `window_id` is a hash, and the bounds of sessions hardly repeat: Parquet would give up their dictionaries after a
+    megabyte, and writing takes longer and the file is larger than without.
+    """
     # With nested columns, every leaf would have to be named.
-    if any(pa.types.is_nested(field.type) for field in schema):
+    if any(pa.types.is_nested(field.type) for field in rows.schema):
         return True
-    return [name for name in schema.names if name != "window_id"]
+    names = [name for name in rows.column_names if name != "window_id"]
+    if len(rows) < 2 * _SAMPLE:
+        return names
+    return [name for name in names if pc.count_distinct(rows[name][:_SAMPLE]).as_py() < _SAMPLE // 2]
 
 
 def epoch_of(name: str) -> int | None:

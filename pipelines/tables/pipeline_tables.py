@@ -138,15 +138,21 @@ class PipelineTables:
     def create_one(self, table: str, schema: pa.Schema, properties: Mapping[str, str]) -> None:
         """Create a table with these properties of Delta, unless it exists."""
         path = self.path(table)
-        if not self.warehouse.exists(path):
+        if self.warehouse.exists(path):
+            return
+        try:
             DeltaTable.create(
                 path,
                 Schema.from_arrow(schema),
                 mode="ignore",
                 name=f"{self.pipeline}.{table}",
                 configuration=properties,
-                storage_options=self.warehouse.options or None,
+                storage_options=self.warehouse.options_of(path),
             )
+        except (DeltaError, OSError):
+            # A store may make the table and fail to say so; its repetition then fails, because there is one.
+            if not self.warehouse.exists(path):
+                raise
 
     def clear_lease(self) -> None:
         """Delete files that the lease's table replaced more than an hour ago.

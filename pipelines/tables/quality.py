@@ -77,7 +77,7 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow]) -> None:
     tables.create_one(NAME, SCHEMA, {})
     outcomes = pa.Table.from_pylist([asdict(row) for row in rows], schema=SCHEMA)
     # The table of an older tidegate has fewer columns.
-    options = tables.warehouse.options or None
+    options = tables.warehouse.options_of(tables.path(NAME))
     write_deltalake(tables.path(NAME), outcomes, mode="append", schema_mode="merge", storage_options=options)
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-from pyarrow import fs
+import pyarrow as pa
 
 from tidegate.pipelines.delta_log import (
     FOLDER,
@@ -215,29 +215,19 @@ class TableLog:
         if not pc.any(is_tombstone).as_py():
             return
         kept = rows.filter(pc.invert(is_tombstone))
-        filesystem, target = log.filesystem, log.path(name)
-        if isinstance(filesystem, fs.LocalFileSystem):
-            # A rename is atomic: who opens the table meanwhile reads either the old or the new checkpoint.
-            pq.write_table(kept, f"{target}.tmp", filesystem=filesystem)
-            size = filesystem.get_file_info(f"{target}.tmp").size
-            self.tables.warehouse.make_durable(self.folder, [f"{name}.tmp"], folder=False)
-            filesystem.move(f"{target}.tmp", target)
-        else:
-            pq.write_table(kept, target, filesystem=filesystem)
-            size = filesystem.get_file_info(target).size
-        self._describe(version, len(kept), int(size))
+        content = pa.BufferOutputStream()
+        pq.write_table(kept, content)
+        buffer = content.getvalue()
+        # Who opens the table meanwhile reads either the old or the new checkpoint.
+        self.tables.warehouse.replace_file(self.folder, name, buffer)
+        self._describe(version, len(kept), int(buffer.size))
 
     def _describe(self, version: int, rows: int, size: int) -> None:
         """Write the size of the newest checkpoint into `_last_checkpoint`, from which Delta reads it."""
-        log = self._log
-        filesystem, target = log.filesystem, log.path(LAST_CHECKPOINT)
-        noted = json.loads(log.read(LAST_CHECKPOINT))
-        if noted.get("version") != version:
-            return
-        with filesystem.open_output_stream(f"{target}.tmp" if log.root else target) as out:
-            out.write(json.dumps({**noted, "size": rows, "sizeInBytes": size}).encode())
-        if log.root:
-            filesystem.move(f"{target}.tmp", target)
+        noted = json.loads(self._log.read(LAST_CHECKPOINT))
+        if noted.get("version") == version:
+            text = json.dumps({**noted, "size": rows, "sizeInBytes": size})
+            self.tables.warehouse.replace_file(self.folder, LAST_CHECKPOINT, text.encode())
 
     def _files_at(self, version: int) -> Iterator[str]:
         if checkpoint_name(version) not in self.names:

@@ -15,6 +15,7 @@ import pytest
 from benchmarks.against_spark import Peer, measure
 from benchmarks.against_state_processor import sessions_by_hand
 from benchmarks.bench import ASSIGNERS, SPARK_SETTINGS, STATE_PROVIDER, Bench
+from benchmarks.changed_rows import measure as measure_changes
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, figure_of
 from benchmarks.scaling import over_open_windows
@@ -142,6 +143,18 @@ def test_epochs_over_open_windows_are_measured_phase_by_phase(bench: Bench) -> N
     runs = over_open_windows(bench, 200, [50, 50])
     assert len(runs) == 2
     assert all(0 < sum(run.phases.values()) <= run.seconds for run in runs)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_changed_rows_are_held_against_appended_rows_and_a_backfill(bench: Bench) -> None:
+    figures = list(measure_changes(bench, "tumbling", rows=20_000, rounds=1))
+    assert [figure.peer for figure in figures] == [
+        "an append of the rewritten rows",
+        "an append of 1,000 rows",
+        "a full backfill",
+    ]
+    assert all(figure.value > 0 for figure in figures)
 
 
 @pytest.mark.spark

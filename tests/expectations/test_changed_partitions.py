@@ -9,14 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.expectations.test_from_the_last_proof import TAKES_AWAY, a_forgotten_key, a_vacuum, epoch
 from tests.expectations.test_products_tables import NOW, PIPELINES
-from tests.lake import at, hourly_pipeline
+from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, Row
+from tests.pipelines.looping import available
+from tidegate import DeltaSource
 from tidegate.expectations import changed
 from tidegate.expectations.changed import Changed, Mark, changed_partitions
 from tidegate.expectations.pinned import pin
@@ -239,3 +243,24 @@ def test_a_restore_that_sets_the_watermark_back_is_told_of_and_so_is_the_way_on(
     restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), NOW)
     assert readers.tell() == days(2, 3)
     readers.assert_up_to_date()
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
+def test_rows_that_change_in_the_source_are_told_of_by_the_hours_of_their_windows(seed: int, tmp_path: Path) -> None:
+    lake, draw = Lake(tmp_path), random.Random(seed)
+    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
+    readers = Readers(cast("ByHand", SimpleNamespace(tables=lake.tables(pipeline), pipeline=pipeline)))
+    for number in range(1, 4):
+        rows = [
+            (draw.choice(("ann", "bob")), at("00:00") + timedelta(minutes=draw.randrange(720)), 1) for _ in range(8)
+        ]
+        lake.append(*rows, ("eve", at("12:00") + timedelta(hours=number), 1))
+        available(lake, pipeline)
+        told_exactly(readers)
+        table = DeltaTable(lake.path("events"))
+        if number % 2:
+            table.update({"value": "value + 1"}, predicate="user = 'ann'")
+        else:
+            table.delete("user = 'bob'")
+        available(lake, pipeline)
+        told_exactly(readers)

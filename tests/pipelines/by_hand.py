@@ -45,16 +45,18 @@ class ByHand:
         folder: where the warehouse goes.
         pipeline: over the columns user, at and value.
         parallelism: number of shards of the next epochs.
+        elsewhere: a warehouse outside the folder.
     """
 
     folder: Path
     pipeline: Pipeline = field(default_factory=session_pipeline)
     parallelism: int = 2
+    elsewhere: Warehouse | None = None
 
     @property
     def warehouse(self) -> Warehouse:
-        """The warehouse in the folder."""
-        return Warehouse(str(self.folder / "warehouse"))
+        """The warehouse in the folder, if it is not elsewhere."""
+        return self.elsewhere or Warehouse(str(self.folder / "warehouse"))
 
     @property
     def tables(self) -> PipelineTables:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.lake import DAY0, Clock, Lake, Row, hourly_pipeline
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
-from tidegate.pipelines import Pipeline
+from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.manifest import Manifest
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
@@ -75,6 +75,17 @@ def copy_of(lake: Lake, folder: Path) -> Lake:
     """The same lake at another place, with a clock of its own: neither sees what happens to the other."""
     shutil.copytree(lake.folder, folder)
     return Lake(folder, Clock(lake.clock.now))
+
+
+def in_bucket(lake: Lake, folder: Path, warehouse: str, options: dict[str, str]) -> Lake:
+    """A lake whose warehouse is elsewhere, with the same clock."""
+    folder.mkdir()
+    return Lake(folder, Clock(lake.clock.now), warehouse, options)
+
+
+def reading(table: str) -> Pipeline:
+    """The stream over a source at another place."""
+    return replace(PIPELINE, source=replace(cast("DeltaSource", PIPELINE.source), table=table))
 
 
 def run(

@@ -1,12 +1,14 @@
 """A project of somebody else's uses the command line and the DAGs of the installed package.
 
-Its own folders have the names of parts of Tidegate, as the folder of an Airflow may: the wheel owns one name only.
+Its own folders have the names of parts of Tidegate, as the folder of an Airflow may: the wheel owns one name only. Its
+source is a module beside the pipelines, and nothing is registered.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.lake import Lake, at
+from tests.recovery.test_listed_files import listed
 
 pytestmark = pytest.mark.spark
 
@@ -27,12 +30,13 @@ PIPELINE = '''"""Clicks per user, by the hour."""
 
 from datetime import timedelta
 
-from tidegate import Count, DeltaSource, Pipeline, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from pipelines.listed_files import ListedFiles
+from tidegate import Count, Pipeline, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from windowing import HOUR
 
 clicks = Pipeline(
     name="clicks",
-    source=DeltaSource("events", timestamp="at"),
+    source=ListedFiles("events.list", timestamp="at"),
     key=("user",),
     watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=5)),
     compute=Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"clicks": Count()}),
@@ -81,6 +85,7 @@ def project(tmp_path: Path) -> Path:
         (tmp_path / folder / "__init__.py").touch()
     (tmp_path / "windowing" / "__init__.py").write_text("from datetime import timedelta\n\nHOUR = timedelta(hours=1)\n")
     (tmp_path / "pipelines" / "hourly.py").write_text(PIPELINE)
+    shutil.copy(ROOT / "tests" / "listed_files.py", tmp_path / "pipelines")
     (tmp_path / "dags" / "all.py").write_text(DAG)
     (tmp_path / "tidegate.toml").write_text(TOML)
     return tmp_path
@@ -119,13 +124,16 @@ def test_the_wheel_owns_one_name(python: str, project: Path) -> None:
     }
 
 
-def test_it_runs_a_backfill_of_its_own_and_reads_it(python: str, project: Path) -> None:
+def test_it_runs_a_backfill_over_a_source_of_its_own_and_reads_it(python: str, project: Path) -> None:
     lake = Lake(project)
     lake.append(("ann", at("10:05"), 1), ("ann", at("10:55"), 1), ("bob", at("23:59"), 1), (None, at("11:00"), 1))
+    listed(lake)
 
     def tidegate(*arguments: str) -> Any:
         return answer(run(python, project, "-m", "tidegate.pipelines.cli", *arguments, "--json"))
 
+    steps = [step["does"] for step in tidegate("explain", "clicks")["steps"]]
+    assert steps[1].startswith("read the files of events.list: key user")
     (backfilled,) = tidegate("backfill", "clicks", "--start", "2024-03-01", "--end", "2024-03-02")["runs"]
     assert backfilled["counters"] | {"events_in": 4, "on_time": 3, "rejected": 1} == backfilled["counters"]
     (snapshot,) = tidegate("snapshot", "list", "clicks")

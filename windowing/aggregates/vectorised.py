@@ -58,7 +58,11 @@ class Groups:
     @cached_property
     def sizes(self) -> Int64s:
         """Number of rows of each group."""
-        return np.diff(self.starts, append=self.rows)
+        sizes = np.empty_like(self.starts)
+        if len(sizes):
+            np.subtract(self.starts[1:], self.starts[:-1], out=sizes[:-1])
+            sizes[-1] = self.rows - self.starts[-1]
+        return sizes
 
     @property
     def lasts(self) -> Int64s:

@@ -85,7 +85,8 @@ def _hash_column(column: pa.Array, kind: pa.DataType, name: str, seeds: UInt64s)
 
 
 def _integers(column: pa.Array) -> npt.NDArray[Any]:
-    return np.ascontiguousarray(column.fill_null(0).to_numpy(zero_copy_only=False))
+    filled = column.fill_null(0) if column.null_count else column
+    return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False))
 
 
 def _bytes_of(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

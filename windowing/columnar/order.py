@@ -84,8 +84,9 @@ def _in_steps(distances: Int64s) -> Int64s:
     step = int(np.gcd.reduce(distances[:: max(1, len(distances) // _SAMPLE)]))
     if step <= 1:
         return distances
-    steps, rests = np.divmod(distances, step)
-    return distances if rests.any() else steps
+    # NumPy divides by a number much faster than it also computes the rests.
+    steps = distances // step
+    return steps if (steps * step == distances).all() else distances
 
 
 def _by_word(word: Int64s, row_bits: int, order: Int64s | None) -> Int64s:

@@ -1,4 +1,4 @@
-"""Duty sessions of aircraft: flights of one tail number with less than fifteen hours between departures."""
+"""Duty sessions of aircraft: flights of one tail number with at most three hours between departures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tidegate.windowing import Count, EventTimeSessionWindows, First, Last, Max,
 
 aircraft_duty = Pipeline(
     name="aircraft_duty",
-    source=DeltaSource("flights", timestamp="departed_at", changes="correct"),
+    source=DeltaSource("flights", timestamp="departed_at"),
     key=("tailnum",),
     # A record comes when the flight has landed, and one without an air time a day after departure.
     watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=25)),
     compute=Windows(
-        EventTimeSessionWindows.with_gap(timedelta(hours=15)),
+        EventTimeSessionWindows.with_gap(timedelta(hours=3)),
         aggregate={
             "flights": Count(),
             "air_minutes": Sum("air_time"),

@@ -128,14 +128,15 @@ def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None
     is_corrected = pc.and_(pc.equal(day["carrier"], CORRECTED), pc.is_valid(day["air_time"]))
     corrected = pc.if_else(is_corrected, pc.add(day["air_time"], _CORRECTION), day["air_time"])
     day = day.set_column(day.schema.get_field_index("air_time"), SCHEMA.field("air_time"), corrected)
-    where = f"departed_at >= TIMESTAMP '{start.isoformat()}' AND departed_at < TIMESTAMP '{end.isoformat()}'"
+    where = f"departed_at >= '{start.isoformat()}' AND departed_at < '{end.isoformat()}'"
     write_deltalake(path, day, mode="overwrite", predicate=where, storage_options=storage_options)
     return len(day), pc.sum(is_corrected).as_py()
 
 
 def _of_first_day(flights: pd.DataFrame, carrier: str) -> pd.Series:
     day = flights["departed_at"].dt.date == FIRST_DAY
-    return day & (flights["carrier"] == carrier) & flights["tailnum"].notna()
+    chosen: pd.Series = day & (flights["carrier"] == carrier)
+    return chosen
 
 
 def _table(records: pd.DataFrame) -> pa.Table:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tidegate.pipelines.delta_log import Action, commit_info
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceFile
 from tidegate.pipelines.sources.delta.actions import number_of_rows, number_stored
-from tidegate.pipelines.sources.delta.reader import DELETED, PARTITION
+from tidegate.pipelines.sources.delta.reader import DELETED, DELETED_BESIDE, PARTITION
 from tidegate.pipelines.sources.delta.table_facts import details_of
 
 _File: TypeAlias = tuple[str, str]
@@ -99,7 +100,22 @@ def changed_files(
                 del gone[file]
             for file in added:
                 del came[file]
-    return ChangedFiles(tuple(gone.values()), tuple(came.values()))
+    return _without_rows_of_both(gone, came)
+
+
+def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File, SourceFile]) -> ChangedFiles:
+    """Return the files; of one that only has another deletion vector, the rows that just one of the vectors removes."""
+    sides = [{path: file for (path, _), file in side.items()} for side in (gone, came)]
+    parts: list[tuple[SourceFile, ...]] = []
+    for side, beside in (sides, sides[::-1]):
+        files = []
+        for path, file in side.items():
+            if path not in beside:
+                files.append(file)
+            elif vector := beside[path].details.get(DELETED):
+                files.append(replace(file, details={**file.details, DELETED_BESIDE: vector}))
+        parts.append(tuple(files))
+    return ChangedFiles(*parts)
 
 
 def _vector(action: Mapping[str, Any]) -> str:

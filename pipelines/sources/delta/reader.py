@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,10 @@ from tidegate.pipelines.storage import Warehouse
 
 PARTITION, DELETED = "partitionValues", "deletionVector"
 """Details of a file: fields of its add action in the log."""
+
+DELETED_BESIDE = "deletedBeside"
+"""Detail of a file that is compared with itself in another version: the deletion vector that it has there. Only rows
+that this vector removes, and its own does not, are read."""
 
 DETAILS = (PARTITION, DELETED)
 
@@ -90,12 +95,20 @@ class DeltaReader:
         return constants
 
     def _deleted(self, part: FilePart, rows: int) -> Int64s:
-        """Return the places of a file's deleted rows.
+        """Return the places of a file's rows that are not read: the deleted ones; see `DELETED_BESIDE`.
 
         Raises:
             Refused: the deletion vector is gone or damaged, or is not that of the file.
         """
-        if not (described := part.details.get(DELETED)):
+        deleted = self._rows_of(part.details.get(DELETED), part, rows)
+        if not (beside := part.details.get(DELETED_BESIDE)):
+            return deleted
+        read = np.setdiff1d(self._rows_of(beside, part, rows), deleted, assume_unique=True)
+        return np.setdiff1d(np.arange(rows), read, assume_unique=True)
+
+    def _rows_of(self, described: Mapping[str, Any] | None, part: FilePart, rows: int) -> Int64s:
+        """Return the places of the rows that a deletion vector removes; none without a vector."""
+        if not described:
             return np.zeros(0, np.int64)
         try:
             return DeletionVector.of(described).rows(self.warehouse, self.table, rows)

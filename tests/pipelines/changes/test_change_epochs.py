@@ -15,17 +15,26 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.expectations.broken import broken_in
 from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.changes.lakes import (
+    CORRECTING,
+    HOURS,
+    SESSIONS,
+    crashed_after,
+    newest,
+    overwritten,
+    panes,
+    two_users,
+)
 from tests.pipelines.looping import NO_SPARK, available
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark, standing_in
-from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.reopen.selection import Selection
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.reopen_late import reopen
-from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.snapshots.find import find_snapshot
 from tidegate.pipelines.snapshots.restore import restore
 from tidegate.windowing import (
@@ -38,35 +47,10 @@ from tidegate.windowing import (
 )
 from tidegate.windowing.errors import IllegalArgument
 
-CORRECTING = DeltaSource("events", timestamp="at", changes="correct")
-HOURS = hourly_pipeline(source=CORRECTING)
-SESSIONS = session_pipeline(source=CORRECTING)
-
-Panes = list[tuple[str, str, int, str, int]]
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """Two users before 11:00, whose hours and sessions have fired, and one whose are open."""
-    lake = Lake(tmp_path / "lake")
-    lake.append(("ann", at("10:00"), 1), ("ann", at("10:20"), 2), ("ann", at("10:40"), 3), ("bob", at("10:30"), 4))
-    lake.append(("cem", at("14:00"), 5), ("cem", at("14:10"), 6))
-    return lake
-
-
-def panes(lake: Lake, pipeline: Pipeline, after: int) -> Panes:
-    """The panes of the epochs after one."""
-    rows = [row for row in lake.rows(pipeline, "results").to_pylist() if row["epoch"] > after]
-    return sorted((row["user"], f"{row['window_start']:%H:%M}", row["pane"], row["op"], row["total"]) for row in rows)
-
-
-def newest(lake: Lake, pipeline: Pipeline) -> int:
-    return lake.snapshot(pipeline).manifest.epoch
-
-
-def overwritten(lake: Lake, *rows: tuple[str, Any, int]) -> None:
-    table = pa.Table.from_pylist([dict(zip(EVENTS.names, row, strict=True)) for row in rows], schema=EVENTS)
-    write_deltalake(lake.path("events"), table, mode="overwrite")
+    return two_users(tmp_path)
 
 
 def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lake) -> None:
@@ -198,24 +182,6 @@ def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
     assert totals == {("ann", 1), ("cem", 5)}
     assert lake.snapshot(HOURS).manifest.position_in("events").files == 0
     assert broken_in(lake.tables(HOURS), HOURS) == set()
-
-
-class Crash(Exception):
-    """The end of a driver between two steps."""
-
-
-def crashed_after(lake: Lake, pipeline: Pipeline, step: str) -> None:
-    """Run a stream whose driver ends after a step of its first new epoch; recovery tells steps of the one before."""
-    steps: list[str] = []
-
-    def tell(name: str) -> None:
-        if name == "planned" or steps:
-            steps.append(name)
-        if step in steps:
-            raise Crash(name)
-
-    with standing_in(NoSpark()), pytest.raises(Crash), lake.driver(NO_SPARK, pipeline, tell) as driver:
-        Stream(driver, lambda manifest: None).run_available()
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -114,6 +114,53 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
     ), told
 
 
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (
+            "where='valeu > 3'",
+            "where of pipeline 'sessions': 'valeu > 3' names no column 'valeu'; did you mean 'value'?",
+        ),
+        ("where='soundex(usr) = 1'", "names no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']"),
+        (
+            "where='(value > 3'",
+            "where of pipeline 'sessions': '(value > 3' can't be parsed as an expression of Spark SQL",
+        ),
+        ("where='value >'", "can't be parsed"),
+        (
+            "columns={'more': 'valeu + 1'}",
+            "columns['more'] of pipeline 'sessions': 'valeu + 1' names no column 'valeu'",
+        ),
+        ("columns={'a': 'b + 1', 'b': 'value'}", "columns['a'] of pipeline 'sessions': 'b + 1' names no column 'b'"),
+    ],
+    ids=str,
+)
+def test_an_expression_that_no_run_can_evaluate_is_refused(project: Project, options: str, fault: str) -> None:
+    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
+    write_deltalake(project.folder / "warehouse" / "events", rows)
+    project.rewrite(f"session_pipeline({options})")
+    code, told = project.tidegate("explain", "sessions")
+    assert (code, fault in " ".join(told.split())) == (3, True), told
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "soundex(USER) = 'x' and more > 1",
+        "exists(array(1, value), x -> x > 1)",
+        "timestampadd(MONTH, 1, at) > at and extract(year from at) > 2000",
+        "order > 3",
+        "current_user = 'ann'",
+        "mask(user, lowerChar => 'q') = 'q'",
+    ],
+)
+def test_an_expression_that_only_spark_knows_is_left_to_it(project: Project, where: str) -> None:
+    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long"), column("order", "long")]
+    HandMade(project.folder / "warehouse" / "events", columns)
+    project.rewrite(f"session_pipeline(columns={{'more': 'value'}}, where={where!r})")
+    assert project.tidegate("explain", "sessions")[0] == 0
+
+
 def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shards(project: Project) -> None:
     rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
     for name in ("events", "payments"):

@@ -111,7 +111,7 @@ def test_a_request_that_is_taken_back_while_it_is_served_leaves_nothing(late: La
 @pytest.mark.parametrize("text", ["", "no JSON", "{}", "[]", '{"key": null, "start": 5, "end": 3}'])
 def test_a_request_that_can_not_be_read_is_answered_and_the_stream_goes_on(late: Lake, text: str) -> None:
     tables = late.tables(PIPELINE)
-    tables.warehouse.write_text(tables.path(REQUESTS), "reopen-odd.json", text)
+    tables.warehouse.replace_file(tables.path(REQUESTS), "reopen-odd.json", text.encode())
     (answer,) = serve(tables, lambda selection: (None, 0))
     with pytest.raises(UsageError, match=r"can't be read .*--ask-stream` again|--end is not after --start"):
         answer.check()

@@ -127,11 +127,14 @@ class Changing:
     def compact(self) -> None:
         self.table.optimize.compact()
 
-    def settle(self, hours: float = 1.0) -> None:
-        """Give the newest commit a time of its own, some hours after the one before, also in its files."""
+    def settle(self, hours: float = 1.0, version: int | None = None) -> None:
+        """Give a commit (None: the newest) a time of its own, some hours after the one before, also in its files."""
         self.commits += 1
         self.lake.clock.now += int(hours * 3_600_000)
-        log = Path(self.lake.path("events"), "_delta_log", f"{self.version:020d}.json")
+        number = self.version if version is None else version
+        log = Path(self.lake.path("events"), "_delta_log", f"{number:020d}.json")
+        # The checksum that Hadoop keeps of the file would not be its own any more.
+        log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
         actions: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
         for action in actions:
             if "commitInfo" in action:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.hand_made import HandMade, column
 from tests.lake import DAY0, EVENTS, Clock, Lake, at, hourly_pipeline
 from tests.pipelines.looping import NO_SPARK
 from tests.pipelines.sources.changing import Changing
@@ -22,6 +24,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.windowing.time import Millis, to_millis
 
 PIPELINE = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"), max_ahead=timedelta(days=9))
@@ -146,12 +149,63 @@ def test_files_that_were_vacuumed_are_named_with_the_way_on(lake: Lake) -> None:
         compared(lake, 0, 1)
 
 
-@pytest.mark.parametrize("column", ["user", "day"])
-def test_partition_values_of_removed_files_are_read_from_the_log(lake: Lake, column: str) -> None:
+@pytest.mark.parametrize("partition", ["user", "day"])
+def test_partition_values_of_removed_files_are_read_from_the_log(lake: Lake, partition: str) -> None:
     schema = EVENTS.append(pa.field("day", pa.string()))
     rows = pa.table([["ann", "bob"], [at("10:00"), at("10:05")], [1, 2], ["a", "b"]], names=schema.names).cast(schema)
-    write_deltalake(lake.path("events"), rows, partition_by=[column])
+    write_deltalake(lake.path("events"), rows, partition_by=[partition])
     DeltaTable(lake.path("events")).delete("user = 'ann'")
     changed = compared(lake, 0, 1)
     assert seen(changed.gone) == {("ann", to_millis(at("10:00")), 1): 1}
     assert not len(changed.came)
+
+
+# --- deletion vectors ----------------------------------------------------------------------------
+
+
+def with_vectors(lake: Lake, vectors: Sequence[Sequence[int]]) -> None:
+    """A file of ten rows in groups of two; each version has another deletion vector of it."""
+    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
+    table = HandMade(Path(lake.path("events")), columns, features=["deletionVectors"])
+    rows = pa.table([["ann"] * 10, [at("10:00")] * 10, range(10)], names=EVENTS.names).cast(EVENTS)
+    actions = [table.file(rows, row_group_size=2)]
+    table.commit(*actions)
+    for places in vectors:
+        before = actions[0]["add"]
+        add = {key: value for key, value in before.items() if key != "deletionVector"}
+        if places:
+            add["deletionVector"] = table.vector(places)
+        removed = {key: before[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in before}
+        actions = [{"add": add}]
+        table.commit({"remove": {**removed, "dataChange": True, "extendedFileMetadata": True}}, *actions)
+
+
+@pytest.mark.parametrize(
+    ("after", "until", "gone", "came"),
+    [
+        (1, 2, {1, 2}, set()),
+        (2, 3, {7}, set()),
+        (3, 4, set(), {1, 2}),
+        (4, 5, set(), {7}),
+        (5, 6, set(range(10)), set()),
+        (1, 4, {7}, set()),
+        (1, 5, set(), set()),
+        (2, 4, {7}, {1, 2}),
+        (2, 6, set(range(10)) - {1, 2}, set()),
+    ],
+)
+def test_of_a_file_with_another_deletion_vector_only_the_rows_of_the_difference_are_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, after: int, until: int, gone: set[int], came: set[int]
+) -> None:
+    with_vectors(lake, ([1, 2], [1, 2, 7], [7], [], list(range(10))))
+    groups, read = list[int](), SourceParquet.read
+
+    def noted(self: SourceParquet, group: int, names: Sequence[str]) -> pa.Table:
+        groups.append(group)
+        return read(self, group, names)
+
+    monkeypatch.setattr(SourceParquet, "read", noted)
+    changed = compared(lake, after, until)
+    assert {row[f"{VALUE_PREFIX}value"] for row in changed.gone.to_pylist()} == gone
+    assert {row[f"{VALUE_PREFIX}value"] for row in changed.came.to_pylist()} == came
+    assert set(groups) == {place // 2 for place in gone | came}

@@ -1,0 +1,76 @@
+"""The credentials of an object store out of an Airflow connection, for commands and for tasks that read tables.
+
+A command gets them by its environment, which only its user can read: no command line, template, log or file has them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.errors import UsageError
+
+_ROLES = ("role_arn", "assume_role_method", "profile_name")
+
+
+def options_of(connection_id: str) -> dict[str, str]:
+    """Return the storage options that an Airflow connection of type `aws` stands for.
+
+    Raises:
+        UsageError: there is no such connection, or it names a role and the Amazon provider is not installed.
+    """
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowException
+
+    try:
+        connection = BaseHook.get_connection(connection_id)
+    except AirflowException as error:
+        raise UsageError(
+            f"connection = {connection_id!r} in tidegate.toml: Airflow has no such connection; add it under Admin, "
+            f"Connections, or set AIRFLOW_CONN_{connection_id.upper()}"
+        ) from error
+    extra: dict[str, Any] = connection.extra_dejson
+    options = {
+        "aws_access_key_id": connection.login or extra.get("aws_access_key_id"),
+        "aws_secret_access_key": connection.password or extra.get("aws_secret_access_key"),
+        "aws_session_token": extra.get("aws_session_token"),
+        "aws_region": extra.get("region_name"),
+        "aws_endpoint_url": extra.get("endpoint_url"),
+    }
+    if any(extra.get(name) for name in _ROLES):
+        options |= _by_role(connection_id)
+    if str(options["aws_endpoint_url"] or "").startswith("http://"):
+        options["aws_allow_http"] = "true"
+    return {name: str(value) for name, value in options.items() if value}
+
+
+def _by_role(connection_id: str) -> dict[str, str | None]:
+    """Return the keys that Airflow's own hook gets for a connection with a role or a profile."""
+    try:
+        from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise UsageError(
+            f"connection = {connection_id!r} in tidegate.toml names a role or a profile: install "
+            "apache-airflow-providers-amazon, which takes its keys, or give the connection a key"
+        ) from error
+    keys = AwsBaseHook(aws_conn_id=connection_id).get_credentials()
+    return {
+        "aws_access_key_id": keys.access_key,
+        "aws_secret_access_key": keys.secret_key,
+        "aws_session_token": keys.token,
+    }
+
+
+def environment_of(config_file: str) -> dict[str, str | None]:
+    """Return the variables with which a command of a project opens its object store; None for one to leave out."""
+    try:
+        config = load_config(Path(config_file))
+    except UsageError:
+        # The command says so itself, with the exit code by which its task fails for good.
+        return {}
+    if config.connection is None:
+        return {}
+    options = {name.upper(): value for name, value in options_of(config.connection).items()}
+    # The token of another key would go with this one.
+    return {"AWS_SESSION_TOKEN": None, **options} if "AWS_ACCESS_KEY_ID" in options else dict(options)

@@ -1,0 +1,58 @@
+"""The check that a store lets only one of two drivers commit a version: made once for each warehouse on a store.
+
+Two drivers that start from one snapshot are told apart by the store alone: it must refuse to write a log entry that
+exists. A store that ignores this condition (`If-None-Match`) loses commits without any error.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.storage import Warehouse, is_local
+
+FOLDER = "_tidegate"
+"""Folder of the warehouse with what belongs to no pipeline; no pipeline can have this name."""
+
+_MARKER = "store.json"
+_UNSAFE = "allow_unsafe_rename"
+
+
+def check_conditional_writes(warehouse: Warehouse) -> None:
+    """Refuse a warehouse whose store lets two writers commit the same version.
+
+    The outcome is noted in the warehouse, with its address: a copy of the warehouse on another store is checked again.
+
+    Raises:
+        Refused: the store ignores the condition, or an option turns it off.
+    """
+    if is_local(warehouse.uri):
+        return
+    options = {name.lower(): value for name, value in warehouse.options.items()}
+    if any(_UNSAFE in name and value.lower() == "true" for name, value in options.items()):
+        raise Refused(
+            f"storage option {_UNSAFE} is on for {warehouse.uri}: with it two drivers can commit the same version, and "
+            "one of the commits is lost without an error. Remove it: stores that refuse to write an object which "
+            "exists (If-None-Match) need no option"
+        )
+    address = {"uri": warehouse.uri, "endpoint": options.get("aws_endpoint_url", options.get("endpoint"))}
+    folder = warehouse.path(FOLDER)
+    if _noted(warehouse, folder) == address:
+        return
+    if not warehouse.refuses_to_write_twice(folder, f"probe-{uuid.uuid4().hex}"):
+        raise Refused(
+            f"the store of {warehouse.uri} ignores If-None-Match: it wrote an object twice that must not exist, so two "
+            "drivers could overwrite each other's commits without an error. Nothing was changed. Use a store that "
+            "keeps the condition, as Amazon S3 does and others in their present versions, or a folder"
+        )
+    warehouse.replace_file(folder, _MARKER, json.dumps(address).encode())
+
+
+def _noted(warehouse: Warehouse, folder: str) -> object:
+    filesystem, root = warehouse.filesystem(folder)
+    try:
+        with filesystem.open_input_stream(f"{root}/{_MARKER}") as stream:
+            return json.loads(stream.read())
+    except (FileNotFoundError, ValueError):
+        return None

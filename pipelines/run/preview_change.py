@@ -1,0 +1,95 @@
+"""Preview of a correction: the intervals of a backfill in which rows of the source changed since its newest epoch.
+
+Only the source and the records of the pipeline are read. Nothing is written, and no JVM runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from tidegate.pipelines.config import Config
+from tidegate.pipelines.definition.event_columns import TIME
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.manifest import Interval
+from tidegate.pipelines.run.change import changed_since
+from tidegate.pipelines.run.rerun import History
+from tidegate.pipelines.snapshots.head import read_snapshot
+from tidegate.pipelines.sources.bind import setting_of
+from tidegate.pipelines.sources.open_input import OpenInput
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedInterval:
+    """The numbers of usable rows of an interval that went from the source, and that came.
+
+    Args:
+        interval: an interval that was run.
+        gone: number of rows that went.
+        came: number of rows that came.
+    """
+
+    interval: Interval
+    gone: int
+    came: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The versions of the source that changed rows, and the intervals to which these rows belong.
+
+    Args:
+        versions: the versions.
+        intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected, too.
+    """
+
+    versions: tuple[int, ...]
+    intervals: tuple[ChangedInterval, ...]
+
+
+def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
+    """Return what a backfill would correct before it runs an interval; None if nothing changed, or a stream reads.
+
+    Raises:
+        Refused: the source is not the one that was read, or its changed files are gone.
+    """
+    tables = PipelineTables(warehouse_of(config), pipeline.name)
+    head = read_snapshot(tables)
+    if head is None or getattr(pipeline.source, "changes", None) != "correct":
+        return None
+    source = OpenInput.open(cast("SparkSession", _Settings(config)), tables, pipeline)
+    position = source.position_of(head.manifest)
+    if position.frontier is None:
+        return None
+    versions = tuple(commit.version for commit in source.log.unread(position.version) if commit.changes)
+    changed = changed_since(source, head)
+    if changed is None or not versions:
+        return None
+    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.gone, changed.came))
+    intervals = []
+    for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
+        start, end = run.interval.start, run.interval.end
+        counts = [int(((start <= times) & (times < end)).sum()) for times in (gone, came)]
+        if any(counts):
+            intervals.append(ChangedInterval(run.interval, *counts))
+    return Preview(versions, tuple(intervals))
+
+
+class _Settings:
+    """Stands where the session would: only its settings are asked, and they are those of tidegate.toml."""
+
+    def __init__(self, config: Config) -> None:
+        self.conf = self
+        self._setting = setting_of(config)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return a setting; the default if it is not set."""
+        value = self._setting(name)
+        return default if value is None else value

@@ -1,0 +1,196 @@
+"""Protections of a correction: keys that were forgotten stay gone, a second driver is fenced, and bugs are noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.expectations.broken import broken_in
+from tests.lake import Clock, Lake, at, session_pipeline
+from tests.pipelines.changes.lakes import (
+    CORRECTING,
+    HOURS,
+    SESSIONS,
+    crashed_after,
+    newest,
+    overwritten,
+    panes,
+    two_users,
+)
+from tests.pipelines.looping import NO_SPARK, available
+from tests.recovery.without_spark import NoSpark, standing_in
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.errors import LeaseHeld, Refused
+from tidegate.pipelines.reopen.panes import NearPanes
+from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.run.lease import TIME_TO_LIVE, Lease
+from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.snapshots import publish as publish_step
+from tidegate.pipelines.snapshots.forget import Forgotten, forget
+from tidegate.pipelines.snapshots.head import read_snapshot
+
+NOW = 2_000_000_000_000
+WAITING = session_pipeline(source=CORRECTING, name="waiting", allowed_lateness=9 * 3_600_000)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return two_users(tmp_path)
+
+
+# --- keys to forget ------------------------------------------------------------------------------
+
+
+def erased(lake: Lake, pipeline: Pipeline, user: str) -> Forgotten:
+    with Lease(lake.tables(pipeline), "forget", lake.clock):
+        return forget(lake.tables(pipeline), pipeline, (user,), NOW)
+
+
+def bytes_of(lake: Lake, pipeline: Pipeline) -> bytes:
+    """Every byte of the pipeline's tables: Parquet files keep short texts as they are in their statistics."""
+    folder = Path(lake.path(pipeline.name))
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, WAITING], ids=lambda pipeline: pipeline.name)
+def test_a_key_that_is_deleted_in_the_source_and_forgotten_is_nowhere_and_the_stream_goes_on(
+    lake: Lake, pipeline: Pipeline
+) -> None:
+    available(lake, pipeline)
+    lake.append(("bob", at("10:31"), 9))
+    lake.append(("bob", at("01:00"), 9))
+    available(lake, pipeline)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    available(lake, pipeline)
+    assert b"bob" in bytes_of(lake, pipeline)
+    erased(lake, pipeline, "bob")
+    assert b"bob" not in bytes_of(lake, pipeline)
+    lake.append(("ann", at("21:00"), 1))
+    DeltaTable(lake.path("events")).delete("value = 3")
+    available(lake, pipeline)
+    assert b"bob" not in bytes_of(lake, pipeline)
+    assert {(row["user"], row["total"]) for row in lake.latest(pipeline).to_pylist()} == {("ann", 3), ("cem", 11)}
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, WAITING], ids=lambda pipeline: pipeline.name)
+def test_a_key_that_is_forgotten_before_its_deletion_is_read_does_not_come_back(lake: Lake, pipeline: Pipeline) -> None:
+    available(lake, pipeline)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    erased(lake, pipeline, "bob")
+    available(lake, pipeline)
+    assert b"bob" not in bytes_of(lake, pipeline)
+    lake.append(("ann", at("21:00"), 1))
+    available(lake, pipeline)
+    assert b"bob" not in bytes_of(lake, pipeline)
+    assert {row["user"] for row in lake.latest(pipeline).to_pylist()} == {"ann", "cem"}
+
+
+def test_the_number_of_a_vanished_sessions_next_pane_is_a_trace_of_its_key(lake: Lake) -> None:
+    available(lake, WAITING)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    available(lake, WAITING)
+    assert lake.snapshot(WAITING).manifest.next_panes
+    assert erased(lake, WAITING, "bob").epoch is not None
+    assert lake.snapshot(WAITING).manifest.next_panes == ()
+
+
+# --- two drivers ---------------------------------------------------------------------------------
+
+
+def while_it_hangs(lake: Lake, step: str) -> None:
+    """Run a stream that hangs after a step of its correction, while another driver takes the lease and goes on."""
+    is_planned = False
+
+    def tell(name: str) -> None:
+        nonlocal is_planned
+        is_planned = is_planned or name == "planned"
+        if is_planned and name == step:
+            lake.clock.now += TIME_TO_LIVE + 1
+            available(lake, HOURS)
+
+    with standing_in(NoSpark()), lake.driver(NO_SPARK, HOURS, tell) as driver:
+        Stream(driver, lambda manifest: None).run_available()
+
+
+@pytest.fixture
+def correcting(lake: Lake) -> Lake:
+    """A stream that has a correction to make."""
+    lake.clock = Clock()
+    available(lake, HOURS)
+    overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))
+    return lake
+
+
+def totals(lake: Lake) -> dict[str, int]:
+    return {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()}
+
+
+@pytest.mark.parametrize("step", ["planned", "operated", "committed"])
+def test_a_driver_that_hangs_in_a_correction_loses_it_to_the_one_that_goes_on(correcting: Lake, step: str) -> None:
+    with pytest.raises(LeaseHeld):
+        while_it_hangs(correcting, step)
+    assert totals(correcting) == {"ann": 8, "bob": 4}
+    rows = [row for row in correcting.rows(HOURS, "results").to_pylist() if row["user"] == "ann"]
+    assert sorted((row["pane"], row["op"]) for row in rows) == [(0, "+"), (0, "-"), (1, "+")]
+    assert broken_in(correcting.tables(HOURS), HOURS) == set()
+
+
+def test_a_correction_is_fenced_by_the_log_where_no_lease_helps(
+    correcting: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "check", lambda self: None)
+    with pytest.raises(LeaseHeld) as lost:
+        while_it_hangs(correcting, "operated")
+    assert isinstance(lost.value.__cause__, Refused)
+    assert "another driver committed to table state" in str(lost.value.__cause__)
+    assert totals(correcting) == {"ann": 8, "bob": 4}
+
+
+# --- planted bugs --------------------------------------------------------------------------------
+
+
+def test_a_correction_that_recovery_does_not_roll_forward_is_noticed(
+    correcting: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = newest(correcting, HOURS)
+    crashed_after(correcting, HOURS, "committed")
+    monkeypatch.setattr(Driver, "recover", lambda self: read_snapshot(self.tables))
+    available(correcting, HOURS)
+    assert ("ann", "10:00", 0, "-", 6) not in panes(correcting, HOURS, before)
+
+
+def test_a_correction_that_is_published_twice_is_noticed(correcting: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    crashed_after(correcting, HOURS, "published epochs")
+    monkeypatch.setattr(publish_step, "is_published", lambda *ignored: False)
+    available(correcting, HOURS)
+    kinds = [row["epoch"] for row in correcting.rows(HOURS, "epochs").to_pylist() if row["kind"] == "change"]
+    assert len(kinds) > len(set(kinds))
+
+
+# --- rows that are read --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
+def test_a_correction_reads_the_published_panes_near_the_rows_that_changed(
+    lake: Lake, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in range(15, 21):
+        lake.append(("ann", at(f"{hour}:30"), 1), ("bob", at(f"{hour}:31"), 1))
+    available(lake, pipeline)
+    DeltaTable(lake.path("events")).delete("user = 'ann' and value = 3")
+    lengths, read = list[int](), NearPanes.read
+
+    def noted(self: NearPanes, *arguments: Any, **named: Any) -> Any:
+        rows = read(self, *arguments, **named)
+        lengths.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(NearPanes, "read", noted)
+    available(lake, pipeline)
+    assert len(lake.rows(pipeline, "results")) > 8
+    assert max(lengths) <= 2
+    assert {row["total"] for row in lake.final(pipeline).to_pylist() if row["window_start"].hour == 10} == {3, 4}

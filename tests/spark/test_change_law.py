@@ -1,0 +1,140 @@
+"""The law of changes over sources that Spark writes: MERGE, deletion vectors, a change feed, overwritten partitions.
+
+Spark writes the source; the pipelines read it without Spark, as their tasks do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from tests.lake import DAY0, EVENTS, Clock, Lake
+from tests.pipelines.changes.walks import PIPELINES, Walk, operator
+from tests.pipelines.looping import NO_SPARK
+from tests.pipelines.sources.changing import USERS, Changing, Seen
+from tidegate.pipelines.run.stream import Stream
+from tidegate.windowing.time import to_millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+COMMITS = 5
+
+
+@dataclass
+class SparkChanging(Changing):
+    """A table by hours of the day, with deletion vectors and a change feed, to which Spark lets drawn things happen."""
+
+    spark: SparkSession = field(default=cast("Any", None))
+
+    @property
+    def name(self) -> str:
+        """The table in SQL."""
+        return f"delta.`{self.lake.path('events')}`"
+
+    def create(self) -> None:
+        self.spark.conf.set("spark.sql.session.timeZone", "UTC")
+        self.spark.sql(
+            f"CREATE TABLE {self.name} (user STRING, at TIMESTAMP, value BIGINT, hour INT) USING delta PARTITIONED BY "
+            "(hour) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true')"
+        )
+        self.settle()
+        self.append()
+        self.settle()
+
+    def happen(self) -> str:
+        """Let something happen; return its name."""
+        acts: list[Callable[[], None]] = [self.append, self.delete, self.update, self.merge, self.overwrite_hours]
+        act = self.draw.choice([*acts, self.replace_hours, self.restore, self.compact, self.rewrite])
+        before = self.version
+        act()
+        for version in range(before + 1, self.version + 1):
+            self.settle(version=version)
+        return act.__name__
+
+    def rows_of(self, version: int) -> Counter[Seen]:
+        """The rows of a version, with their numbers."""
+        frame = self.spark.read.format("delta").option("versionAsOf", version).load(self.lake.path("events"))
+        rows = frame.select("user", "at", "value").toArrow().cast(EVENTS).to_pylist()
+        return Counter((row["user"], row["at"], row["value"]) for row in rows)
+
+    def frame(self, count: int) -> DataFrame:
+        """Some drawn rows."""
+        return self.spark.createDataFrame(self.drawn(count)).selectExpr("*", "hour(at) AS hour").coalesce(1)
+
+    def save(self, frame: DataFrame, mode: str, **options: str) -> None:
+        frame.write.format("delta").mode(mode).options(**options).save(self.lake.path("events"))
+
+    # --- what happens ------------------------------------------------------------------------
+
+    def append(self) -> None:
+        self.save(self.frame(self.draw.randrange(4, 14)), "append")
+
+    def delete(self) -> None:
+        """Delete rows, mostly by deletion vectors."""
+        self.spark.sql(f"DELETE FROM {self.name} WHERE user = '{self.draw.choice(USERS)}' AND value > 600000")
+
+    def update(self) -> None:
+        value = self.draw.choice(["value + 600000", "value"])
+        self.spark.sql(f"UPDATE {self.name} SET value = {value} WHERE user = '{self.draw.choice(USERS)}'")
+
+    def merge(self) -> None:
+        self.frame(6).groupBy("user", "at", "hour").max("value").createOrReplaceTempView("merged")
+        self.spark.sql(
+            f"MERGE INTO {self.name} t USING merged s ON t.user = s.user AND t.at = s.at WHEN MATCHED AND t.value > "
+            "1000000 THEN DELETE WHEN MATCHED THEN UPDATE SET t.value = s.`max(value)` WHEN NOT MATCHED THEN INSERT "
+            "(user, at, value, hour) VALUES (s.user, s.at, s.`max(value)`, s.hour)"
+        )
+
+    def overwrite_hours(self) -> None:
+        """Overwrite the partitions of the new rows, as a load of them does."""
+        self.save(self.frame(5), "overwrite", partitionOverwriteMode="dynamic")
+
+    def replace_hours(self) -> None:
+        hour = self.draw.randrange(self.hours)
+        self.save(self.frame(9).where(f"hour = {hour}"), "overwrite", replaceWhere=f"hour = {hour}")
+
+    def restore(self) -> None:
+        self.spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {self.draw.randrange(self.version) + 1}")
+
+    def compact(self) -> None:
+        self.spark.sql(f"OPTIMIZE {self.name}")
+
+    def rewrite(self) -> None:
+        """Write the files with deletion vectors anew, without changing a row."""
+        self.spark.sql(f"REORG TABLE {self.name} APPLY (PURGE)")
+
+
+def walked(spark: SparkSession, folder: Path, name: str, seed: int) -> None:
+    clock = Clock(to_millis(DAY0) + 3_600_000)
+    changing = SparkChanging(Lake(folder, clock), random.Random(f"{name} {seed}"), spark=spark)
+    changing.create()
+    kind = changing.draw.choice(["columnar", "row"])
+    with operator(kind), changing.lake.driver(NO_SPARK, PIPELINES[name]) as driver:
+        walk = Walk(PIPELINES[name], changing, driver)
+        for _ in range(COMMITS):
+            walk.happen()
+            Stream(driver, lambda manifest: None).run_available()
+            walk.check()
+        walk.check_counts()
+
+
+@pytest.mark.parametrize("name", ["hours with lateness", "sessions with lateness"])
+def test_after_each_commit_of_spark_the_windows_are_those_of_a_backfill(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    walked(spark, tmp_path, name, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["hours", "sessions", "sliding", "hours, discarding", "gaps", "by user"])
+def test_after_each_commit_of_a_longer_search_too(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    walked(spark, tmp_path, name, 1)

@@ -1,0 +1,189 @@
+"""A project on disk and one in a bucket, with the same source, and the commands of a whole life on them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lake import Clock, Lake
+from tests.recovery.without_spark import NoSpark, standing_in
+from tests.store.server import S3Server
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.config import load_config
+
+MODULE = "pipelines_of_a_life"
+
+CODE = """
+from dataclasses import replace
+from datetime import timedelta
+
+from tests.lake import session_pipeline
+from tests.recovery.arrivals import PIPELINE as hours
+from tidegate import AfterCount, AfterWatermark
+
+# By arrays, and by the row operator, because the trigger counts.
+visits = session_pipeline(name="visits", parallelism=2, max_parallelism=8)
+visits = replace(visits, compute=replace(visits.compute, trigger=AfterWatermark(early=AfterCount(3))))
+"""
+
+MARKS = {
+    *(
+        "clock",
+        "last_commit",
+        "processing_time",
+        "watermark_lag_ms",
+        "emitted_at",
+        "started_at",
+        "seconds",
+        "run_id",
+        "phases",
+    ),
+    *("path", "report", "docs", "timing", "at", "committed_at", "created_at", "checked_at"),
+    *("quiet", "size", "bytes", "files", "time"),
+}
+"""Fields of answers that tell of the run and not of the data."""
+
+_SILENCE = re.compile(r"silent for [\d.]+ \w+")
+
+LIFE: tuple[tuple[str, ...], ...] = (
+    ("backfill", "PIPELINE", "--start", "2024-02-29", "--end", "2024-03-01T04:00:00", "--slice", "14h"),
+    ("stream", "PIPELINE", "--available-now", "--max-files-per-epoch", "2"),
+    ("savepoint", "create", "PIPELINE", "kept"),
+    ("savepoint", "list", "PIPELINE"),
+    ("snapshot", "list", "PIPELINE"),
+    ("snapshot", "show", "PIPELINE", "--checksums"),
+    ("results", "PIPELINE", "--limit", "0", "--view", "all"),
+    ("why", "PIPELINE"),
+    ("late", "summary", "PIPELINE"),
+    ("late", "reopen", "PIPELINE"),
+    ("quality", "PIPELINE"),
+    ("report", "PIPELINE"),
+    ("restore", "PIPELINE", "3"),
+    ("stream", "PIPELINE", "--available-now"),
+    ("restore", "PIPELINE", "savepoint:kept"),
+    ("savepoint", "delete", "PIPELINE", "kept"),
+    ("forget", "PIPELINE", "user1", "--yes"),
+    ("optimize", "PIPELINE"),
+    ("vacuum", "PIPELINE", "--snapshots", "1", "--days", "0"),
+    ("quality", "PIPELINE", "--report"),
+    ("runs", "PIPELINE", "--limit", "0", "--stale"),
+    ("results", "PIPELINE", "--limit", "0", "--view", "all"),
+)
+"""The commands, with the name of the pipeline left open."""
+
+
+@dataclass
+class Life:
+    """A project in a folder of its own; its warehouse may be elsewhere.
+
+    Args:
+        folder: the project's folder.
+        warehouse: as tidegate.toml names it.
+        options: storage options in tidegate.toml.
+    """
+
+    folder: Path
+    warehouse: str = "warehouse"
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        pipelines = "".join(
+            f'[pipelines.{name}]\nobject = "{MODULE}:{name}"\nstart = 2024-02-29\n' for name in ("hours", "visits")
+        )
+        options = "".join(f'{key} = "{value}"\n' for key, value in self.options.items())
+        (self.folder / "tidegate.toml").write_text(
+            f'warehouse = "{self.warehouse}"\n{pipelines}' + (f"[storage_options]\n{options}" if options else "")
+        )
+        (self.folder / f"{MODULE}.py").write_text(CODE)
+
+    @property
+    def file(self) -> Path:
+        """The project's tidegate.toml."""
+        return self.folder / "tidegate.toml"
+
+    @property
+    def lake(self) -> Lake:
+        """The project's tables."""
+        return Lake(self.folder, Clock(), self.warehouse, self.options)
+
+    def tidegate(self, printed: pytest.CaptureFixture[str], *arguments: str, json_too: bool = True) -> tuple[int, str]:
+        """Run a command without a JVM; its exit code and all that it printed."""
+        asked = ("--json",) if json_too else ()
+        code = run([*arguments, *asked, "--config", str(self.file)])
+        shown = printed.readouterr()
+        return code, shown.out if code == 0 else shown.out + shown.err
+
+    def answers(
+        self, printed: pytest.CaptureFixture[str], pipeline: str, without: Collection[str] = ()
+    ) -> Iterator[tuple[str, Any]]:
+        """Run the commands of a life, but some, and yield each with its answer, without the marks of the run."""
+        for command in LIFE:
+            if set(command) & set(without):
+                continue
+            given = [pipeline if word == "PIPELINE" else word for word in command]
+            code, text = self.tidegate(printed, *given)
+            assert code == 0, text
+            yield " ".join(given), scrubbed(json.loads(text))
+
+
+def scrubbed(answer: Any) -> Any:
+    """Return an answer without the fields that tell of the run."""
+    if isinstance(answer, dict):
+        return {name: scrubbed(value) for name, value in answer.items() if name not in MARKS}
+    if isinstance(answer, str):
+        return _SILENCE.sub("silent", answer)
+    return [scrubbed(value) for value in answer] if isinstance(answer, list) else answer
+
+
+def unequal(first: Any, second: Any, place: str = "") -> Iterator[str]:
+    """Yield the places at which two answers differ, with both values."""
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        for name in first:
+            yield from unequal(first[name], second[name], f"{place}.{name}")
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        for number, pair in enumerate(zip(first, second, strict=True)):
+            yield from unequal(*pair, f"{place}[{number}]")
+    elif first != second:
+        yield f"{place}: {first} is not {second}"
+
+
+def upload(server: S3Server, folder: Path, bucket: str, key: str) -> None:
+    """Copy the files of a folder into a bucket."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            server.write(bucket, f"{key}/{file.relative_to(folder)}", file.read_bytes())
+
+
+@contextmanager
+def without_a_jvm() -> Iterator[None]:
+    """Within it commands run their epochs in this process."""
+    session: Any = NoSpark()
+    with pytest.MonkeyPatch.context() as planted, standing_in(session):
+        planted.setattr("tidegate.pipelines.spark.session.start_session", lambda config, name: session)
+        planted.setattr("tidegate.pipelines.spark.session.stop_session", lambda session: None)
+        planted.setattr("tidegate.pipelines.run.driver._check_session", lambda *arguments: None)
+        planted.setattr(sys, "path", [*sys.path])
+        planted.delitem(sys.modules, MODULE, raising=False)
+        yield
+        sys.modules.pop(MODULE, None)
+
+
+def rows_left(life: Life, pipeline: str) -> dict[str, list[str]]:
+    """Return what a pipeline's tables hold, row for row, without the marks of the runs."""
+    from tests.recovery.arrivals import outcome
+
+    with pytest.MonkeyPatch.context() as planted:
+        planted.syspath_prepend(str(life.folder))
+        value = load_config(life.file).load(f"{MODULE}:{pipeline}", "object")
+    left = outcome(life.lake, value, ("processing_time", "watermark_lag_ms"))  # type: ignore[arg-type]
+    # A position has the clock of the run.
+    return {table: rows for table, rows in left.items() if table != "position"}

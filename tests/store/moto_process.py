@@ -1,0 +1,22 @@
+"""The process of the S3 server, run by the interpreter of `.venv/store`: it prints its port and serves until killed."""
+
+import logging
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
+
+
+class KeptAlive(MotoRequestHandler):
+    """Moto's handler, with connections that stay open between requests, as a real server's do."""
+
+    protocol_version = "HTTP/1.1"
+    # Answers are small and written in pieces: without it, each waits 40 ms for the client's acknowledgement.
+    disable_nagle_algorithm = True
+
+
+if __name__ == "__main__":
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    application = DomainDispatcherApplication(create_backend_app)
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=KeptAlive)
+    print(server.server_port, flush=True)
+    server.serve_forever()

@@ -1,0 +1,114 @@
+"""kill -9 on a stream whose tables and source are in a bucket, at every step and a hundred times anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.lake import Clock, Lake
+from tests.recovery import arrivals
+from tests.recovery.arrivals import differences, outcome, source_of
+from tests.recovery.steps import STEPS
+from tests.recovery.without_spark import NoSpark
+from tests.store.lives import upload
+from tests.store.proxy import Plan, Proxy
+from tests.store.server import S3Server, options_of
+from tests.store.test_commits import run_until_done
+
+pytestmark = [pytest.mark.recovery, pytest.mark.long]
+
+ROOT = Path(__file__).parents[2]
+KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "100"))
+LONGEST_DELAY = 400
+"""Milliseconds between a step and the kill: it falls into the next steps, too."""
+
+QUICK = {"timeout": "1s", "max_retries": "3", "retry_timeout": "10s", "backoff_config.init_backoff": "10ms"}
+
+
+def both(server: S3Server, proxy: Proxy, bucket: str, folder: Path, commits: int) -> tuple[Lake, Lake]:
+    """Return a lake in a bucket behind the proxy, and one on disk, with the same source."""
+    disk = source_of(folder / "disk", commits)
+    upload(server, Path(disk.path("events")), bucket, "wh/events")
+    options = {**options_of(proxy.endpoint), **QUICK}
+    return arrivals.in_bucket(disk, folder / "store", f"s3://{bucket}/wh", options), disk
+
+
+def victim(lake: Lake, step: str, epoch: int, delay: int) -> int:
+    """Stream in a process of its own until the kill; its exit code, 1 if the store's faults ended it before."""
+    told = json.dumps([str(lake.folder), lake.warehouse, lake.options, lake.clock.now, step, epoch, delay])
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.store.test_kills"],
+        input=told,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode in (0, 1, -signal.SIGKILL), ended.stderr
+    return ended.returncode
+
+
+@pytest.mark.parametrize("epoch", [1, 3, 4])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_stream_killed_after_any_step_loses_and_doubles_nothing(
+    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, step: str, epoch: int
+) -> None:
+    lake, disk = both(server, proxy, bucket, tmp_path, commits=2)
+    assert victim(lake, step, epoch, delay=0) == -signal.SIGKILL
+    arrivals.run(NoSpark(), lake)
+    arrivals.run(NoSpark(), disk)
+    assert differences(outcome(lake), outcome(disk)) == {}
+
+
+@pytest.mark.timeout(3 * 3600)
+def test_a_stream_killed_a_hundred_times_over_a_failing_store_loses_and_doubles_nothing(
+    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("TIDEGATE_TEST_SEED", random.SystemRandom().randrange(10**6)))
+    with capsys.disabled():
+        print(f"\n{KILLS} kills drawn from TIDEGATE_TEST_SEED={seed}")
+    draw = random.Random(seed)
+    lake, disk = both(server, proxy, bucket, tmp_path, commits=KILLS + 5)
+    proxy.set(Plan(seed=seed, share=0.01, hold=1.2))
+    killed = 0
+    for _ in range(2 * KILLS):
+        delay = draw.choice((0, draw.randrange(LONGEST_DELAY)))
+        killed += victim(lake, draw.choice(STEPS), draw.randrange(1, 4), delay) == -signal.SIGKILL
+        if killed == KILLS:
+            break
+    assert killed == KILLS, f"the stream ended before the kills, seed {seed}"
+    run_until_done(lambda: arrivals.run(NoSpark(), lake))
+    proxy.set(Plan())
+    proxy.requests()
+    assert len(proxy.failed) > KILLS, "the store failed now and then"
+    arrivals.run(NoSpark(), disk)
+    assert differences(outcome(lake), outcome(disk)) == {}, f"seed {seed}"
+
+
+def main(folder: str, warehouse: str, options: dict[str, str], clock: int, step: str, epoch: int, delay: int) -> None:
+    """Stream, and end this process by a signal that nothing can catch after a step of an epoch."""
+    planned: list[str] = []
+
+    def kill() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def tell(done: str) -> None:
+        if done == "planned":
+            planned.append(done)
+        if done == step and len(planned) == epoch:
+            threading.Timer(delay / 1000, kill).start() if delay else kill()
+
+    arrivals.run(NoSpark(), Lake(Path(folder), Clock(clock), warehouse, options), tell)
+
+
+if __name__ == "__main__":
+    main(*json.load(sys.stdin))

@@ -1,0 +1,211 @@
+"""The secret of a store is in nothing that a run leaves behind, prints or shows; and where a secret may come from."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.recovery.arrivals import source_of
+from tests.store.lives import Life, upload, without_a_jvm
+from tests.store.proxy import Fault, Plan, Proxy
+from tests.store.server import KEY, SECRET, S3Server, options_of, place_of
+from tidegate.pipelines.airflow import connections, process
+from tidegate.pipelines.airflow.operator import TidegateOperator
+from tidegate.pipelines.cli import run
+from tidegate.pipelines.config import load_config
+from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.storage import warehouse_of
+from tidegate.pipelines.stores import credentials
+from tidegate.pipelines.stores.credentials import complete, masked
+
+TOKEN = "token/Of+A/Session/0123456789"
+COMMANDS = ("optimize", "quality", "report", "reopen")
+"""Commands that are left out: they take long, and are in the long form."""
+
+
+@pytest.fixture(autouse=True)
+def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no credentials of this machine, and no Airflow."""
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(credentials, "_connections", [])
+    monkeypatch.setattr(credentials, "_secrets", set())
+
+
+def with_the_secret(server: S3Server, bucket: str, folder: Path) -> Iterator[str]:
+    """Yield each file and each object that has the secret, in its bytes or in a value of a table."""
+    files = [(str(file), file.read_bytes()) for file in folder.rglob("*") if file.is_file()]
+    objects = [(key, server.read(bucket, key)) for key in server.keys(bucket)]
+    for name, content in (*files, *objects):
+        values = str(pq.read_table(pa.BufferReader(content)).to_pylist()) if name.endswith(".parquet") else ""
+        if SECRET.encode() in content or SECRET in values or SECRET.replace("/", "\\/").encode() in content:
+            yield name
+
+
+@pytest.mark.parametrize("without", [COMMANDS, pytest.param(("reopen",), marks=pytest.mark.long)])
+def test_a_secret_in_tidegate_toml_is_in_nothing_that_the_commands_leave_or_print(
+    without: tuple[str, ...],
+    server: S3Server,
+    bucket: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = source_of(tmp_path / "disk", commits=2)
+    upload(server, Path(disk.path("events")), bucket, "here/events")
+    life = Life(tmp_path / "project", f"s3://{bucket}/here", options_of(server.endpoint))
+    with without_a_jvm():
+        printed = [str(answer) for _, answer in life.answers(capsys, "hours", without)]
+    assert SECRET not in "".join(printed)
+    assert list(with_the_secret(server, bucket, life.folder)) == [str(life.file)], "only where it was written"
+    config = load_config(life.file)
+    assert SECRET not in repr(config) + str(config) + repr(warehouse_of(config))
+
+
+def test_the_search_finds_a_secret_in_a_file_and_in_a_table(server: S3Server, bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(f"key {SECRET}")
+    rows = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": [SECRET]}), rows, compression="zstd")
+    server.write(bucket, "t/a.parquet", rows.getvalue().to_pybytes())
+    assert list(with_the_secret(server, bucket, tmp_path)) == [str(tmp_path / "log.txt"), "t/a.parquet"]
+
+
+def test_errors_of_a_store_show_no_secret(
+    proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = {"timeout": "1s", "max_retries": "0"}
+    life = Life(tmp_path / "project", f"s3://{bucket}/here", {**options_of(proxy.endpoint), **quick})
+    for fault in (Fault.SLOW_DOWN, Fault.CUT, Fault.PRECONDITION_FAILED):
+        proxy.set(Plan(fault=fault, times=1000))
+        for debug in ((), ("--debug",)):
+            with without_a_jvm():
+                code, text = life.tidegate(capsys, "stream", "hours", "--available-now", *debug, json_too=False)
+            assert (code != 0, SECRET in text) == (True, False), text
+
+
+def test_a_message_with_a_secret_is_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    complete({"AWS_SECRET_ACCESS_KEY": SECRET, "aws_session_token": TOKEN, "azure_storage_sas_token": "sv=1&sig=x"})
+    assert masked(f"signed {SECRET}, {TOKEN}; sv=1&sig=x, {KEY}") == f"signed ***, ***; ***, {KEY}"
+
+
+def test_credentials_of_the_environment_sign_every_request_and_tidegate_toml_needs_none(
+    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = source_of(tmp_path / "disk", commits=1)
+    upload(server, Path(disk.path("events")), bucket, "here/events")
+    for name, value in {**place_of(proxy.endpoint), "AWS_ACCESS_KEY_ID": "ENVIRONMENTKEY"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    life = Life(tmp_path / "project", f"s3://{bucket}/here")
+    proxy.requests()
+    with without_a_jvm():
+        assert run(["stream", "hours", "--available-now", "--json", "--config", str(life.file)]) == 0
+    signed = {request.headers.get("authorization", "").partition("Credential=")[2][:14] for request in proxy.requests()}
+    assert signed == {"ENVIRONMENTKEY"}
+
+
+def test_the_most_particular_place_gives_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key_of(options: dict[str, str]) -> tuple[str | None, str | None, str | None]:
+        names = ("aws_access_key_id", "aws_session_token", "aws_region")
+        usual = {credentials._usual(name): value for name, value in options.items()}
+        return tuple(usual.get(name) for name in names)  # type: ignore[return-value]
+
+    assert key_of(complete({})) == (None, None, None), "the platform's own chain"
+    (tmp_path / "credentials").write_text(
+        "[work]\naws_access_key_id = PROFILE\naws_secret_access_key = a%b\naws_session_token = t\n"
+    )
+    (tmp_path / "config").write_text("[profile work]\nregion = eu-west-3\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    assert key_of(complete({})) == ("PROFILE", "t", "eu-west-3")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENVIRONMENT")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    assert key_of(complete({})) == ("ENVIRONMENT", None, "eu-west-3"), "a token goes with its key"
+    credentials.read_connections_by(lambda name: {"aws_access_key_id": name, "aws_region": "eu-north-1"})
+    assert key_of(complete({}, "aws_default")) == ("aws_default", None, "eu-north-1")
+    assert key_of(complete({}))[0] == "ENVIRONMENT", "no connection is named"
+    assert key_of(complete({"ACCESS_KEY_ID": "GIVEN", "region": "r"}, "aws_default")) == ("GIVEN", None, "r")
+
+
+def test_a_profile_without_a_key_of_its_own_is_refused_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", "sso")
+    with pytest.raises(UsageError, match="aws configure export-credentials --profile sso --format env"):
+        complete({})
+    assert complete({"aws_access_key_id": "a"}) == {"aws_access_key_id": "a"}
+
+
+@pytest.fixture
+def by_connection(monkeypatch: pytest.MonkeyPatch, server: S3Server, bucket: str, tmp_path: Path) -> Life:
+    """A project whose tidegate.toml names an Airflow connection, and nothing else of the store."""
+    connection = {
+        "conn_type": "aws",
+        "login": KEY,
+        "password": SECRET,
+        "extra": {"endpoint_url": server.endpoint, "region_name": "eu-central-1"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+    life = Life(tmp_path / "project", f"s3://{bucket}/here")
+    life.file.write_text(f'connection = "aws_default"\n{life.file.read_text()}')
+    return life
+
+
+def test_a_connection_of_airflow_gives_key_endpoint_and_region(by_connection: Life, server: S3Server) -> None:
+    credentials.read_connections_by(connections.options_of)
+    assert warehouse_of(load_config(by_connection.file)).options == {
+        "aws_access_key_id": KEY,
+        "aws_secret_access_key": SECRET,
+        "aws_endpoint_url": server.endpoint,
+        "aws_region": "eu-central-1",
+        "aws_allow_http": "true",
+    }
+    with pytest.raises(UsageError, match="Airflow has no such connection"):
+        connections.options_of("nowhere")
+
+
+def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
+    by_connection: Life, monkeypatch: pytest.MonkeyPatch, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """Neither in the command lines of its processes, nor in what the operator renders, nor in the folder of the run."""
+    environment = connections.environment_of(str(by_connection.file))
+    monkeypatch.delenv("AIRFLOW_CONN_AWS_DEFAULT")
+    operator = TidegateOperator(
+        task_id="runs", arguments=["runs", "hours"], config=str(by_connection.file), runs=str(tmp_path / "runs")
+    )
+    shown = [str(getattr(operator, name)) for name in operator.template_fields]
+    handle = process.start(
+        [
+            sys.executable,
+            "-m",
+            "tidegate.pipelines.cli",
+            "runs",
+            "hours",
+            "--json",
+            "--config",
+            str(by_connection.file),
+        ],
+        tmp_path / "runs" / "1",
+        environment,
+    )
+    lines, deadline = [], time.monotonic() + 60
+    while process.exit_code(handle) is None and time.monotonic() < deadline:
+        for each in process.members(handle):
+            try:
+                lines.append(" ".join(each.cmdline()))
+            except psutil.Error:
+                continue
+    assert process.exit_code(handle) == 0, handle.log.read_text()
+    assert any("tidegate.pipelines.cli runs hours" in line for line in lines)
+    assert SECRET not in " ".join([*lines, *shown, str(handle.to_dict())])
+    assert list(with_the_secret(server, bucket, tmp_path)) == []

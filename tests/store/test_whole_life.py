@@ -1,0 +1,85 @@
+"""All commands on a warehouse and a source in a bucket: the answers and the rows that they give on disk."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.lake import assert_same_windows
+from tests.recovery import arrivals
+from tests.recovery.arrivals import differences, source_of
+from tests.store.lives import Life, rows_left, unequal, upload, without_a_jvm
+from tests.store.server import SECRET, S3Server, options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLOW_COMMANDS = ("quality", "report")
+"""Commands that import much: they are in the long form."""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "without"),
+    [
+        ("hours", SLOW_COMMANDS),
+        pytest.param("hours", (), marks=pytest.mark.long),
+        pytest.param("visits", ("reopen",), marks=pytest.mark.long),
+    ],
+)
+def test_every_command_gives_on_s3_what_it_gives_on_disk(
+    pipeline: str,
+    without: tuple[str, ...],
+    server: S3Server,
+    bucket: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Pipeline `hours` is computed by arrays, and `visits` by the row operator, whose late rows can't be reopened."""
+    disk = Life(tmp_path / "disk")
+    source_of(disk.folder, commits=3)
+    upload(server, disk.folder / "warehouse" / "events", bucket, "here/events")
+    store = Life(tmp_path / "store", f"s3://{bucket}/here", options_of(server.endpoint))
+    with without_a_jvm():
+        expected = list(disk.answers(capsys, pipeline, without))
+    with without_a_jvm():
+        for (command, on_disk), (_, on_store) in zip(expected, store.answers(capsys, pipeline, without), strict=True):
+            assert list(unequal(on_store, on_disk)) == [], command
+        assert differences(rows_left(store, pipeline), rows_left(disk, pipeline)) == {}, "rows of tables"
+    assert not list(store.folder.glob("warehouse*")), "nothing is written beside the bucket"
+
+
+def test_a_source_in_a_bucket_fills_a_warehouse_on_disk(server: S3Server, bucket: str, tmp_path: Path) -> None:
+    disk = source_of(tmp_path / "disk", commits=2)
+    upload(server, Path(disk.path("events")), bucket, "events")
+    mixed = arrivals.copy_of(disk, tmp_path / "mixed")
+    mixed.options = options_of(server.endpoint)
+    pipeline = arrivals.reading(f"s3://{bucket}/events")
+    arrivals.run(arrivals.NoSpark(), mixed, pipeline=pipeline)
+    arrivals.run(arrivals.NoSpark(), disk)
+    assert arrivals.rows_of(mixed, pipeline)["results"] == arrivals.rows_of(disk)["results"]
+
+
+def test_tasks_of_spark_read_and_write_a_bucket_without_a_connector_in_the_jvm(
+    spark: SparkSession, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    disk = source_of(tmp_path / "disk", commits=1)
+    upload(server, Path(disk.path("events")), bucket, "here/events")
+    store = arrivals.in_bucket(disk, tmp_path / "store", f"s3://{bucket}/here", options_of(server.endpoint))
+    lines: list[str] = []
+
+    def note_processes(step: str) -> None:
+        for each in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                lines.append(" ".join(each.cmdline()))
+
+    arrivals.run(spark, store, note_processes)
+    assert any("java" in line for line in lines)
+    assert SECRET not in "".join(lines)
+    arrivals.run(spark, disk)
+    assert len(disk.latest(arrivals.PIPELINE)) > 0
+    assert_same_windows(store.latest(arrivals.PIPELINE), disk.latest(arrivals.PIPELINE))
+    assert differences(arrivals.outcome(store), arrivals.outcome(disk)) == {}
