@@ -71,6 +71,7 @@ PIPELINES = {
     "hours": windows(HOURS),
     "hours with lateness": windows(HOURS, allowed_lateness=2 * HOUR),
     "hours, discarding": windows(HOURS, accumulation=Accumulation.DISCARDING),
+    "hours, discarding, with lateness": windows(HOURS, allowed_lateness=2 * HOUR, accumulation=Accumulation.DISCARDING),
     "hours, retracting": windows(HOURS, allowed_lateness=HOUR, accumulation=Accumulation.RETRACTING),
     "sliding": windows(SlidingEventTimeWindows.of(HOUR, 20 * MINUTE)),
     "sliding with gaps": windows(SlidingEventTimeWindows.of(20 * MINUTE, 30 * MINUTE), allowed_lateness=HOUR),
@@ -82,6 +83,9 @@ PIPELINES = {
     "gaps with lateness": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value")), allowed_lateness=HOUR),
     "sessions, discarding": windows(
         EventTimeSessionWindows.with_gap(12 * MINUTE), accumulation=Accumulation.DISCARDING
+    ),
+    "sessions, discarding, with lateness": windows(
+        EventTimeSessionWindows.with_gap(12 * MINUTE), allowed_lateness=2 * HOUR, accumulation=Accumulation.DISCARDING
     ),
     "gaps": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value"))),
     "by user": replace(windows(HOURS), watermark_by="user"),
