@@ -172,12 +172,8 @@ class _Started:
 
 def _load(screen: Screen, config: Config, days: int) -> int:
     warehouse = warehouse_of(config)
-<<<<<<< HEAD
     path = warehouse.path("flights")
     commits: list[tuple[date, int]] = []
-=======
-    path, commits = warehouse.path("flights"), list[tuple[date, int]]()
->>>>>>> s3
     rows = load_flights(
         path,
         days,

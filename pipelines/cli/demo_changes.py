@@ -91,12 +91,8 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
         TidegateError: a run failed, or did not end in time.
     """
     warehouse = warehouse_of(config)
-<<<<<<< HEAD
     path = warehouse.path("flights")
     options = warehouse.options_of(path)
-=======
-    path, options = warehouse.path("flights"), warehouse.options_of(warehouse.path("flights"))
->>>>>>> s3
     overwritten, corrected = overwrite_first_day(path, options)
     came = append_held_back(path, options)
     console.print(
