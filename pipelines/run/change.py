@@ -85,7 +85,20 @@ def changed_since(source: OpenInput, head: Snapshot) -> ChangedRows | None:
 
 def has_changes(source: OpenInput, position: Position) -> bool:
     """Return True if a version of an input after a position changed rows, and is to be corrected."""
-    return source.corrects and any(commit.changes for commit in source.log.unread(position.version))
+    return bool(changing_versions(source, position))
+
+
+def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
+    """Return the versions of an input after a position that changed rows and are to be corrected.
+
+    A comparison of two versions needs no file of those in between, so these may be vacuumed.
+    """
+    log = source.log
+    if not source.corrects:
+        return ()
+    if isinstance(log, ChangingSource):
+        return tuple(log.changing(position.version))
+    return tuple(commit.version for commit in log.unread(position.version) if commit.changes)
 
 
 def _changed(source: OpenInput, head: Snapshot, after: int, until: int, end: int = LAST_TIME) -> ChangedRows:

@@ -14,7 +14,7 @@ from tidegate.pipelines.config import Config
 from tidegate.pipelines.definition.event_columns import TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.manifest import Interval
-from tidegate.pipelines.run.change import changed_since
+from tidegate.pipelines.run.change import changed_since, changing_versions
 from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.snapshots.head import read_snapshot
 from tidegate.pipelines.sources.bind import setting_of
@@ -68,7 +68,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     position = source.position_of(head.manifest)
     if position.frontier is None:
         return None
-    versions = tuple(commit.version for commit in source.log.unread(position.version) if commit.changes)
+    versions = changing_versions(source, position)
     changed = changed_since(source, head)
     if changed is None or not versions:
         return None

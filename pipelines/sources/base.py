@@ -241,6 +241,13 @@ class ChangingSource(Protocol):
     `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` that says `changes`.
     """
 
+    def changing(self, after: int) -> Iterator[int]:
+        """Yield the versions after `after` that removed or changed rows. Their files may be gone.
+
+        Raises:
+            Refused: a version is not recorded any more.
+        """
+
     def changed(self, after: int, until: int) -> ChangedFiles:
         """Return the files in which two versions differ.
 

@@ -218,6 +218,10 @@ class SourceLog:
                 )
                 yield SourceCommit(version, commit_time(actions), files, removes_data(actions))
 
+    def changing(self, after: int) -> Iterator[int]:
+        """Yield the versions after `after` that removed or changed rows; see `ChangingSource`."""
+        return (version for version in range(after + 1, self.head + 1) if removes_data(self._actions(version)))
+
     def changed(self, after: int, until: int) -> ChangedFiles:
         """Return the files in which two versions differ; see `ChangingSource`."""
         actions = ((version, self._actions(version)) for version in range(after + 1, until + 1))

@@ -281,6 +281,18 @@ def test_a_run_of_any_interval_corrects_the_earlier_ones(lake: Lake, pipeline: P
     assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
+def test_files_of_versions_in_between_may_be_gone(lake: Lake) -> None:
+    for start in range(10, 15):
+        backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")
+    lake.append(("dan", at("10:55"), 1))
+    table = DeltaTable(lake.path("events"))
+    table.update({"value": "2"}, predicate="user = 'dan'")
+    assert len(table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)) == 1
+    assert backfilled(lake, HOURS, "14:00", "15:00") == "unchanged", "which the correction has just brought"
+    assert ("dan", 2) in {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
+    assert broken_in(lake.tables(HOURS), HOURS) == set()
+
+
 def test_rows_before_the_first_interval_stay_out(lake: Lake) -> None:
     lake.append(("ann", at("08:00"), 100), ("ann", at("08:30"), 200))
     backfilled(lake, HOURS, "10:00", "11:00")
