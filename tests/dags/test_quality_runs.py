@@ -17,9 +17,12 @@ pytestmark = pytest.mark.airflow
 def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: EmbeddedAirflow) -> None:
     run = run_of(airflow, "sessions__quality", epoch=2)
     assert states(airflow, run) == {"quality": ("success", 1)}
-    (event,) = [
+    events = [
         event for event in events_of(airflow, "sessions__final_windows") if event["source_run_id"] == run["dag_run_id"]
     ]
+    # One for readers by day, one for readers of everything.
+    assert {event["partition_key"] for event in events} == {None, "2024-03-01T00:00:00"}
+    (event,) = [event for event in events if event["partition_key"] is None]
     extra = event["extra"]
     assert (extra["epoch"], extra["timeline"], extra["snapshot_version"]) == (2, 1, 2)
     assert extra["quality"] == "passed"
