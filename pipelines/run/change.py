@@ -67,18 +67,13 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot) -> Manifest
     if not has_changes(source, position := source.position_of(head.manifest)):
         return None
     head = _migrated(driver, source, head)
-    changed = changed_since(source, head)
-    if changed is None:
-        return None
+    changed = changed_since(source, head, position)
     moved = source.position(source.log.head, position.frontier)
     return _run(driver, source, head, changed, moved[source.table], {"positions": moved})
 
 
-def changed_since(source: OpenInput, head: Snapshot) -> ChangedRows | None:
-    """Return the rows that changed since the newest epoch of a backfill, before its end; None if no version did it."""
-    position = source.position_of(head.manifest)
-    if not has_changes(source, position):
-        return None
+def changed_since(source: OpenInput, head: Snapshot, position: Position) -> ChangedRows:
+    """Return the rows before the end of a backfill that changed since its position."""
     end = LAST_TIME if position.frontier is None else position.frontier
     return _changed(source, head, position.version, source.log.head, end)
 

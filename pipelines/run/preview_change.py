@@ -69,9 +69,9 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     if position.frontier is None:
         return None
     versions = changing_versions(source, position)
-    changed = changed_since(source, head)
-    if changed is None or not versions:
+    if not versions:
         return None
+    changed = changed_since(source, head, position)
     gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.gone, changed.came))
     intervals = []
     for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
