@@ -117,7 +117,7 @@ def ask(tables: PipelineTables, selection: Selection) -> str:
 def answer_to(tables: PipelineTables, request: str) -> Answer | None:
     """Return the answer to a request; None while there is none."""
     name = f"{_ANSWERED}{request}.json"
-    if name not in tables.warehouse.names(_path(tables)):
+    if not _is_there(tables, name):
         return None
     return Answer(**json.loads(tables.warehouse.read_text(_path(tables), name)))
 
@@ -125,10 +125,8 @@ def answer_to(tables: PipelineTables, request: str) -> Answer | None:
 def forget_request(tables: PipelineTables, request: str) -> None:
     """Remove a request and its answer, as far as they are there."""
     for name in (f"{_ASKED}{request}.json", f"{_ANSWERED}{request}.json"):
-        # The stream may remove the request at the same moment.
-        if _is_asked(tables, name):
-            with suppress(FileNotFoundError):
-                tables.warehouse.delete_file(_path(tables), name)
+        if _is_there(tables, name):
+            _remove(tables, name)
 
 
 def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
@@ -159,16 +157,21 @@ def serve(tables: PipelineTables, reopen: Reopen) -> list[Answer]:
         answers.append(answer)
         # The answer is there before the request goes, so that the asker misses neither.
         tables.warehouse.replace_file(_path(tables), f"{_ANSWERED}{request}.json", json.dumps(asdict(answer)).encode())
-        if not _is_asked(tables, name):
+        if _is_there(tables, name):
+            _remove(tables, name)
+        else:
             forget_request(tables, request)
-            continue
-        with suppress(FileNotFoundError):
-            tables.warehouse.delete_file(_path(tables), name)
     return answers
 
 
-def _is_asked(tables: PipelineTables, name: str) -> bool:
+def _is_there(tables: PipelineTables, name: str) -> bool:
     return name in tables.warehouse.names(_path(tables))
+
+
+def _remove(tables: PipelineTables, name: str) -> None:
+    """Remove a file, which asker or stream may remove at the same moment."""
+    with suppress(FileNotFoundError):
+        tables.warehouse.delete_file(_path(tables), name)
 
 
 def _selection(tables: PipelineTables, name: str) -> Selection | None:
