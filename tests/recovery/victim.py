@@ -6,15 +6,13 @@ after STEP of the EPOCH-th epoch has been done. CLOCK is the driver's, in epoch 
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
 from pathlib import Path
 
 from tests.conftest import SPARK_SETTINGS
 from tests.lake import Clock, Lake
 from tests.recovery import arrivals, days
+from tests.recovery.killing import killing_after
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.stream import Stream
@@ -22,17 +20,7 @@ from tidegate.pipelines.run.stream import Stream
 
 def main(folder: str, run: str, step: str, epoch: int, delay: int, clock: int) -> None:
     lake = Lake(Path(folder), Clock(clock))
-    planned: list[str] = []
-
-    def kill() -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def tell(done: str) -> None:
-        if done == "planned":
-            planned.append(done)
-        if done == step and len(planned) == epoch:
-            threading.Timer(delay / 1000, kill).start() if delay else kill()
-
+    tell = killing_after(step, epoch, delay)
     config = lake.config.model_copy(update={"spark": SPARK_SETTINGS})
     pipeline = days.PIPELINE if run == "backfill" else arrivals.PIPELINE
     with drive(config, pipeline, "victim", clock=lake.clock, tell=tell) as driver:

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from tests.lake import Clock, Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import differences, outcome, source_of
+from tests.recovery.killing import killing_after
 from tests.recovery.steps import STEPS
 from tests.recovery.without_spark import NoSpark
 from tests.store.lives import upload
@@ -96,18 +96,7 @@ def test_a_stream_killed_a_hundred_times_over_a_failing_store_loses_and_doubles_
 
 def main(folder: str, warehouse: str, options: dict[str, str], clock: int, step: str, epoch: int, delay: int) -> None:
     """Stream, and end this process by a signal that nothing can catch after a step of an epoch."""
-    planned: list[str] = []
-
-    def kill() -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def tell(done: str) -> None:
-        if done == "planned":
-            planned.append(done)
-        if done == step and len(planned) == epoch:
-            threading.Timer(delay / 1000, kill).start() if delay else kill()
-
-    arrivals.run(NoSpark(), Lake(Path(folder), Clock(clock), warehouse, options), tell)
+    arrivals.run(NoSpark(), Lake(Path(folder), Clock(clock), warehouse, options), killing_after(step, epoch, delay))
 
 
 if __name__ == "__main__":
