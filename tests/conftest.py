@@ -41,6 +41,9 @@ SLOW = {"benchmarks", "deployment", "expectations", "recovery"}
 """Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
 
 
+STORE = Path(__file__).parent / "store"
+"""Folder of the tests that share an object store."""
+
 MEMORY = Path("/dev/shm")
 """Folder of Linux in memory: tests commit durably many thousand times, and a disk makes each of them wait."""
 
@@ -66,7 +69,10 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A run has one Airflow, in one worker, and one Spark session, in another. Who asks for the session is marked."""
+    """A run has one Airflow, in one worker, one Spark session, in another, and one object store, in the third.
+
+    Who asks for the session is marked.
+    """
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     marks = {mark.name for mark in item.iter_markers()}
@@ -74,6 +80,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("airflow"))
     elif "spark" in marks or is_measured(item):
         item.add_marker(pytest.mark.xdist_group("spark"))
+    elif STORE == item.path.parent:
+        item.add_marker(pytest.mark.xdist_group("store"))
     if SLOW & set(item.path.relative_to(Path(__file__).parent).parts):
         item.add_marker(pytest.mark.slow)
 
