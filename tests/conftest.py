@@ -80,7 +80,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("airflow"))
     elif "spark" in marks or is_measured(item):
         item.add_marker(pytest.mark.xdist_group("spark"))
-    elif STORE == item.path.parent:
+    elif item.path.parent == STORE:
         item.add_marker(pytest.mark.xdist_group("store"))
     if SLOW & set(item.path.relative_to(Path(__file__).parent).parts):
         item.add_marker(pytest.mark.slow)
