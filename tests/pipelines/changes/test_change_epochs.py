@@ -184,8 +184,15 @@ def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=["hours", "sessions"])
+@pytest.mark.parametrize(
+    ("pipeline", "step"),
+    [
+        # Each step once, with one pipeline and the other by turns.
+        pytest.param(pipeline, step, id=f"{pipeline.name}-{step}", marks=() if at % 2 == by else pytest.mark.long)
+        for at, step in enumerate(STEPS)
+        for by, pipeline in enumerate((SESSIONS, HOURS))
+    ],
+)
 def test_a_crash_after_any_step_of_a_correction_does_no_harm(lake: Lake, pipeline: Pipeline, step: str) -> None:
     available(lake, pipeline)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))
