@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -109,9 +109,22 @@ class ReopenJob:
         marker, packs = collected(batches)
         if marker is None:
             return
-        events = unpacked(packs)
-        outcome = self.run(int(marker), pa.table({COMMIT: [], TIME: []}) if events is None else events)
-        yield pa.RecordBatch.from_pydict({"shard": pa.array([int(marker)], pa.int32()), "info": [outcome.to_json()]})
+        yield self._reported(int(marker), unpacked(packs))
+
+    def run_shards(self, numbers: Sequence[int], tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Run as a Spark task that reads the events of all shards, and keeps those of its own.
+
+        Args:
+            numbers: the shards of the task.
+            tables: the events of all shards.
+        """
+        events = self.shards.placing.select(tables, numbers)
+        for number in numbers:
+            yield self._reported(number, events.pop(number, None))
+
+    def _reported(self, number: int, events: pa.Table | None) -> pa.RecordBatch:
+        outcome = self.run(number, pa.table({COMMIT: [], TIME: []}) if events is None else events)
+        return pa.RecordBatch.from_pydict({"shard": pa.array([number], pa.int32()), "info": [outcome.to_json()]})
 
 
 def _groups(plan: ReopenPlan, rows: pa.Table) -> Sequence[int]:
