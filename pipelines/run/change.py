@@ -1,6 +1,6 @@
 """Epochs of kind `change`: a version of the source changed rows, and the windows that they touch are corrected.
 
-    stream      one epoch for each such version; a further epoch moves the watermark if rows came
+    stream      one epoch for each such version; a further epoch moves the watermark if rows came that are ahead of it
     backfill    one epoch from the version that was read to the newest one, before an interval is run
 
 A correction reads the newer version. So it never asks what the rows in between were.
@@ -39,7 +39,7 @@ from tidegate.pipelines.tables.pipeline_tables import PipelineTables
 def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
     """Correct the windows of a stream whose rows a version changed; return the manifest of the epoch.
 
-    If rows came, the position stays within the version: its next epoch moves the watermark by them.
+    If the rows that came move the watermark, the position stays within the version: its next epoch moves it.
     """
     head = _migrated(driver, source, head)
     source.position_of(head.manifest)
@@ -47,13 +47,15 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     # The versions between the position and this one are maintenance, which may have written the same rows anew.
     changed = _changed(source, head, version - 1, version)
     moved: dict[str, object] = {}
+    positions = source.position(source.log.settled(version))
     if changed.largest:
         times = EventTimes.of(source.bound.pipeline, head.manifest)
-        step = times.step(source.number, changed.largest, commit.time, complete=False)
+        step = times.step(source.number, changed.largest, commit.time)
+        if step.watermark > head.manifest.watermark:
+            times = EventTimes.of(source.bound.pipeline, head.manifest)
+            step = times.step(source.number, changed.largest, commit.time, complete=False)
+            positions = source.position(version - 1, files=len(commit.files))
         moved = {"partitions": times.partitions, "processing_time": step.clock}
-        positions = source.position(version - 1, files=len(commit.files))
-    else:
-        positions = source.position(source.log.settled(version))
     return _run(
         driver, source, head, changed, source.position(version)[source.table], {**moved, "positions": positions}
     )
