@@ -57,6 +57,7 @@ class ChangedRows:
         dropped: number of rows that came, and for which `where` is not true.
         largest: largest event time of rows that came and move the watermark, by source partition.
         before: usable rows that came for times before those that a pipeline reads; no window takes them.
+        by_feed: True if rows of a change feed are among them.
     """
 
     gone: pa.Table
@@ -67,6 +68,7 @@ class ChangedRows:
     dropped: int = 0
     largest: Mapping[str, Millis] = field(default_factory=dict)
     before: pa.Table | None = None
+    by_feed: bool = False
 
     def since(self, start: Millis) -> ChangedRows:
         """Return the same rows, of which those before a time touch no window: the first interval began there."""
@@ -156,6 +158,7 @@ def changed_rows(
         gone_unusable=number_gone - len(gone) + gone_dropped,
         dropped=came_dropped,
         largest=_largest(usable),
+        by_feed=changed.by_feed,
     )
 
 

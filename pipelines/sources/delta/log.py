@@ -32,7 +32,7 @@ from tidegate.pipelines.sources.delta.actions import (
     number_stored,
     recorded_millis,
 )
-from tidegate.pipelines.sources.delta.changes import changed_files, refusal_of, removes_data
+from tidegate.pipelines.sources.delta.changes import cheapest, refusal_of, removes_data
 from tidegate.pipelines.sources.delta.position import TABLE_ID, check_position
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_columns import check_collations, unusual_columns
@@ -213,8 +213,7 @@ class SourceLog:
                     version,
                     files,
                     "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a "
-                    "backfill of the table as it is now, and keep the source's files for longer than the pipeline may "
-                    "pause",
+                    "backfill of the table as it is now, and keep its files for longer than the pipeline may pause",
                 )
                 yield SourceCommit(version, commit_time(actions), files, removes_data(actions))
 
@@ -224,8 +223,9 @@ class SourceLog:
 
     def changed(self, after: int, until: int) -> ChangedFiles:
         """Return the files in which two versions differ; see `ChangingSource`."""
-        actions = ((version, self._actions(version)) for version in range(after + 1, until + 1))
-        changed = changed_files(actions, self._path_of, partial(self._adds, after) if self._facts.partitions else dict)
+        commits = [(version, self._actions(version)) for version in range(after + 1, until + 1)]
+        adds = partial(self._adds, after) if self._facts.partitions else dict
+        changed = cheapest(commits, self._path_of, adds, partial(self.warehouse.sizes, self.path))
         self._check_present(
             until,
             (*changed.gone, *changed.came),
