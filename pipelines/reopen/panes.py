@@ -79,11 +79,16 @@ def are_in(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
     return np.isin(codes[0], codes[1])
 
 
-def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
-    """Return those rows whose key other rows have."""
+def are_of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.BooleanArray:
+    """Return True for each row whose key other rows have."""
     parts = [({name: part[name] for name in key.names}, len(part)) for part in (rows, owners)]
     of_rows, of_owners = encode_keys(key, *parts).codes
-    return rows.filter(pa.array(np.isin(of_rows, of_owners), pa.bool_()))
+    return pa.array(np.isin(of_rows, of_owners), pa.bool_())
+
+
+def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
+    """Return those rows whose key other rows have."""
+    return rows.filter(are_of_keys(rows, owners, key))
 
 
 @dataclass(frozen=True)

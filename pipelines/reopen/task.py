@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.reopen.correct import ReachesBeyond, correct
+from tidegate.pipelines.reopen.panes import are_of_keys
 from tidegate.pipelines.reopen.plan import ReopenPlan
 from tidegate.pipelines.tables import results, state
 from tidegate.pipelines.tables.files import write_file
@@ -85,9 +86,15 @@ class ReopenJob:
         try:
             wanted, published = of_shard(self.wanted), of_shard(self.published)
             ids = [] if self.may_come_again is None else of_shard(self.may_come_again)["window_id"].to_pylist()
-            corrections = correct(job, events, rows, wanted, published, self.margin, self.newest_panes, ids)
+            # State rows become objects of Python, so only those are passed whose windows may change.
+            concerned = are_of_keys(rows, wanted, job.key)
+            of_keys, rest = rows.filter(concerned), rows.filter(pc.invert(concerned))
+            corrections = correct(job, events, of_keys, wanted, published, self.margin, self.newest_panes, ids)
         except ReachesBeyond as beyond:
             return ShardOutcome(number, False, counters={BEYOND: beyond.by})
+        if corrections.state is not None:
+            rest = state.to_delta_rows(rest, job.schemas[state.NAME])
+            corrections = replace(corrections, state=pa.concat_tables([rest, corrections.state]).sort_by("key_group"))
         outcome = ShardOutcome(number, corrections.state is not None, next_panes=list(corrections.next_panes))
         for table, out in ((results.NAME, corrections.results), (state.NAME, corrections.state)):
             if out is not None and (

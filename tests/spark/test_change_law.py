@@ -45,7 +45,8 @@ class SparkChanging(Changing):
         self.spark.conf.set("spark.sql.session.timeZone", "UTC")
         self.spark.sql(
             f"CREATE TABLE {self.name} (user STRING, at TIMESTAMP, value BIGINT, hour INT) USING delta PARTITIONED BY "
-            f"(hour) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'{properties})"
+            f"(hour) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"
+            f"{properties})"
         )
         self.settle()
         self.append()
