@@ -34,6 +34,9 @@ from tidegate.pipelines.tables import rejects
 from tidegate.pipelines.tables.counters import ROWS_GONE
 from tidegate.pipelines.tables.files import write_file
 from tidegate.pipelines.tables.pipeline_tables import PipelineTables
+from tidegate.windowing.time import Millis
+
+_DAY = 86_400_000
 
 
 def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
@@ -83,6 +86,25 @@ def changed_since(source: OpenInput, head: Snapshot, position: Position) -> Chan
 def has_changes(source: OpenInput, position: Position) -> bool:
     """Return True if a version of an input after a position changed rows, and is to be corrected."""
     return bool(changing_versions(source, position))
+
+
+def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
+    """Return a time before which no row changed after a position, and what came since as one commit.
+
+    The time is known by the statistics of the files in which the versions differ, also of files that are gone. None if
+    a file lacks them.
+    """
+    log, columns = source.log, source.columns
+    if columns.time_in_files is None or not isinstance(log, ChangingSource):
+        return None
+    changed = log.differing(position.version, columns.time_in_files)
+    oldest = [file.oldest for file in (*changed.gone, *changed.came)]
+    recorded = [time for time in oldest if time is not None]
+    if len(recorded) < len(oldest):
+        return None
+    # A wall-clock time of a zone is at most a day from UTC.
+    first = min(recorded, default=LAST_TIME) - (0 if columns.zone is None else _DAY)
+    return first, SourceCommit(log.head, log.time_of(log.head), changed.came, changes=True)
 
 
 def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:

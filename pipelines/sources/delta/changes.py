@@ -19,6 +19,12 @@ _File: TypeAlias = tuple[str, str]
 """Path and deletion vector of a file: with another vector it has other rows."""
 
 
+Changes: TypeAlias = tuple[
+    list[tuple[int, Sequence[Action]]], Callable[[str], str], Callable[[], Mapping[str, Mapping[str, Any]]]
+]
+"""Arguments of `changed_files`."""
+
+
 def removes_data(actions: Sequence[Action]) -> bool:
     """Return True if a commit removed or changed rows, and did not only write them anew."""
     return any("remove" in action and action["remove"].get("dataChange", True) for action in actions)
