@@ -188,7 +188,8 @@ class NearPanes:
 
 
 def _is_compared_by_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_date(kind)
+    kinds = pa.types
+    return bool(kinds.is_integer(kind) or kinds.is_string(kind) or kinds.is_binary(kind) or kinds.is_date(kind))
 
 
 def _bounds_of(spans: pa.Table) -> tuple[Millis, Millis]:

@@ -169,8 +169,10 @@ def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[So
 def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
     """Describe how a backfill computes the windows again that a change may have touched whose files are gone."""
     changed = first_changed(source, source.position_of(head.manifest))
-    for run in () if changed is None else history.ran:
-        if run.interval.start <= changed[0] < run.interval.end and _rebuilt(source, history, run.interval) is not None:
+    first = None if changed is None else changed[0]
+    for run in history.ran:
+        is_touched = first is not None and run.interval.start <= first < run.interval.end
+        if is_touched and _rebuilt(source, history, run.interval) is not None:
             return (
                 f"Or compute again what it may have touched, by the statistics of its files: from "
                 f"{show_millis(run.interval.start)} on, `tidegate backfill {history.tables.pipeline} "

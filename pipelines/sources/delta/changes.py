@@ -20,7 +20,7 @@ _File: TypeAlias = tuple[str, str]
 
 
 Changes: TypeAlias = tuple[
-    list[tuple[int, Sequence[Action]]], Callable[[str], str], Callable[[], Mapping[str, Mapping[str, Any]]]
+    Sequence[tuple[int, Sequence[Action]]], Callable[[str], str], Callable[[], Mapping[str, Mapping[str, Any]]]
 ]
 """Arguments of `changed_files`."""
 
@@ -170,7 +170,7 @@ def fed_files(
         adds = _all(actions, "add")
         added.update((path_of(add["path"]), add) for add in adds)
         # Times are compared with the writing of the rows, and none of them was written before the first file.
-        written = min((add["modificationTime"] for add in adds), default=commit_time(actions))
+        written = min((add["modificationTime"] for add in adds), default=commit_time([*actions]))
         for file in fed:
             path, details, size = path_of(file["path"]), details_of(file), file.get("size")
             for side, files in ((GONE, gone), (CAME, came)):
@@ -221,7 +221,8 @@ def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File,
             elif vector := beside[path].details.get(DELETED):
                 files.append(replace(file, details={**file.details, DELETED_BESIDE: vector}))
         parts.append(tuple(files))
-    return ChangedFiles(*parts)
+    gone_in_part, came_in_part = parts
+    return ChangedFiles(gone_in_part, came_in_part)
 
 
 def _vector(action: Mapping[str, Any]) -> str:

@@ -235,12 +235,12 @@ class SourceLog:
     def differing(self, after: int, timestamp: str) -> ChangedFiles:
         """Return the files in which a version and the head differ, with bounds of times; see `ChangingSource`."""
         changed, name = changed_files(*self._changes_of(after, self.head)), self._facts.stored_name(timestamp)
-        sides = zip((changed.gone, changed.came), (self._at(after), self._at_head()), strict=True)
-        return ChangedFiles(*(bounded(files, table, name, self._path_of) for files, table in sides))
+        gone = bounded(changed.gone, self._at(after), name, self._path_of)
+        return ChangedFiles(gone, bounded(changed.came, self._at_head(), name, self._path_of))
 
     def _changes_of(self, after: int, until: int) -> Changes:
         commits = [(version, self._actions(version)) for version in range(after + 1, until + 1)]
-        return commits, self._path_of, partial(self._adds, after) if self._facts.partitions else dict
+        return commits, self._path_of, lambda: self._adds(after) if self._facts.partitions else {}
 
     def settled(self, version: int) -> int:
         """Return the newest version with the same rows, after which only maintenance (OPTIMIZE, VACUUM, ALTER) came.

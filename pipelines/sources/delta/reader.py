@@ -131,10 +131,14 @@ class DeltaReader:
         filesystem, root = self.warehouse.filesystem(self.table)
         with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
             table = pq.ParquetFile(stream, page_checksum_verification=True).read([_CHANGE_TYPE])
-        kinds = table[_CHANGE_TYPE].to_pylist() if _CHANGE_TYPE in table.column_names else [None] * len(table)
-        if unknown := set(kinds) - _SIDES.keys():
+        if _CHANGE_TYPE not in table.column_names:
+            raise pa.ArrowInvalid(f"it is a file of the change feed without column {_CHANGE_TYPE}")
+        kinds = table[_CHANGE_TYPE].combine_chunks().dictionary_encode(null_encoding="encode")
+        values = kinds.dictionary.to_pylist()
+        if unknown := set(values) - _SIDES.keys():
             raise pa.ArrowInvalid(f"its column {_CHANGE_TYPE} has {', '.join(map(repr, unknown))}")
-        return np.flatnonzero(np.array([_SIDES[kind] != side for kind in kinds], np.bool_))
+        is_other = np.array([_SIDES[value] != side for value in values], np.bool_)
+        return np.flatnonzero(is_other[np.asarray(kinds.indices)]) if len(kinds) else np.zeros(0, np.int64)
 
     def _rows_of(self, described: Mapping[str, Any] | None, part: FilePart, rows: int) -> Int64s:
         """Return the places of the rows that a deletion vector removes; none without a vector."""
