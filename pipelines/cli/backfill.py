@@ -294,6 +294,7 @@ def _show_plan(screen: Screen, value: Pipeline, intervals: list[Interval], again
             "pipeline": pipeline,
             "planned": [{"interval": i.model_dump(), "state": state} for i, state in planned],
             "changed": [] if changes is None else [_as_json(each) for each in changes.intervals],
+            "by_change_feed": changes is not None and changes.by_feed,
         },
         table(pipeline, ("interval", "state"), [(describe(interval), state) for interval, state in planned]),
     )
@@ -306,7 +307,9 @@ def _as_json(changed: ChangedInterval) -> dict[str, object]:
 def _told(changes: Preview) -> Iterator[str]:
     """Yield the lines that tell which intervals changed, the first of them if there are many."""
     versions = ", ".join(map(str, changes.versions))
+    way = "by the change feed" if changes.by_feed else "by a comparison of files"
     yield f"rows of the source changed in version {versions}: their windows would be corrected first, in one epoch"
+    yield f"what changed is told {way}"
     for each in changes.intervals[:_SHOWN]:
         yield f"{describe(each.interval)}  would be corrected: {each.gone} rows went, {each.came} came"
     if (more := len(changes.intervals) - _SHOWN) > 0:

@@ -98,7 +98,7 @@ def stream(
     from tidegate.pipelines.run.driver import drive
     from tidegate.pipelines.run.epoch_log import EpochLog
     from tidegate.pipelines.run.next_commits import EpochLimits
-    from tidegate.pipelines.run.requests import serve
+    from tidegate.pipelines.run.requests import Desk
     from tidegate.pipelines.run.stream import Stream
     from tidegate.pipelines.run.upkeep import Upkeep
     from tidegate.pipelines.snapshots.head import read_snapshot
@@ -151,9 +151,11 @@ def stream(
 
                 return reopen(driver, selection)
 
+            desk = Desk(driver.tables, reopened)
+
             def between() -> None:
                 # A stream that starts from scratch has no line yet whose late rows could be reopened.
-                for answer in [] if run.anew else serve(driver.tables, reopened):
+                for answer in [] if run.anew else desk.serve():
                     screen.tell(f"asked to reopen late rows: {answer.error or f'{answer.rows} reopened'}")
 
             run = Stream(driver, on_epoch, limits, upkeep, anew=target == "none", between=between, pause=asked.wait)

@@ -76,6 +76,15 @@ def _steps(pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice]
         Step(
             "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
         ),
+        *(
+            Step(
+                "driver",
+                "if a version changed rows: tell which rows went and came, by the change feed of the table where it is "
+                "smaller, else by a comparison of files; compute their windows again",
+            )
+            for input_ in pipeline.inputs
+            if getattr(input_.source, "changes", None) == "correct"
+        ),
         *_reading(pipeline, choices),
         *(
             Step("driver", _pass(input_))

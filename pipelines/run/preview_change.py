@@ -48,10 +48,12 @@ class Preview:
     Args:
         versions: the versions.
         intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected, too.
+        by_feed: True if the change feed of the source is read, where it has one; False if files are compared.
     """
 
     versions: tuple[int, ...]
     intervals: tuple[ChangedInterval, ...]
+    by_feed: bool = False
 
 
 def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
@@ -79,7 +81,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
         counts = [int(((start <= times) & (times < end)).sum()) for times in (gone, came)]
         if any(counts):
             intervals.append(ChangedInterval(run.interval, *counts))
-    return Preview(versions, tuple(intervals))
+    return Preview(versions, tuple(intervals), changed.by_feed)
 
 
 class _Settings:

@@ -38,6 +38,8 @@ from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.tables import rejects
 from tidegate.windowing.time import Millis
 
+_LARGEST_CODE = 2**62
+
 _OK = -1
 """Status of a usable row. The others are numbers of reasons to reject."""
 
@@ -55,6 +57,7 @@ class ChangedRows:
         dropped: number of rows that came, and for which `where` is not true.
         largest: largest event time of rows that came and move the watermark, by source partition.
         before: usable rows that came for times before those that a pipeline reads; no window takes them.
+        by_feed: True if rows of a change feed are among them.
     """
 
     gone: pa.Table
@@ -65,6 +68,7 @@ class ChangedRows:
     dropped: int = 0
     largest: Mapping[str, Millis] = field(default_factory=dict)
     before: pa.Table | None = None
+    by_feed: bool = False
 
     def since(self, start: Millis) -> ChangedRows:
         """Return the same rows, of which those before a time touch no window: the first interval began there."""
@@ -154,6 +158,7 @@ def changed_rows(
         gone_unusable=number_gone - len(gone) + gone_dropped,
         dropped=came_dropped,
         largest=_largest(usable),
+        by_feed=changed.by_feed,
     )
 
 
@@ -271,18 +276,27 @@ def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bool
         right: rows with the same columns.
         names: columns to compare.
     """
-    codes = np.zeros(len(left) + len(right), np.int64)
     if not len(left) or not len(right):
         return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
+    codes, size = np.zeros(len(left) + len(right), np.int64), 1
     for name in names:
         column = _comparable(pa.chunked_array([*plain(left[name]).chunks, *plain(right[name]).chunks]))
         values = column.dictionary_encode(null_encoding="encode").indices
         number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
-        _, codes = np.unique(codes * (int(number.max(initial=0)) + 1) + number, return_inverse=True)
+        width = int(number.max(initial=0)) + 1
+        if size * width > _LARGEST_CODE:
+            codes, size = _dense(codes)
+        codes, size = codes * width + number, size * width
+    codes, size = _dense(codes)
     of_left, of_right = codes[: len(left)], codes[len(left) :]
-    size = int(codes.max(initial=-1)) + 1
     counts = [np.bincount(part, minlength=size) for part in (of_left, of_right)]
     return _ranks(of_left) >= counts[1][of_left], _ranks(of_right) >= counts[0][of_right]
+
+
+def _dense(codes: Int64s) -> tuple[Int64s, int]:
+    """Return codes from 0 on without gaps, and the number of distinct codes."""
+    distinct, dense = np.unique(codes, return_inverse=True)
+    return dense, len(distinct)
 
 
 def _ranks(codes: Int64s) -> Int64s:
